@@ -1,0 +1,73 @@
+"""`windlass bench`: measure this machine and our speed beside peers, in one run.
+
+Every bench prints one object with `figures`, a map from names to numbers, when asked for JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from windlass.cli.home import add_home, home_of
+from windlass.cli.terminal import ProgressLine, print_json, print_table
+from windlass.cluster.on_local import LocalProcess
+from windlass.spec.errors import BadInput
+from windlass.spec.progress import Progress
+
+EPILOG = """\
+examples:
+  windlass bench corpus
+  windlass bench train --json
+
+Peers come with: pip install 'windlass[bench]'. The latest figures are in docs/benchmarks.md.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    whats = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    for what, action, purpose in (
+        ("corpus", run_corpus, "tokenising, beside the tokenizers library by itself"),
+        (
+            "train",
+            run_train,
+            "training, beside Hugging Face's Trainer and this machine's matrix-product peak",
+        ),
+    ):
+        inner = whats.add_parser(what, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
+        inner.add_argument(
+            "--repeats", type=int, default=5, help="rounds, of which the median counts (default: 5)"
+        )
+        inner.add_argument("--json", action="store_true", help="print JSON")
+        add_home(inner)
+        inner.set_defaults(run=action)
+
+
+def run_corpus(args: argparse.Namespace) -> int:
+    return _bench(args, "windlass.corpus.bench", [])
+
+
+def run_train(args: argparse.Namespace) -> int:
+    return _bench(args, "windlass.train", ["bench"])
+
+
+def _bench(args: argparse.Namespace, module: str, door: list[str]) -> int:
+    if args.repeats < 1:
+        raise BadInput(f"--repeats {args.repeats}: must be at least 1")
+    line = ProgressLine(quiet=args.json)
+    options = [*door, "--repeats", str(args.repeats)]
+    result: dict[str, Any] = {}
+    with LocalProcess("bench", module, options, home_of(args) / "logs" / "bench.log") as process:
+        for event in process.events():
+            if event.get("event") == "progress":
+                line(Progress(event["stage"], event["done"], event["total"], event["unit"]))
+            elif event.get("event") == "note":
+                line.say(str(event["message"]))
+            result = event.get("done", result)
+        process.check()
+    line.close()
+    if args.json:
+        print_json(result)
+    else:
+        print_table([(k, f"{v:.4g}") for k, v in result["figures"].items()], ("figure", "value"))
+    return 0

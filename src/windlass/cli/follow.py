@@ -1,0 +1,74 @@
+"""Turns the events of a training process into a progress line and a few lines that stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.cli.terminal import ProgressLine
+from windlass.spec.progress import Progress
+from windlass.spec.units import format_count
+
+SHOWN_CHARS = 200
+
+
+class Follower:
+    """Listens to a run. `result` and `last` hold what was measured last."""
+
+    def __init__(self, line: ProgressLine) -> None:
+        self._line = line
+        self.evaluation: dict[str, Any] = {}
+        self.finished: dict[str, Any] = {}
+        self.sample = ""
+        self.stopped_at: int | None = None
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        handler = getattr(self, f"_on_{event.get('event')}", None)
+        if handler is not None:
+            handler(event)
+
+    def _on_started(self, event: dict[str, Any]) -> None:
+        compiled = ", compiled" if event["compile"] else ""
+        self._line.say(
+            f"training {format_count(event['parameters'])} weights for {event['steps']} steps"
+            f" on {event['device']}, {event['threads']} threads{compiled}"
+        )
+
+    def _on_resumed(self, event: dict[str, Any]) -> None:
+        self._line.say(f"going on from step {event['step']}")
+
+    def _on_replanned(self, event: dict[str, Any]) -> None:
+        self._line.say(
+            f"measured at step {event['step']}: {event['steps']} steps fit, not {event['steps_before']}"
+        )
+
+    def _on_step(self, event: dict[str, Any]) -> None:
+        note = {
+            "loss": f"{event['loss']:.3f}",
+            "tok/s": format_count(round(event["tokens_per_s"])),
+            "peak": f"{event['share_of_peak']:.0%}",
+        }
+        self._line(Progress("train", event["step"], event["steps"], "steps", note))
+
+    def _on_progress(self, event: dict[str, Any]) -> None:
+        self._line(Progress(event["stage"], event["done"], event["total"], event["unit"]))
+
+    def _on_evaluation(self, event: dict[str, Any]) -> None:
+        self.evaluation = event
+        self._line.say(
+            f"step {event['step']}: validation loss {event['loss']:.4f},"
+            f" perplexity {event['perplexity']:.2f}, {event['bits_per_byte']:.3f} bits per byte"
+        )
+
+    def _on_sample(self, event: dict[str, Any]) -> None:
+        self.sample = event["text"]
+        shown = " ".join(event["text"].split())
+        self._line.say(f"  sample: {shown[:SHOWN_CHARS]}")
+
+    def _on_warning(self, event: dict[str, Any]) -> None:
+        self._line.say(f"warning: {event['message']}")
+
+    def _on_stopped(self, event: dict[str, Any]) -> None:
+        self.stopped_at = event["step"]
+
+    def _on_finished(self, event: dict[str, Any]) -> None:
+        self.finished = event

@@ -1,0 +1,110 @@
+"""Names the verbs, finds the one asked for, and turns errors into sentences and exit codes.
+
+Only the module of the verb that was asked for is imported, so `--help` answers at once.
+Exit codes: 0 done, 2 asked wrongly, 1 our fault, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+from typing import Any, NoReturn
+
+from windlass import __version__
+from windlass.spec.errors import AskedWrongly, WindlassError, did_you_mean
+
+VERBS = {
+    "up": "corpus, plan, train, evaluate, register and serve, in one go",
+    "init": "write a commented job file to start from",
+    "corpus": "build, show and measure corpora",
+    "plan": "say what a job needs before it runs",
+    "train": "train a job and register the result",
+    "eval": "measure loss, perplexity and bits per byte of a model",
+    "generate": "continue a text",
+    "models": "list, show, import, export, promote, roll back and delete models",
+    "serve": "answer over HTTP, as OpenAI's API does",
+    "bench": "measure this machine and our speed beside peers",
+}
+
+EPILOG = """\
+examples:
+  windlass up --minutes 3                 train a small model on this machine and serve it
+  windlass init job.toml && windlass train job.toml
+  windlass serve NAME                     serve a registered model
+
+`windlass VERB --help` explains a verb. Files are kept in .windlass (or $WINDLASS_HOME).
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says a wrong argument as every other mistake is said: one sentence, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise AskedWrongly(message, hint=f"`{self.prog} --help` shows what is possible")
+
+
+def run() -> NoReturn:
+    """The process door: run the command of sys.argv and exit."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: list[str]) -> int:
+    """Run one command and return its exit code."""
+    try:
+        args = _parse(argv)
+        return int(args.run(args) or 0)
+    except WindlassError as error:
+        _tell(error, as_json="--json" in argv)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("\nwindlass: interrupted; nothing that was finished is lost", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output left (`windlass ... | head`); that is no failure of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = Parser(
+        prog="windlass",
+        description="Plan, train, operate and serve language models on your own machines.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"windlass {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
+    wanted = next((a for a in argv if not a.startswith("-")), None)
+    if wanted is not None and wanted not in VERBS:
+        raise AskedWrongly(f"'{wanted}' is not a verb of windlass", hint=did_you_mean(wanted, list(VERBS)))
+    for verb, purpose in VERBS.items():
+        inner = verbs.add_parser(
+            verb,
+            help=purpose,
+            description=purpose[0].upper() + purpose[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if verb == wanted:
+            importlib.import_module(f"windlass.cli.{verb.replace('-', '_')}").configure(inner)
+    args = parser.parse_args(argv)
+    if args.verb is None:
+        parser.print_help()
+        raise SystemExit(0)
+    if not hasattr(args, "run"):
+        raise AskedWrongly(
+            f"'{args.verb}' needs to know what to do",
+            hint=f"`windlass {args.verb} --help` shows what is possible",
+        )
+    return args
+
+
+def _tell(error: WindlassError, *, as_json: bool) -> None:
+    if as_json:
+        body: dict[str, Any] = {
+            "error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+        }
+        print(json.dumps(body, ensure_ascii=False))
+    print(f"windlass: {error}", file=sys.stderr)

@@ -1,0 +1,159 @@
+"""`windlass models`: list, show, import, export, promote, roll back and delete models."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from windlass.cli.home import add_home, home_of
+from windlass.cli.terminal import print_json, print_table
+from windlass.operate.exchange import convert
+from windlass.operate.registry import Registry, Version, resolve_model
+from windlass.spec.errors import InUse, NotFound
+from windlass.spec.units import format_bytes, format_count
+from windlass.store.manifest import verify
+from windlass.store.place import Place
+
+EPILOG = """\
+examples:
+  windlass models list
+  windlass models import path/to/huggingface-model --name base
+  windlass models export base@1 out/                  Hugging Face files: config.json, safetensors, tokenizer
+  windlass models promote base@2                      base@prod is now version 2, base@previous what it was
+  windlass models rollback base
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    verbs = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    for name, action, purpose in (
+        ("list", run_list, "list models and their versions"),
+        ("show", run_show, "show a version: sizes, metrics, lineage"),
+        ("import", run_import, "register a Hugging Face directory"),
+        ("export", run_export, "write a version as a Hugging Face directory"),
+        ("promote", run_promote, "make a version @prod"),
+        ("rollback", run_rollback, "make @previous @prod again"),
+        ("delete", run_delete, "remove a version that nothing uses"),
+    ):
+        verb = verbs.add_parser(name, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
+        if name == "import":
+            verb.add_argument(
+                "source", type=Path, metavar="DIRECTORY", help="config.json, *.safetensors, tokenizer.json"
+            )
+            verb.add_argument("--name", help="name to register under (default: the directory's)")
+        elif name != "list":
+            verb.add_argument("model", metavar="MODEL", help="NAME, NAME@VERSION or NAME@ALIAS")
+        if name == "export":
+            verb.add_argument(
+                "target", type=Path, metavar="DIRECTORY", help="a directory that does not exist yet"
+            )
+        add_home(verb)
+        verb.add_argument("--json", action="store_true", help="print JSON")
+        verb.set_defaults(run=action)
+
+
+def run_list(args: argparse.Namespace) -> int:
+    registry = Registry(home_of(args))
+    versions = [version for name in registry.names() for version in registry.versions(name)]
+    if args.json:
+        print_json([_facts(version) for version in versions])
+        return 0
+    if not versions:
+        print("nothing is registered yet; `windlass train` and `windlass models import` do it")
+        return 0
+    print_table(
+        [
+            (
+                str(v),
+                " ".join(f"@{a}" for a in v.aliases),
+                v.lineage.get("shape", {}).get("family", v.manifest.meta.get("family", "")),
+                format_count(v.lineage.get("parameters", 0)),
+                f"{v.lineage['metrics']['loss']:.3f}" if v.lineage.get("metrics") else "",
+                format_bytes(v.manifest.bytes),
+                v.registered,
+            )
+            for v in versions
+        ],
+        ("model", "aliases", "family", "weights", "loss", "size", "registered"),
+    )
+    return 0
+
+
+def run_show(args: argparse.Namespace) -> int:
+    version = Registry(home_of(args)).find(args.model)
+    print_json({**_facts(version), "lineage": version.lineage, "files": sorted(version.manifest.files)})
+    return 0
+
+
+def run_import(args: argparse.Namespace) -> int:
+    home = home_of(args)
+    if not args.source.is_dir():
+        raise NotFound(
+            f"{args.source}: no such directory", hint="give a directory with config.json and *.safetensors"
+        )
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home, prefix="import-") as scratch:
+        made = Path(scratch) / "model"
+        convert(args.source.resolve(), made, home / "logs")
+        version = Registry(home).register(args.name or args.source.resolve().name.lower(), made)
+    return _tell(args, version, "registered as")
+
+
+def run_export(args: argparse.Namespace) -> int:
+    home = home_of(args)
+    _, path, _ = resolve_model(home, args.model)
+    if args.target.exists():
+        raise InUse(f"{args.target}: exists already", hint="give a directory that does not exist yet")
+    verify(Place(path))
+    try:
+        convert(path, args.target.absolute(), home / "logs")
+    except BaseException:
+        shutil.rmtree(args.target, ignore_errors=True)
+        raise
+    if args.json:
+        print_json(
+            {"path": str(args.target.absolute()), "files": sorted(p.name for p in args.target.iterdir())}
+        )
+    else:
+        print(f"wrote {args.target}")
+    return 0
+
+
+def run_promote(args: argparse.Namespace) -> int:
+    return _tell(args, Registry(home_of(args)).promote(args.model), "@prod is now")
+
+
+def run_rollback(args: argparse.Namespace) -> int:
+    return _tell(args, Registry(home_of(args)).roll_back(args.model.partition("@")[0]), "@prod is again")
+
+
+def run_delete(args: argparse.Namespace) -> int:
+    return _tell(args, Registry(home_of(args)).delete(args.model), "deleted")
+
+
+def _tell(args: argparse.Namespace, version: Version, what: str) -> int:
+    if args.json:
+        print_json(_facts(version))
+    else:
+        print(f"{what} {version}")
+    return 0
+
+
+def _facts(version: Version) -> dict[str, Any]:
+    lineage = version.lineage
+    return {
+        "model": str(version),
+        "name": version.name,
+        "version": version.number,
+        "aliases": list(version.aliases),
+        "path": str(version.path),
+        "parameters": lineage.get("parameters"),
+        "metrics": lineage.get("metrics"),
+        "digest": version.manifest.digest,
+        "bytes": version.manifest.bytes,
+        "registered": version.registered,
+    }

@@ -1,0 +1,17 @@
+"""Text in, batches out.
+
+    sources.py    a corpus table -> the files it names, and the digest that names the result
+    readers.py    files -> documents: text, JSONL, Parquet, plain or compressed, from any store
+    clean.py      documents -> cleaned text, fingerprints, and the reasons for what was dropped
+    duplicates.py fingerprints -> which documents repeat an earlier one
+    split.py      documents -> pieces of train and validation
+    vocabulary.py pieces -> a trained tokenizer
+    tokenise.py   pieces -> token ids (words.py is the quick way for our own tokenizers)
+    shards.py     token ids -> memory-mapped files, and back; docs/formats/corpus.md
+    batches.py    which sample, for whom, when: pure functions of (seed, position)
+
+build.py runs the stages in this order on a process pool (pool.py); tokenizer.py is what training and
+serving keep of it; stats.py counts; bench.py measures.
+
+Start at build.py for making a corpus, at batches.py for using one.
+"""

@@ -1,0 +1,237 @@
+"""Makes a corpus, from the files that a job names to shards that training maps into memory.
+
+    list the files -> read and clean -> drop duplicates -> split -> tokenizer -> tokenise -> commit
+
+Input: the [corpus] table. Output: a directory under home/corpora, named by what it was made from, so that
+building the same again finds it there. A build that dies leaves no manifest and thus no corpus; the next one
+clears its debris and starts over.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import shutil
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from windlass.corpus.built import PARTS, TABLE, load_corpus
+from windlass.corpus.clean import CleanBlock, clean_block
+from windlass.corpus.gathered import Gathered, gather
+from windlass.corpus.pool import processes_for, spread
+from windlass.corpus.readers import Document, documents
+from windlass.corpus.shards import SHARD_TOKENS, PartWriter, token_type
+from windlass.corpus.sources import FORMAT, SourceFile, corpus_key, list_sources
+from windlass.corpus.split import Pieces, divide
+from windlass.corpus.stats import PartCount, describe
+from windlass.corpus.streams import Tally
+from windlass.corpus.tokenise import tokenise, write_part
+from windlass.corpus.tokenizer import CONFIG, FILE, Tokenizer, load_tokenizer
+from windlass.corpus.vocabulary import sample_bytes, take_characters, train_bpe
+from windlass.spec.errors import BadInput, Damaged, NotFound
+from windlass.spec.job import Corpus
+from windlass.spec.progress import Progress, Report, silent
+from windlass.spec.units import format_count
+from windlass.store.lock import locked
+from windlass.store.manifest import DirectoryWriter
+from windlass.store.place import Place, told
+
+BLOCK_BYTES = 1 << 20
+SMALL_BYTES = 4 << 20
+KEY_LETTERS = 12
+CLEANED = "cleaned.text"
+
+
+def build_corpus(corpus: Corpus, home: Path, report: Report = silent, processes: int | None = None) -> Path:
+    """Build the corpus, or find it built; return its directory."""
+    tally = Tally()
+    given = _given_tokenizer(corpus)
+    files = list_sources(corpus, tally.skipped)
+    folder = _folder(corpus, home, files, given)
+    if is_whole(folder):
+        return folder
+    processes = processes_for(sum(file.bytes for file in files), processes)
+    lock = folder.with_name(f".{folder.name}.lock")
+    with told(str(folder)), locked(lock, f"the corpus {folder.name}"):
+        if not is_whole(folder):  # another process may have finished it just before we got the lock
+            _begin(folder)
+            try:
+                _Build(corpus, files, given, folder, tally, report, processes).run()
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+    return folder
+
+
+def find_built(corpus: Corpus, home: Path) -> Path:
+    """Return where `build_corpus` put, or would put, the corpus, without building it."""
+    return _folder(corpus, home, list_sources(corpus, Counter()), _given_tokenizer(corpus))
+
+
+def is_whole(folder: Path) -> bool:
+    """Tell a finished corpus from debris and from one whose files were cut short since."""
+    try:
+        load_corpus(folder)
+    except (NotFound, Damaged):
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Build:
+    """One run through the stages."""
+
+    corpus: Corpus
+    files: Sequence[SourceFile]
+    given: Tokenizer | None
+    folder: Path
+    tally: Tally
+    report: Report
+    processes: int
+
+    def run(self) -> None:
+        gathered = self._unique(gather(self._cleaned(), self.folder / CLEANED, self.tally.skipped))
+        parts = divide(gathered.pieces, gathered.fingerprint, gathered.tail_bytes, self.corpus)
+        tokenizer = self.given or self._tokenizer(gathered, parts[0])
+        self._commit(gathered, dict(zip(PARTS, parts, strict=True)), tokenizer)
+        gathered.path.unlink()
+
+    def _cleaned(self) -> Iterator[CleanBlock]:
+        """Read in this process, clean in the others."""
+        total, kept = sum(file.bytes for file in self.files), 0
+        positions: deque[int] = deque()
+        blocks = _blocks(documents(self.files, self.corpus, self.tally), self.tally, positions)
+        work = functools.partial(clean_block, corpus=self.corpus)
+        for block in spread(work, blocks, processes=self.processes):
+            kept += len(block.source)
+            self._say("read", min(positions.popleft(), total), total, documents=kept)
+            yield block
+
+    def _unique(self, gathered: Gathered) -> Gathered:
+        if not len(gathered):
+            raise _empty(gathered.dropped, len(self.files))
+        total = int(gathered.pieces.text_bytes.sum())
+        self._say("clean", 0, total)
+        unique = gathered.without_duplicates(self.corpus.clean)
+        self._say("clean", total, total, documents=len(unique), dropped=len(gathered) - len(unique))
+        return unique
+
+    def _tokenizer(self, gathered: Gathered, train: Pieces) -> Tokenizer:
+        """Take characters from the whole corpus, so that none is unknown; learn merges from training text."""
+        wanted = self.corpus.tokenizer
+        if wanted.kind == "char":
+            total = int(gathered.pieces.text_bytes.sum())
+            return take_characters(self._watched(gathered.texts(gathered.pieces), total))
+        total = min(sample_bytes(wanted.vocabulary), int(train.text_bytes.sum()))
+        merging = functools.partial(Progress, "merge", total=wanted.vocabulary, unit="tokens")
+        texts = itertools.chain(
+            self._watched(gathered.sample(train, total), total), self._telling(merging(0))
+        )
+        tokenizer = train_bpe(texts, wanted.vocabulary)
+        self.report(merging(wanted.vocabulary))
+        return tokenizer
+
+    def _watched(self, texts: Iterator[str], total: int) -> Iterator[str]:
+        done = 0
+        for text in texts:
+            yield text
+            done += len(text.encode())
+            self._say("tokenizer", min(done, total), total)
+
+    def _telling(self, progress: Progress) -> Iterator[str]:
+        """Yield no text, but report when asked for it: merging begins once all text is counted."""
+        self.report(progress)
+        return iter(())
+
+    def _commit(self, gathered: Gathered, parts: dict[str, Pieces], tokenizer: Tokenizer) -> None:
+        """Write every file, the manifest last."""
+        writer = DirectoryWriter(Place(self.folder))
+        counts = self._write_parts(writer, gathered, parts, tokenizer)
+        table = {
+            "format": FORMAT,
+            "token_bytes": token_type(tokenizer.vocabulary).itemsize,
+            "vocabulary": tokenizer.vocabulary,
+            "end_id": tokenizer.end_id,
+            "parts": {part: asdict(count.record) for part, count in counts.items()},
+            "stats": {
+                "files": len(self.files),
+                "documents": len(gathered),
+                "chars": int(gathered.chars.sum()),
+                **describe(counts, tokenizer.vocabulary),
+                "dropped": dict(sorted(gathered.dropped.items())),
+            },
+        }
+        writer.write(FILE, tokenizer.json)
+        writer.write(CONFIG, _json(tokenizer.config))
+        writer.write("sources.json", _json([file.name for file in self.files]))
+        writer.write("config.json", _json(self.corpus.model_dump(mode="json")))
+        writer.write(TABLE, _json(table))
+        writer.commit({"kind": FORMAT})
+
+    def _write_parts(
+        self, writer: DirectoryWriter, gathered: Gathered, parts: dict[str, Pieces], tokenizer: Tokenizer
+    ) -> dict[str, PartCount]:
+        total = sum(int(pieces.text_bytes.sum()) for pieces in parts.values())
+        done = tokens = 0
+        counts = {part: PartCount(tokenizer.vocabulary) for part in parts}
+        for part, pieces in parts.items():
+            # A small part is done sooner than processes are started for it.
+            processes = self.processes if pieces.text_bytes.sum() > SMALL_BYTES else 1
+            blocks = tokenise(gathered.path, pieces, tokenizer, processes)
+            with PartWriter(writer, part, token_type(tokenizer.vocabulary), SHARD_TOKENS) as shards:
+                for block in write_part(shards, pieces, blocks):
+                    counts[part].add(block.tokens, block.document_tokens)
+                    done, tokens = done + block.text_bytes, tokens + len(block.tokens)
+                    self._say("tokenise", done, total, tokens=tokens)
+                counts[part].record = shards.record
+        return counts
+
+    def _say(self, stage: str, done: int, total: int, **note: int) -> None:
+        self.report(Progress(stage, done, total, "B", {k: format_count(v) for k, v in note.items()}))
+
+
+def _given_tokenizer(corpus: Corpus) -> Tokenizer | None:
+    return None if corpus.tokenizer.path is None else load_tokenizer(corpus.tokenizer.path)
+
+
+def _folder(corpus: Corpus, home: Path, files: Sequence[SourceFile], given: Tokenizer | None) -> Path:
+    key = corpus_key(corpus, files, "" if given is None else given.digest)
+    return home / "corpora" / key[:KEY_LETTERS]
+
+
+def _begin(folder: Path) -> None:
+    """Make an empty directory; what a dead build left there goes."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+
+
+def _blocks(found: Iterator[Document], tally: Tally, positions: deque[int]) -> Iterator[list[Document]]:
+    """Gather documents into blocks, noting for each how far reading had come."""
+    block, size = list[Document](), 0
+    for document in found:
+        block.append(document)
+        size += len(document.text)
+        if size >= BLOCK_BYTES:
+            positions.append(tally.read_bytes)
+            yield block
+            block, size = [], 0
+    if block:
+        positions.append(tally.read_bytes)
+        yield block
+
+
+def _empty(dropped: Counter[str], files: int) -> BadInput:
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
+    return BadInput(
+        f"the corpus is empty: no document is left of {files} files"
+        + (f" (dropped: {reasons})" if reasons else ""),
+        hint="sources must be UTF-8 text, JSONL or Parquet; [corpus.clean] says which documents are kept",
+    )
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode()

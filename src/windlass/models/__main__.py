@@ -1,0 +1,80 @@
+"""The process door of the room: `python -m windlass.models convert SRC DST`.
+
+Input: a Hugging Face directory. Output: a checked copy of it in the form that we write, whose manifest
+comes last; one line of JSON on standard output, {"done": ...} or {"error": ...}, and the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from windlass.models.huggingface import load_model, read_config, save_model
+from windlass.spec.config import special_tokens_of
+from windlass.spec.errors import BadInput, InUse, WindlassError
+from windlass.store.manifest import DirectoryWriter
+from windlass.store.place import Place
+
+COMPANIONS = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt",
+    "generation_config.json", "chat_template.jinja", "chat_template.json",
+)  # fmt: skip
+"""Files beside the weights that are taken along as they are."""
+
+
+def convert(source: Path, target: Path, *, most_shard_bytes: int | None = None) -> dict[str, Any]:
+    """Load, check and write a model; the target appears whole, with its manifest, or not at all."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InUse(f"{target}: exists already", hint="give a directory that is empty or not there")
+    config = read_config(source)
+    model = load_model(source)
+    told = {
+        "family": model.shape.family,
+        "parameters": model.parameter_count,
+        "shape": model.shape.model_dump(exclude_defaults=False),
+    }
+    writer = DirectoryWriter(Place(target))
+    limit = {} if most_shard_bytes is None else {"most_shard_bytes": most_shard_bytes}
+    save_model(model, writer, special_tokens=special_tokens_of(config), **limit)
+    copied = [name for name in COMPANIONS if (source / name).is_file()]
+    for name in copied:
+        writer.write(name, (source / name).read_bytes())
+    manifest = writer.commit({"model": told})
+    return {**told, "files": sorted(manifest.files), "bytes": manifest.bytes, "digest": manifest.digest}
+
+
+def main(argv: list[str]) -> int:
+    """Run one command; all that it has to say is one line."""
+    try:
+        args = _parser().parse_args(argv)
+        said = {"done": convert(args.source, args.target, most_shard_bytes=args.most_shard_bytes)}
+        code = 0
+    except WindlassError as error:
+        kind = type(error).__name__
+        said = {"error": {"kind": kind, "message": error.message, "hint": error.hint}}
+        code = error.exit_code
+    sys.stdout.write(json.dumps(said, ensure_ascii=False) + "\n")
+    return code
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise BadInput(message, hint=self.format_usage().strip())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m windlass.models")
+    verbs = parser.add_subparsers(dest="verb", required=True, parser_class=_Parser)
+    verb = verbs.add_parser("convert", help="check a model directory and write it in our form")
+    verb.add_argument("source", type=Path)
+    verb.add_argument("target", type=Path)
+    verb.add_argument("--most-shard-bytes", type=int)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

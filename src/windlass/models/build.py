@@ -1,0 +1,72 @@
+"""From a shape to a model with its first weights.
+
+Input: a Shape (spec). Output: a LanguageModel whose weights are a pure function of the seed and of each
+weight's own name, so neither the order of building nor the device changes a bit of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+from windlass.models.bert import Bert
+from windlass.models.gpt2 import Gpt2
+from windlass.models.language import LanguageModel
+from windlass.models.llama import Llama
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
+
+DEVIATION = 0.02
+
+
+def build(
+    shape: LlamaShape | Gpt2Shape | BertShape,
+    *,
+    seed: int | None = None,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> LanguageModel:
+    """Return a model to train. Without a seed one is drawn; on device "meta" there is nothing to set."""
+    device = torch.device(device)
+    model = outline(shape).to(dtype)
+    if device.type == "meta":
+        return model
+    model.to_empty(device=device)
+    model.place_tables(device)
+    initialize(model, torch.seed() if seed is None else seed)
+    return model
+
+
+def outline(shape: LlamaShape | Gpt2Shape | BertShape) -> LanguageModel:
+    """Return the model without memory for its weights (device "meta"), for weights to be put in."""
+    with torch.device("meta"):
+        match shape:
+            case LlamaShape():
+                return Llama(shape)
+            case Gpt2Shape():
+                return Gpt2(shape)
+            case BertShape():
+                return Bert(shape)
+
+
+@torch.no_grad()
+def initialize(model: LanguageModel, seed: int) -> None:
+    """Set all weights: matrices from a normal distribution, norms to one, biases to zero.
+
+    The matrices that write into the residual stream are smaller by the root of their number, so that the
+    stream's variance does not grow with depth (Radford et al. 2019, section 2.3).
+    """
+    shrink = (2 * model.shape.layers) ** -0.5
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            scale = DEVIATION * (shrink if name.endswith(model.residual) and model.residual else 1.0)
+            parameter.copy_(_normal(parameter.shape, seed, name) * scale)
+        else:
+            parameter.fill_(0.0 if name.endswith("bias") else 1.0)
+
+
+def _normal(size: torch.Size, seed: int, name: str) -> Tensor:
+    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+    return torch.randn(size, generator=generator, dtype=torch.float32)

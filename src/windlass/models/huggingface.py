@@ -1,0 +1,158 @@
+"""Models to and from directories of Hugging Face: config.json and safetensors.
+
+Input of `load_model`: a local directory. Output: a LanguageModel with the same numbers in the same types.
+Nothing of a directory is executed, and nothing is fetched from anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from windlass.models.build import outline
+from windlass.models.language import LanguageModel
+from windlass.models.names import NAMINGS, Naming, Pair
+from windlass.models.tensors import MOST_SHARD_BYTES, TensorFiles, Writer, write_tensors
+from windlass.spec.config import config_from_shape, shape_from_config
+from windlass.spec.errors import BadInput, NotFound
+from windlass.store.manifest import load_manifest, verify
+from windlass.store.place import Place
+
+CONFIG = "config.json"
+MOST_LISTED = 5
+
+
+def load_model(
+    directory: str | os.PathLike[str],
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device = "cpu",
+) -> LanguageModel:
+    """Load a model; without a `dtype` every tensor keeps that of its file.
+
+    A directory with a manifest is checked against it first, byte by byte.
+    """
+    folder = Path(directory)
+    shape = shape_from_config(read_config(folder), str(folder / CONFIG))
+    _check_manifest(folder)
+    model = outline(shape)
+    with TensorFiles(folder) as files:
+        weights = _read_weights(files, model, dtype, torch.device(device))
+    model.load_state_dict(weights, strict=True, assign=True)
+    model.place_tables(torch.device(device))
+    return model
+
+
+def save_model(
+    model: LanguageModel,
+    target: str | os.PathLike[str] | Writer,
+    *,
+    special_tokens: Mapping[str, int | list[int] | None] | None = None,
+    most_shard_bytes: int = MOST_SHARD_BYTES,
+) -> None:
+    """Write config.json and the weights, each tensor in its own type, tied ones once."""
+    writer: Writer = Place(target) if isinstance(target, str | os.PathLike) else target
+    own = dict(model.named_parameters())
+    tensors = {
+        pair.theirs: own[pair.ours].detach().T if pair.transposed else own[pair.ours].detach()
+        for pair in NAMINGS[model.shape.family].pairs(model.shape)
+    }
+    write_tensors(tensors, writer, most_shard_bytes=most_shard_bytes)
+    dtype = str(model.output_weight.dtype).removeprefix("torch.")
+    config = config_from_shape(model.shape, dtype=dtype, special_tokens=special_tokens)
+    with writer.writing(CONFIG) as file:
+        file.write((json.dumps(config, indent=2) + "\n").encode())
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the fields of config.json."""
+    path = folder / CONFIG
+    if not folder.is_dir():
+        raise NotFound(f"{folder}: no such directory")
+    try:
+        config = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise NotFound(
+            f"{folder}: no {CONFIG}", hint="a model directory holds config.json beside its weights"
+        ) from None
+    except ValueError as error:
+        raise BadInput(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise BadInput(f"{path}: holds a {type(config).__name__}, not a table of fields")
+    return config
+
+
+def _check_manifest(folder: Path) -> None:
+    place = Place(folder)
+    manifest = load_manifest(place)
+    if manifest is not None:
+        verify(place, manifest)
+
+
+def _read_weights(
+    files: TensorFiles, model: LanguageModel, dtype: torch.dtype | None, device: torch.device
+) -> dict[str, Tensor]:
+    """Read every tensor of the model, after names and sizes were found to fit."""
+    naming = NAMINGS[model.shape.family]
+    stored = {naming.present(name): name for name in files.names()}
+    pairs = list(naming.pairs(model.shape))
+    _check_fit(files, model, pairs, stored, naming)
+    weights: dict[str, Tensor] = {}
+    for pair in pairs:
+        tensor = files.read(stored[pair.theirs])
+        weights[pair.ours] = tensor.T.contiguous() if pair.transposed else tensor
+    own = {pair.theirs for pair in pairs}
+    copies = {theirs: ours for theirs, ours in naming.copies.items() if theirs not in own}
+    _check_copies(files, weights, copies, stored)
+    return {name: tensor.to(device=device, dtype=dtype) for name, tensor in weights.items()}
+
+
+def _check_fit(
+    files: TensorFiles, model: LanguageModel, pairs: list[Pair], stored: Mapping[str, str], naming: Naming
+) -> None:
+    wanted = {pair.theirs: _stored_shape(model, pair) for pair in pairs}
+    missing = [name for name in wanted if name not in stored]
+    extra = [
+        name for name in stored
+        if name not in wanted and name not in naming.copies and not naming.harmless.fullmatch(name)
+    ]  # fmt: skip
+    if missing or extra:
+        told = [f"missing {_listed(missing)}"] if missing else []
+        told += [f"unexpected {_listed(extra)}"] if extra else []
+        raise BadInput(f"{files.directory}: weights do not fit {CONFIG}: {'; '.join(told)}")
+    misfits = [
+        f"{name} is {files.shape(stored[name])}, not {shape}"
+        for name, shape in wanted.items()
+        if files.shape(stored[name]) != shape
+    ]
+    if misfits:
+        raise BadInput(f"{files.directory}: weights do not fit {CONFIG}: {_listed(misfits)}")
+
+
+def _check_copies(
+    files: TensorFiles, weights: Mapping[str, Tensor], copies: Mapping[str, str], stored: Mapping[str, str]
+) -> None:
+    """A tied matrix that a file stores twice must be the same twice; our models hold it once."""
+    for theirs, ours in copies.items():
+        own = weights[ours]
+        if theirs in stored and not torch.equal(files.read(stored[theirs]).to(own.dtype), own):
+            raise BadInput(
+                f"{files.directory}: '{theirs}' differs from the matrix that {CONFIG} ties it to",
+                hint='a llama model with two matrices says "tie_word_embeddings": false',
+            )
+
+
+def _stored_shape(model: LanguageModel, pair: Pair) -> list[int]:
+    size = list(model.get_parameter(pair.ours).shape)
+    return size[::-1] if pair.transposed else size
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:MOST_LISTED])
+    return shown if len(names) <= MOST_LISTED else f"{shown} and {len(names) - MOST_LISTED} more"

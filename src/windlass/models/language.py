@@ -1,0 +1,87 @@
+"""What every family offers to those who train it and those who serve it.
+
+Legend: B batch, T time (tokens of a sequence), D width of the residual stream, V vocabulary,
+H query heads, K key/value heads, C width of a head.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
+
+
+class KeyValues(Protocol):
+    """Keys and values of earlier tokens, kept by whoever calls the model.
+
+    The owner knows which row of the batch belongs to which sequence, so it also does the attention:
+    it stores the keys and values of the tokens at hand and mixes what each of their queries may see.
+    """
+
+    def attend(self, layer: int, q_BHTC: Tensor, k_BKTC: Tensor, v_BKTC: Tensor) -> Tensor:
+        """Return the mixed values, shaped as the queries."""
+
+
+class LanguageModel(nn.Module, ABC):
+    """Tokens in, final hidden states out; scores are one matrix product further.
+
+    The product with the output matrix is left to the caller, because a loss need not hold the scores of
+    all tokens at once and a sampler needs those of the last token only.
+    """
+
+    causal: ClassVar[bool] = True
+    """Whether a token sees only those before it, and so whether the model can continue a text."""
+
+    residual: ClassVar[tuple[str, ...]] = ()
+    """Names of the matrices that write into the residual stream; `build` makes them smaller."""
+
+    shape: LlamaShape | Gpt2Shape | BertShape
+
+    @abstractmethod
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        *,
+        positions_BT: Tensor | None = None,
+        cache: KeyValues | None = None,
+        key_mask_BT: Tensor | None = None,
+    ) -> Tensor:
+        """Return x_BTD, after the last norm.
+
+        Positions count from 0 when left out. `key_mask_BT` is True for tokens that may be looked at and
+        False for padding. With a cache, attention is the cache's.
+        """
+
+    @property
+    @abstractmethod
+    def output_weight(self) -> Tensor:
+        """The output matrix (V, D)."""
+
+    @property
+    def output_bias(self) -> Tensor | None:
+        """What is added to the scores (V), if anything."""
+        return None
+
+    def features(self, x_BTD: Tensor) -> Tensor:
+        """Return what the output matrix multiplies."""
+        return x_BTD
+
+    def logits(self, x_BTD: Tensor) -> Tensor:
+        """Return the scores of all tokens of the vocabulary, before the softmax."""
+        return F.linear(self.features(x_BTD), self.output_weight, self.output_bias)
+
+    def place_tables(self, device: torch.device) -> None:
+        """Compute what is derived from the shape and not stored with the weights.
+
+        Whoever gives a model built without memory (device "meta") its weights calls this afterwards.
+        """
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of trained weights; a tied matrix counts once."""
+        return sum(parameter.numel() for parameter in self.parameters())

@@ -1,0 +1,174 @@
+"""The tensor files of a Hugging Face directory: one model.safetensors, or shards with an index.
+
+Input: a local directory. Output: its tensors by name, and back to files of at most a given size.
+Files of other formats are refused: they are pickles, and loading a pickle runs whatever is in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from windlass.spec.errors import BadInput, Damaged, NotFound
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+MOST_SHARD_BYTES = 5_000_000_000
+
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_CODES = {dtype: code for code, dtype in DTYPES.items()}
+
+
+class Writer(Protocol):
+    """Where files go: a Place, or the DirectoryWriter that also keeps their digests."""
+
+    def writing(self, name: str) -> AbstractContextManager[IO[bytes]]:
+        """Give a file to write to."""
+
+
+class TensorFiles:
+    """The tensors of a directory; headers are read at once, bytes when asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._files: dict[str, Any] = {}
+        self._where: dict[str, str] = {}
+        for name in _file_names(directory):
+            self._open(name)
+
+    def __enter__(self) -> TensorFiles:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._files.clear()
+
+    def names(self) -> list[str]:
+        return sorted(self._where)
+
+    def file_of(self, name: str) -> Path:
+        return self.directory / self._where[name]
+
+    def shape(self, name: str) -> list[int]:
+        return list(self._files[self._where[name]].get_slice(name).get_shape())
+
+    def read(self, name: str) -> Tensor:
+        """Read one tensor into memory of its own, so that the file may change or go afterwards."""
+        code = self._files[self._where[name]].get_slice(name).get_dtype()
+        if code not in DTYPES:
+            raise BadInput(
+                f"{self.file_of(name)}: tensor '{name}' is of type {code}, which is not supported",
+                hint=f"supported: {', '.join(DTYPES)}; convert quantised weights back first",
+            )
+        tensor: Tensor = self._files[self._where[name]].get_tensor(name).clone()
+        return tensor
+
+    def _open(self, name: str) -> None:
+        path = self.directory / name
+        try:
+            file: Any = safe_open(str(path), framework="pt")
+        except FileNotFoundError:
+            raise Damaged(f"{path}: listed in {INDEX} but missing", hint="fetch the model again") from None
+        except (SafetensorError, OSError) as error:
+            raise Damaged(
+                f"{path}: not a whole safetensors file: {error}",
+                hint="it was cut off or changed on its way; fetch it again",
+            ) from None
+        self._files[name] = file
+        for tensor in file.offset_keys():
+            if tensor in self._where:
+                raise Damaged(f"{path}: tensor '{tensor}' is also in {self._where[tensor]}")
+            self._where[tensor] = name
+
+
+def write_tensors(
+    tensors: Mapping[str, Tensor], writer: Writer, *, most_shard_bytes: int = MOST_SHARD_BYTES
+) -> None:
+    """Write one file, or shards of at most `most_shard_bytes` (a larger tensor gets its own) and an index."""
+    shards = _shards(tensors, most_shard_bytes)
+    if len(shards) == 1:
+        write_file(shards[0], SINGLE, writer)
+        return
+    where: dict[str, str] = {}
+    for number, shard in enumerate(shards, start=1):
+        name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        write_file(shard, name, writer)
+        where |= dict.fromkeys(shard, name)
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
+    with writer.writing(INDEX) as file:
+        file.write((json.dumps(index, indent=2) + "\n").encode())
+
+
+def write_file(tensors: Mapping[str, Tensor], name: str, writer: Writer) -> None:
+    """Write a safetensors file as a stream: length of the header, header, then tensor after tensor.
+
+    Wider numbers come first and the header is padded, so every tensor lies at a multiple of its item size.
+    """
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0]))
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for key, tensor in ordered:
+        start, end = end, end + tensor.nbytes
+        header[key] = {
+            "dtype": _CODES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with writer.writing(name) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, tensor in ordered:
+            flat = tensor.detach().cpu().contiguous().flatten()
+            file.write(flat.view(torch.uint8).numpy().data)
+
+
+def _shards(tensors: Mapping[str, Tensor], most_bytes: int) -> list[dict[str, Tensor]]:
+    shards: list[dict[str, Tensor]] = [{}]
+    filled = 0
+    for name, tensor in tensors.items():
+        if shards[-1] and filled + tensor.nbytes > most_bytes:
+            shards.append({})
+            filled = 0
+        shards[-1][name] = tensor
+        filled += tensor.nbytes
+    return shards
+
+
+def _file_names(directory: Path) -> Iterable[str]:
+    if (directory / INDEX).exists():
+        return _indexed(directory)
+    if (directory / SINGLE).exists():
+        return [SINGLE]
+    pickles = sorted(path.name for pattern in PICKLES for path in directory.glob(pattern))
+    if pickles:
+        raise BadInput(
+            f"{directory}: holds its weights as pickle ({pickles[0]}), which can run any code when loaded",
+            hint="convert it where you trust it: "
+            "transformers' from_pretrained(DIR).save_pretrained(OUT) writes safetensors",
+        )
+    raise NotFound(f"{directory}: no {SINGLE} and no {INDEX}", hint="is this a Hugging Face model directory?")
+
+
+def _indexed(directory: Path) -> list[str]:
+    path = directory / INDEX
+    try:
+        names = set(json.loads(path.read_bytes())["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(f"{path}: not readable as an index: {error}") from None
+    for name in names:
+        # An index from elsewhere may not point outside of its directory.
+        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+            raise BadInput(f"{path}: names the file {name!r}", hint="shards lie beside their index")
+    return sorted(names)

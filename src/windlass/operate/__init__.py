@@ -1,0 +1,8 @@
+"""Keeps what runs equal to what was asked for, and what was made where it can be found.
+
+    registry.py   models by name@version: immutable, with lineage and aliases
+    runs.py       training runs: prepared, started, followed, resumed
+    service.py    an engine and a gateway, started together and watched
+
+Start at runs.py.
+"""

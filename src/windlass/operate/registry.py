@@ -1,0 +1,206 @@
+"""Models by name and version.
+
+    models/NAME/VERSION/      a Hugging Face directory with windlass.json (lineage) and a manifest
+    models/NAME/aliases.json  {"prod": 3, "previous": 2}
+
+A version never changes once its manifest is there. A bare name means @prod, or the newest version
+where nothing was promoted. The format is docs/formats/registry.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from windlass.spec.errors import AskedWrongly, BadInput, InUse, NotFound, did_you_mean
+from windlass.store.lock import held, locked
+from windlass.store.manifest import DirectoryWriter, Manifest, load_manifest, verify
+from windlass.store.place import Place
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+LINEAGE = "windlass.json"
+PROD, PREVIOUS, LATEST = "prod", "previous", "latest"
+
+
+@dataclass(frozen=True)
+class Version:
+    """One immutable model."""
+
+    name: str
+    number: int
+    path: Path
+    manifest: Manifest
+    aliases: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.number}"
+
+    @property
+    def lineage(self) -> dict[str, Any]:
+        file = self.path / LINEAGE
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    @property
+    def registered(self) -> str:
+        return str(self.manifest.meta.get("registered", ""))
+
+
+class Registry:
+    """The models of one home."""
+
+    def __init__(self, home: Path) -> None:
+        self.root = home / "models"
+
+    def names(self) -> list[str]:
+        found = sorted(p.name for p in self.root.iterdir()) if self.root.exists() else []
+        return [name for name in found if NAME.fullmatch(name) and self.versions(name)]
+
+    def versions(self, name: str) -> list[Version]:
+        """List the whole versions of a model, oldest first."""
+        aliases = self.aliases(name)
+        found = []
+        for number in self._numbers(name):
+            path = self.root / name / str(number)
+            manifest = load_manifest(Place(path))
+            if manifest is not None:
+                mine = tuple(alias for alias, n in aliases.items() if n == number)
+                found.append(Version(name, number, path, manifest, mine))
+        return found
+
+    def aliases(self, name: str) -> dict[str, int]:
+        file = self.root / name / "aliases.json"
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    def find(self, reference: str) -> Version:
+        """Return the version that "name", "name@3" or "name@prod" means."""
+        name, at, wanted = reference.partition("@")
+        versions = self.versions(name) if NAME.fullmatch(name) else []
+        if not versions:
+            known = self.names()
+            hint = (
+                did_you_mean(name, known) if known else "nothing is registered yet; `windlass train` does it"
+            )
+            raise NotFound(f"no model '{name}' is registered", hint=hint)
+        number = self._number(name, wanted if at else "", versions)
+        for version in versions:
+            if version.number == number:
+                return version
+        there = ", ".join(str(v.number) for v in versions)
+        raise NotFound(f"{name} has no version {wanted}", hint=f"versions: {there}")
+
+    def register(self, name: str, source: Path) -> Version:
+        """Copy a finished model directory in as the next version."""
+        if not NAME.fullmatch(name):
+            raise BadInput(f"'{name}' is not a model name", hint="use a-z, 0-9, '.', '_' and '-', at most 63")
+        manifest = verify(Place(source))
+        with locked(self.root / name / ".lock", f"the registry of {name}"):
+            self._sweep(name)
+            number = max([*self._numbers(name), self._last(name)], default=0) + 1
+            path = self.root / name / str(number)
+            writer = DirectoryWriter(Place(path))
+            for file in manifest.files:
+                with (source / file).open("rb") as read, writer.writing(file) as write:
+                    shutil.copyfileobj(read, write, 1 << 20)
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            writer.commit({**manifest.meta, "name": name, "version": number, "registered": now})
+            Place(self.root / name).write("last", str(number).encode())
+        return self.find(f"{name}@{number}")
+
+    def promote(self, reference: str) -> Version:
+        """Make a version @prod; what was @prod becomes @previous."""
+        version = self.find(reference)
+        with locked(self.root / version.name / ".lock", f"the registry of {version.name}"):
+            aliases = self.aliases(version.name)
+            if aliases.get(PROD) != version.number:
+                if PROD in aliases:
+                    aliases[PREVIOUS] = aliases[PROD]
+                aliases[PROD] = version.number
+                self._write_aliases(version.name, aliases)
+        return self.find(str(version))
+
+    def roll_back(self, name: str) -> Version:
+        """Make @previous @prod again, and the other way round, so a roll-back can be undone."""
+        self.find(name)
+        with locked(self.root / name / ".lock", f"the registry of {name}"):
+            aliases = self.aliases(name)
+            if PREVIOUS not in aliases:
+                raise AskedWrongly(
+                    f"{name} has no @previous to roll back to", hint="promote two versions first"
+                )
+            aliases[PROD], aliases[PREVIOUS] = aliases[PREVIOUS], aliases[PROD]
+            self._write_aliases(name, aliases)
+        return self.find(f"{name}@{PROD}")
+
+    def delete(self, reference: str) -> Version:
+        """Remove one version; refuse what an alias names or a service holds."""
+        name, at, _ = reference.partition("@")
+        if not at:
+            raise AskedWrongly(f"'{reference}' names no version", hint=f"say which: {name}@N")
+        version = self.find(reference)
+        if version.aliases:
+            raise InUse(f"{version} is @{version.aliases[0]}", hint="promote another version first")
+        with (
+            locked(self.root / name / ".lock", f"the registry of {name}"),
+            locked(self._hold_file(version), str(version)),
+        ):
+            # The manifest goes first: from then on it is debris, not half a model.
+            (version.path / "manifest.json").unlink()
+            Place(version.path).remove()
+        self._hold_file(version).unlink(missing_ok=True)
+        return version
+
+    @contextmanager
+    def holding(self, version: Version) -> Iterator[None]:
+        """Keep a version from being deleted while it is served."""
+        with held(self._hold_file(version), str(version)):
+            yield
+
+    def _hold_file(self, version: Version) -> Path:
+        return self.root / version.name / f".{version.number}.lock"
+
+    def _numbers(self, name: str) -> list[int]:
+        folder = self.root / name
+        return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.exists() else []
+
+    def _last(self, name: str) -> int:
+        """The highest number ever given: a deleted version's is not given again."""
+        file = self.root / name / "last"
+        return int(file.read_text()) if file.exists() else 0
+
+    def _number(self, name: str, wanted: str, versions: list[Version]) -> int | None:
+        aliases = {LATEST: versions[-1].number, **self.aliases(name)}
+        if not wanted:
+            return aliases.get(PROD, aliases[LATEST])
+        if wanted.isdigit():
+            return int(wanted)
+        if wanted not in aliases:
+            raise NotFound(f"{name} has no alias @{wanted}", hint=did_you_mean(wanted, list(aliases)))
+        return aliases[wanted]
+
+    def _sweep(self, name: str) -> None:
+        """Clear away versions whose writer died half-way."""
+        for number in self._numbers(name):
+            place = Place(self.root / name / str(number))
+            if load_manifest(place) is None:
+                place.remove()
+
+    def _write_aliases(self, name: str, aliases: dict[str, int]) -> None:
+        Place(self.root / name).write("aliases.json", json.dumps(aliases).encode())
+
+
+def resolve_model(home: Path, reference: str) -> tuple[str, Path, Version | None]:
+    """Return the name and directory of a registered model, or of a model directory given by its path."""
+    path = Path(reference).expanduser()
+    if (path / "config.json").exists():
+        return path.resolve().name, path.resolve(), None
+    if "/" in reference or reference in (".", ".."):
+        raise NotFound(f"{reference}: no model directory: it has no config.json")
+    version = Registry(home).find(reference)
+    return str(version), version.path, version

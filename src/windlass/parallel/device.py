@@ -1,0 +1,22 @@
+"""Which device and how many threads this process computes with."""
+
+from __future__ import annotations
+
+import torch
+
+from windlass.spec.errors import BadInput
+from windlass.spec.job import Machine
+
+
+def place_process(machine: Machine, threads: int) -> torch.device:
+    """Settle this process on its device; on a CPU, with as many threads as it was given."""
+    torch.set_num_threads(threads)
+    # Subnormal numbers cost a hundred times a normal multiplication and carry nothing here.
+    torch.set_flush_denormal(True)
+    if machine.device == "cuda" and not torch.cuda.is_available():
+        raise BadInput(
+            "[machine] device = 'cuda', but torch sees no GPU", hint="use device = 'auto' or 'cpu'"
+        )
+    if machine.device == "auto" and torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("cpu" if machine.device == "auto" else machine.device)

@@ -1,0 +1,228 @@
+"""Makes every choice that the job leaves open.
+
+Input: a Job, facts about its corpus and about the machine. Output: a Run, with the reasons.
+
+Sizes come from one dial, the width: depth, heads and feed-forward follow. With a time budget the dial
+is turned until the expected loss is least: a wider model learns more from each token and sees fewer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from windlass import __version__
+from windlass.plan.duration import tokens_per_second
+from windlass.plan.loss import expected_loss
+from windlass.plan.machine import MachineFacts
+from windlass.plan.memory import training_bytes
+from windlass.spec.errors import BadInput, BadJob
+from windlass.spec.job import Job, objective_of
+from windlass.spec.run import Prediction, Run
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Shape
+from windlass.spec.units import format_bytes, format_count, format_seconds
+
+WIDTHS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096)
+HEAD_WIDTH = 64
+DEFAULT_CONTEXT = 256
+DEFAULT_TIME_S = 180.0
+LEAST_STEPS = 200
+MICRO_BATCH_TOKENS = 4096
+MOST_BATCH_TOKENS = 1 << 19
+COMPILE_PAYS_AFTER_S = 420.0
+"""Compiling costs about a minute of both cores and gains about a fifth; see docs/benchmarks.md."""
+
+
+@dataclass(frozen=True)
+class CorpusFacts:
+    """What the planner needs to know about a built corpus."""
+
+    path: str
+    digest: str
+    vocabulary: int
+    train_tokens: int
+    validation_tokens: int
+
+
+def plan_run(
+    job: Job,
+    corpus: CorpusFacts,
+    machine: MachineFacts,
+    *,
+    start_shape: Shape | None = None,
+    start_from: str | None = None,
+) -> Run:
+    """Turn a job into a run in which nothing is left open."""
+    budget_s = job.train.time or (None if job.train.steps or job.train.tokens else DEFAULT_TIME_S)
+    shape = start_shape or choose_shape(job, corpus, machine, budget_s)
+    _check_fits(shape, corpus, machine)
+    batch = job.train.batch_sequences or choose_batch(job, shape, machine, budget_s)
+    steps = choose_steps(job, shape, batch, machine, budget_s)
+    micro = job.train.micro_batch_sequences or choose_micro_batch(shape, batch, machine.memory_bytes)
+    speed = tokens_per_second(shape, batch * shape.context, machine.peak_flops)
+    seconds = steps * batch * shape.context / speed
+    predicted = Prediction(
+        tokens_per_s=speed,
+        seconds=seconds,
+        loss=expected_loss(shape.matrix_parameters, steps * batch * shape.context, corpus.train_tokens),
+        memory_bytes=training_bytes(shape, micro),
+        reasons=_reasons(shape, steps, batch, corpus, machine, budget_s),
+    )
+    held_out = max(1, (corpus.validation_tokens - 1) // shape.context)
+    # With a time budget, no more than a tenth of the time goes into the last evaluation.
+    final = min(held_out, max(8, int(0.1 * budget_s * 3 * speed / shape.context))) if budget_s else None
+    return Run(
+        job=job,
+        shape=shape,
+        corpus=corpus.path,
+        corpus_digest=corpus.digest,
+        start_from=start_from,
+        objective=objective_of(job),
+        steps=steps,
+        time_s=budget_s,
+        batch_sequences=batch,
+        micro_batch_sequences=micro,
+        learning_rate=job.train.learning_rate or choose_learning_rate(shape.width),
+        warmup_steps=job.train.warmup_steps if job.train.warmup_steps is not None else choose_warmup(steps),
+        evaluate_every=job.train.evaluate_every or max(20, steps // 8),
+        evaluate_sequences=min(job.train.evaluate_sequences or max(8, 2 * batch), held_out),
+        final_sequences=final,
+        checkpoint_every=job.train.checkpoint_every
+        or max(20, min(steps // 4, round(60 * speed / (batch * shape.context)))),
+        threads=job.machine.threads or machine.cores,
+        compile=_compiles(job, machine, seconds),
+        predicted=predicted,
+        code=__version__,
+    )
+
+
+def choose_shape(job: Job, corpus: CorpusFacts, machine: MachineFacts, budget_s: float | None) -> Shape:
+    """Take the sizes that the job gives, or turn the dial: to its wanted weights, or to the least loss."""
+    if job.model.width is not None:
+        return build_shape(job, corpus.vocabulary, job.model.width, job.model.layers)
+    shapes = [build_shape(job, corpus.vocabulary, width) for width in WIDTHS]
+    if job.model.parameters is not None:
+        wanted = job.model.parameters
+        return min(shapes, key=lambda s: abs(s.parameters - wanted))
+    seconds = budget_s or DEFAULT_TIME_S
+
+    def loss(shape: Shape) -> float:
+        speed = tokens_per_second(shape, MICRO_BATCH_TOKENS, machine.peak_flops)
+        return expected_loss(shape.matrix_parameters, seconds * speed, corpus.train_tokens)
+
+    return min((s for s in shapes if _fits(s, machine)), key=loss, default=shapes[0])
+
+
+def build_shape(job: Job, vocabulary: int, width: int, layers: int | None = None) -> Shape:
+    """Derive all sizes from the width; what the job states stays."""
+    model = job.model
+    heads = model.heads or max(1, width // HEAD_WIDTH)
+    common: dict[str, Any] = {
+        "vocabulary": vocabulary,
+        "context": model.context or DEFAULT_CONTEXT,
+        "layers": layers or max(2, min(width // 48, 48)),
+        "width": width,
+        "heads": heads,
+    }
+    try:
+        if model.family == "gpt2":
+            return Gpt2Shape(**common, ffn_width=model.ffn_width or 4 * width)
+        if model.family == "bert":
+            return BertShape(**common, ffn_width=model.ffn_width or 4 * width)
+        return LlamaShape(
+            **common,
+            kv_heads=model.kv_heads or heads,
+            ffn_width=model.ffn_width or -(-8 * width // 3 // 64) * 64,
+            tied=model.tied,
+            rope_theta=model.rope_theta,
+            rope_scaling=model.rope_scaling,
+        )
+    except ValidationError as error:
+        reason = str(error.errors()[0].get("ctx", {}).get("error", error.errors()[0]["msg"]))
+        raise BadJob(f"[model] {reason}") from None
+
+
+def choose_batch(job: Job, shape: Shape, machine: MachineFacts, budget_s: float | None) -> int:
+    """Enough steps to learn in, then as large a batch as the budget allows."""
+    if job.train.tokens is not None:
+        total = float(job.train.tokens)
+    elif budget_s is not None:
+        total = budget_s * tokens_per_second(shape, MICRO_BATCH_TOKENS, machine.peak_flops)
+    else:
+        total = float(MICRO_BATCH_TOKENS * (job.train.steps or LEAST_STEPS))
+    tokens = max(shape.context, min(MOST_BATCH_TOKENS, total / (4 * LEAST_STEPS)))
+    return max(1, 1 << round(tokens / shape.context).bit_length() - 1)
+
+
+def choose_steps(job: Job, shape: Shape, batch: int, machine: MachineFacts, budget_s: float | None) -> int:
+    if job.train.steps is not None:
+        return job.train.steps
+    tokens = batch * shape.context
+    if job.train.tokens is not None:
+        return max(1, -(-job.train.tokens // tokens))
+    assert budget_s is not None
+    return max(1, int(budget_s * tokens_per_second(shape, tokens, machine.peak_flops) / tokens))
+
+
+def choose_micro_batch(shape: Shape, batch: int, memory_bytes: int) -> int:
+    """The largest divisor of the batch that is fast (it fits the caches) and fits in half of the memory."""
+    divisors = [d for d in range(1, batch + 1) if batch % d == 0]
+    quick = [d for d in divisors if d * shape.context <= MICRO_BATCH_TOKENS]
+    fitting = [d for d in quick if training_bytes(shape, d) <= memory_bytes / 2]
+    return max(fitting, default=1)
+
+
+def choose_learning_rate(width: int) -> float:
+    """Wider models want smaller steps: 2e-3 at width 256, falling with its power of 3/4."""
+    return float(f"{2e-3 * (256 / width) ** 0.75:.2g}")
+
+
+def choose_warmup(steps: int) -> int:
+    return min(steps // 10, 1000)
+
+
+def _compiles(job: Job, machine: MachineFacts, seconds: float) -> bool:
+    if job.machine.compile == "on":
+        return True
+    return job.machine.compile == "auto" and machine.has_compiler and seconds > COMPILE_PAYS_AFTER_S
+
+
+def _fits(shape: Shape, machine: MachineFacts) -> bool:
+    return training_bytes(shape, 1) <= machine.memory_bytes
+
+
+def _check_fits(shape: Shape, corpus: CorpusFacts, machine: MachineFacts) -> None:
+    if shape.vocabulary < corpus.vocabulary:
+        raise BadInput(
+            f"the model knows {shape.vocabulary} tokens, but the corpus has {corpus.vocabulary}",
+            hint="build the corpus with the model's own tokenizer: [corpus.tokenizer] kind = 'file'",
+        )
+    for part, tokens in (("training", corpus.train_tokens), ("validation", corpus.validation_tokens)):
+        if tokens < shape.context + 1:
+            raise BadInput(
+                f"the {part} text has {tokens} tokens, fewer than one sequence of {shape.context + 1}",
+                hint="add text, or set a smaller [model] context",
+            )
+    if not _fits(shape, machine):
+        raise BadInput(
+            f"training {format_count(shape.parameters)} weights needs {format_bytes(training_bytes(shape, 1))},"
+            f" and {format_bytes(machine.memory_bytes)} is free",
+            hint="set a smaller [model] parameters or context",
+        )
+
+
+def _reasons(
+    shape: Shape, steps: int, batch: int, corpus: CorpusFacts, machine: MachineFacts, budget_s: float | None
+) -> tuple[str, ...]:
+    tokens = steps * batch * shape.context
+    epochs = tokens / corpus.train_tokens
+    told = [
+        f"{format_count(shape.parameters)} weights: {shape.layers} layers of width {shape.width}",
+        f"{format_count(tokens)} tokens in {steps} steps, {epochs:.2g} epochs of the corpus",
+        f"this machine multiplies at {machine.peak_flops / 1e9:.0f} GFLOP/s on {machine.cores} cores",
+    ]
+    if budget_s is not None:
+        told.append(f"sized for {format_seconds(budget_s)} of training")
+    return tuple(told)

@@ -1,0 +1,8 @@
+"""Prompts in, tokens out: two processes that meet only on the wire (windlass.spec.wire).
+
+    a client -> gateway (HTTP, text, limits) -> the wire -> engine (token ids, torch) -> tokens stream back
+
+The gateway never loads torch and outlives a crashing engine; the engine never sees text.
+
+Start at gateway/__init__.py for what clients see, at engine/step.py for how tokens are made.
+"""

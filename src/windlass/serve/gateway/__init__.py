@@ -1,0 +1,15 @@
+"""Prompts in over HTTP, text out: the half of the service that talks to people and knows no torch.
+
+    __main__.py     the process: port, engine socket, graceful end
+    app.py          the routes: a table of contents
+    guard.py        what happens to every request: its id, its origin, its count
+    bodies.py       bytes -> JSON -> a checked request (messages.py), or one clear refusal (errors.py)
+    completions.py  chat.py  embeddings.py    a checked request -> work for the engine -> replies.py
+    generation.py   what completions and chat share: sampling settings, answers in the making
+    engine_link.py  the wire (windlass.spec.wire) to the engine
+    text.py  detokenise.py  templates.py      text <-> token ids
+    served.py       the model that is served; pages.py the page; metrics.py the figures
+
+A request passes guard -> bodies -> completions -> engine_link, and its tokens come back through
+generation -> streaming. Start at app.py.
+"""

@@ -1,0 +1,164 @@
+"""The gateway process: `python -m windlass.serve.gateway --model DIR --name NAME --socket PATH ...`.
+
+On standard output it writes one line of JSON: {"listening": {"url", "port"}} once it accepts connections,
+or {"error": {"kind", "message", "hint"}} and exit code 2 (1 if the fault is ours). SIGTERM and SIGINT let
+running answers end for DRAIN_S, then exit 0. When standard input is a pipe, its closing means that the
+parent is gone, and ends the process the same way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import errno
+import json
+import logging
+import os
+import signal
+import socket
+import stat
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import uvicorn
+
+from windlass.serve.gateway.app import build_app
+from windlass.serve.gateway.engine_link import EngineLink
+from windlass.serve.gateway.generation import Service
+from windlass.serve.gateway.guard import is_loopback
+from windlass.serve.gateway.metrics import Metrics
+from windlass.serve.gateway.served import load_served
+from windlass.spec.errors import AskedWrongly, BadInput, InUse, WindlassError
+
+DRAIN_S = 5.0
+LAST_WORDS_S = 2
+"""After the drain, streams get an error event; so long they may take to deliver it."""
+
+
+def main(argv: list[str]) -> int:
+    """Serve until told to stop; return the exit code."""
+    try:
+        args = _parse(argv)
+        logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="gateway: %(message)s")
+        metrics = Metrics()
+        link = EngineLink(args.socket, metrics, queue=args.queue)
+        served = load_served(args.model, args.name, args.alias)
+        listener = bind(args.host, args.port)
+        loopback = is_loopback(listener.getsockname()[0])
+        app = build_app(Service(served, link, metrics), loopback=loopback)
+        server = GracefulServer(uvicorn.Config(app, **settings()), link, url_of(args.host, listener))
+    except WindlassError as error:
+        _write({"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}})
+        return error.exit_code
+    for signal_ in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn raises the signal again after its shutdown; by then it must not kill.
+        signal.signal(signal_, lambda *_: None)
+    server.run(sockets=[listener])
+    return 0
+
+
+class GracefulServer(uvicorn.Server):
+    """Tells its parent that it listens, and its clients that it stops."""
+
+    def __init__(self, config: uvicorn.Config, link: EngineLink, url: str) -> None:
+        super().__init__(config)
+        self._link = link
+        self._url = url
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        assert sockets is not None
+        _watch_parent(self)
+        _write({"listening": {"url": self._url, "port": sockets[0].getsockname()[1]}})
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        last = loop.call_later(
+            DRAIN_S, self._link.fail_all, "shutting_down", "the server is stopping; try again shortly"
+        )
+        await super().shutdown(sockets)
+        last.cancel()
+
+
+def settings() -> dict[str, Any]:
+    """Return how uvicorn runs: quietly, and without trusting headers about who the client is."""
+    return {
+        "loop": "uvloop",
+        "http": "httptools",
+        "ws": "none",
+        "lifespan": "on",
+        "log_config": None,
+        "access_log": False,
+        "proxy_headers": False,
+        "server_header": False,
+        "timeout_keep_alive": 30,
+        "timeout_graceful_shutdown": int(DRAIN_S) + LAST_WORDS_S,
+    }
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Take the port, or say who cannot have it."""
+    if not 0 <= port <= 65535:
+        raise BadInput(f"port {port}: ports go from 0 to 65535", hint="0 takes any free one")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise InUse(
+                f"port {port} on {host} is in use by another program",
+                hint="choose another with --port, or --port 0 for any free one",
+            ) from None
+        raise BadInput(f"cannot listen on {host}:{port}: {error.strerror}", hint="try 127.0.0.1") from None
+    return listener
+
+
+def url_of(host: str, listener: socket.socket) -> str:
+    """Return the address that a person on this machine can open."""
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{shown}:{listener.getsockname()[1]}"
+
+
+def _watch_parent(server: uvicorn.Server) -> None:
+    """End when the other end of standard input is closed, if it is a pipe."""
+    mode = os.fstat(0).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return
+    loop = asyncio.get_running_loop()
+
+    def look() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            server.should_exit = True
+
+    loop.add_reader(0, look)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise AskedWrongly(message)
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = _Parser(prog="windlass.serve.gateway", description="Serve a model over HTTP.")
+    parser.add_argument("--model", type=Path, required=True, help="model directory with Hugging Face's files")
+    parser.add_argument("--name", required=True, help="NAME or NAME@VERSION under which clients ask for it")
+    parser.add_argument("--alias", action="append", default=[], help="a further name (NAME@prod, or prod)")
+    parser.add_argument("--socket", type=Path, required=True, help="Unix socket of the engine")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000, help="0 takes any free one")
+    parser.add_argument("--queue", type=int, default=256, help="answers that may wait for a slot")
+    return parser.parse_args(argv)
+
+
+def _write(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

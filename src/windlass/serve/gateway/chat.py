@@ -1,0 +1,205 @@
+"""POST /v1/chat/completions: a conversation in, the model's next turn out.
+
+Input: a ChatRequest. Output: a ChatReply, or a stream of ChatChunk.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, closing
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windlass.serve.gateway.generation import (
+    Answer,
+    Piece,
+    Scored,
+    Service,
+    build,
+    check_tokens,
+    fit,
+    pieces,
+    usage,
+)
+from windlass.serve.gateway.messages import DEFAULT_CHAT_TOKENS, ChatRequest
+from windlass.serve.gateway.replies import (
+    AssistantMessage,
+    ChatChoice,
+    ChatChunk,
+    ChatLogprobs,
+    ChatReply,
+    ChunkChoice,
+    Delta,
+    TokenLogprob,
+    TopLogprob,
+    Usage,
+)
+from windlass.serve.gateway.streaming import (
+    CLIENT_LEFT,
+    DONE,
+    KEEP_ALIVE,
+    EventStream,
+    event,
+    while_connected,
+)
+from windlass.serve.gateway.text import Text, token_name
+from windlass.spec.wire import Generate
+
+
+@dataclass(frozen=True)
+class Work:
+    """A conversation made ready: what the engine is asked, and what becomes of its tokens."""
+
+    id: str
+    model: str
+    created: int
+    text: Text
+    requests: list[Generate]
+    answers: list[Answer]
+    scored: bool
+    prompt_tokens: int
+
+    def logprobs(self, piece: Piece) -> ChatLogprobs | None:
+        return told(self.text, piece.scored) if self.scored else None
+
+    def chunk(self, choices: list[ChunkChoice], spent: Usage | None = None) -> ChatChunk:
+        return ChatChunk(
+            id=self.id,
+            object="chat.completion.chunk",
+            created=self.created,
+            model=self.model,
+            choices=choices,
+            usage=spent,
+        )
+
+
+async def converse(request: Request, ask: ChatRequest, service: Service) -> Response:
+    """Answer a conversation, whole or as a stream."""
+    service.served.check(ask.model)
+    work = await prepare(ask, service, request.state.request_id)
+    ticket = service.link.ask(work.requests)
+    service.metrics.tokens.labels("prompt").inc(work.prompt_tokens)
+    if ask.stream:
+        with_usage = bool(ask.stream_options and ask.stream_options.include_usage)
+        frames = _frames(work, pieces(ticket, work.answers), with_usage)
+        return EventStream(frames, request.state.request_id, ticket.close)
+    with closing(ticket):
+        reply = await while_connected(request, _collect(work, pieces(ticket, work.answers)))
+    if reply is None:
+        return Response(status_code=CLIENT_LEFT)
+    return Response(reply.model_dump_json(exclude_unset=True), media_type="application/json")
+
+
+async def prepare(ask: ChatRequest, service: Service, request_id: str) -> Work:
+    """Render the template, tokenise, check against the model, and write the engine's orders."""
+    ready, served = service.writer, service.served
+    check_tokens(list(ask.logit_bias), ready.vocabulary, "logit_bias")
+    prompt = served.template.render(ask.messages)
+    tokens = await service.encode(prompt, special=served.template.wrap, param="messages")
+    asked = ask.max_completion_tokens or ask.max_tokens
+    most = fit(len(tokens), asked, default=DEFAULT_CHAT_TOKENS, context=ready.context, param="messages")
+    requests = build(
+        ask,
+        tokens,
+        id_=request_id,
+        most_tokens=most,
+        logprobs=(ask.top_logprobs or 0) if ask.logprobs else -1,
+        stop_tokens=served.stop_tokens,
+    )
+    stops = [*ask.stop, *served.template.stops]
+    return Work(
+        id=f"chatcmpl-{request_id}",
+        model=served.id,
+        created=int(time.time()),
+        text=served.text,
+        requests=requests,
+        answers=[Answer(served.text, stops, served.stop_tokens) for _ in requests],
+        scored=bool(ask.logprobs),
+        prompt_tokens=len(tokens),
+    )
+
+
+def told(text: Text, scored: Sequence[Scored]) -> ChatLogprobs:
+    """Write log-probabilities token by token, each with its bytes and rivals."""
+    content = []
+    for one in scored:
+        rivals = [
+            TopLogprob(
+                token=token_name(text, rival.token),
+                logprob=rival.logprob,
+                bytes=list(text.token_bytes(rival.token)),
+            )
+            for rival in one.alternatives
+        ]
+        content.append(
+            TokenLogprob(
+                token=token_name(text, one.token),
+                logprob=one.logprob or 0.0,
+                bytes=list(text.token_bytes(one.token)),
+                top_logprobs=rivals,
+            )
+        )
+    return ChatLogprobs(content=content, refusal=None)
+
+
+Pieces = AsyncGenerator[tuple[int, Piece] | None, None]
+
+
+async def _collect(work: Work, arriving: Pieces) -> ChatReply:
+    whole = [Piece("") for _ in work.answers]
+    async with aclosing(arriving):
+        async for arrived in arriving:
+            if arrived is not None:
+                place, piece = arrived
+                before = whole[place]
+                whole[place] = Piece(before.text + piece.text, before.scored + piece.scored, piece.finish)
+    choices = [
+        ChatChoice(
+            index=place,
+            message=AssistantMessage(role="assistant", content=piece.text, refusal=None),
+            logprobs=work.logprobs(piece),
+            finish_reason=piece.finish or "stop",
+        )
+        for place, piece in enumerate(whole)
+    ]
+    return ChatReply(
+        id=work.id,
+        object="chat.completion",
+        created=work.created,
+        model=work.model,
+        choices=choices,
+        usage=usage(work.prompt_tokens, work.answers),
+    )
+
+
+async def _frames(work: Work, arriving: Pieces, with_usage: bool) -> AsyncGenerator[bytes, None]:
+    for place in range(len(work.answers)):
+        opening = Delta(role="assistant", content="")
+        yield _chunk(work, place, opening, Piece(""), with_usage)
+    async with aclosing(arriving):
+        async for arrived in arriving:
+            if arrived is None:
+                yield KEEP_ALIVE
+                continue
+            place, piece = arrived
+            if piece.text or piece.scored:
+                delta = Delta(content=piece.text)
+                yield _chunk(work, place, delta, Piece(piece.text, piece.scored), with_usage)
+            if piece.finish:
+                yield _chunk(work, place, Delta(), Piece("", finish=piece.finish), with_usage)
+    if with_usage:
+        yield event(work.chunk([], usage(work.prompt_tokens, work.answers)))
+    yield DONE
+
+
+def _chunk(work: Work, place: int, delta: Delta, piece: Piece, with_usage: bool) -> bytes:
+    """Write a chunk; `usage` is null in it when counts were asked for, and absent otherwise."""
+    logprobs = work.logprobs(piece) if piece.scored else None
+    choice = ChunkChoice(index=place, delta=delta, logprobs=logprobs, finish_reason=piece.finish)
+    chunk = work.chunk([choice])
+    if not with_usage:
+        chunk.model_fields_set.discard("usage")
+    return event(chunk)

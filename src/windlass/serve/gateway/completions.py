@@ -1,0 +1,200 @@
+"""POST /v1/completions: prompts in, their continuations out.
+
+Input: a CompletionRequest. Output: a CompletionReply, or a stream of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, closing
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windlass.serve.gateway.generation import (
+    Answer,
+    Piece,
+    Scored,
+    Service,
+    build,
+    check_tokens,
+    fit,
+    pieces,
+    usage,
+)
+from windlass.serve.gateway.messages import DEFAULT_COMPLETION_TOKENS, CompletionRequest
+from windlass.serve.gateway.replies import CompletionChoice, CompletionLogprobs, CompletionReply, Usage
+from windlass.serve.gateway.streaming import (
+    CLIENT_LEFT,
+    DONE,
+    KEEP_ALIVE,
+    EventStream,
+    event,
+    while_connected,
+)
+from windlass.serve.gateway.text import Text, token_name
+from windlass.spec.wire import Generate
+
+
+@dataclass(frozen=True)
+class Work:
+    """A request made ready: what the engine is asked, and what becomes of its tokens."""
+
+    id: str
+    model: str
+    created: int
+    text: Text
+    requests: list[Generate]
+    answers: list[Answer]
+    shown: list[str] | None
+    scored: bool
+    alternatives: bool
+    prompt_tokens: int
+
+    def choice(self, place: int, piece: Piece) -> CompletionChoice:
+        logprobs = told(self.text, piece.scored, self.alternatives) if self.scored else None
+        return CompletionChoice(index=place, text=piece.text, logprobs=logprobs, finish_reason=piece.finish)
+
+    def reply(self, choices: list[CompletionChoice], spent: Usage | None) -> CompletionReply:
+        return CompletionReply(
+            id=self.id,
+            object="text_completion",
+            created=self.created,
+            model=self.model,
+            choices=choices,
+            usage=spent,
+        )
+
+
+async def complete(request: Request, ask: CompletionRequest, service: Service) -> Response:
+    """Answer a request, whole or as a stream."""
+    service.served.check(ask.model)
+    work = await prepare(ask, service, request.state.request_id)
+    ticket = service.link.ask(work.requests)
+    service.metrics.tokens.labels("prompt").inc(work.prompt_tokens)
+    if ask.stream:
+        with_usage = bool(ask.stream_options and ask.stream_options.include_usage)
+        arriving = pieces(ticket, work.answers, work.shown)
+        return EventStream(_frames(work, arriving, with_usage), request.state.request_id, ticket.close)
+    with closing(ticket):
+        arriving = pieces(ticket, work.answers, work.shown)
+        reply = await while_connected(request, _collect(work, arriving))
+    if reply is None:
+        return Response(status_code=CLIENT_LEFT)
+    return Response(reply.model_dump_json(exclude_unset=True), media_type="application/json")
+
+
+async def prepare(ask: CompletionRequest, service: Service, request_id: str) -> Work:
+    """Tokenise, check against the model, and write the engine's orders."""
+    ready = service.writer
+    check_tokens(list(ask.logit_bias), ready.vocabulary, "logit_bias")
+    text, stop_tokens = service.served.text, service.served.stop_tokens
+    requests: list[Generate] = []
+    answers: list[Answer] = []
+    shown: list[str] = []
+    read = 0
+    for number, prompt in enumerate(ask.prompt):
+        tokens = await service.encode(prompt, special=True, param="prompt")
+        most = fit(
+            len(tokens),
+            ask.max_tokens,
+            default=DEFAULT_COMPLETION_TOKENS,
+            context=ready.context,
+            param="max_tokens" if ask.max_tokens else "prompt",
+        )
+        requests += build(
+            ask,
+            tokens,
+            id_=f"{request_id}-{number}",
+            most_tokens=most,
+            logprobs=-1 if ask.logprobs is None else ask.logprobs,
+            stop_tokens=stop_tokens,
+            score_prompt=bool(ask.echo) and ask.logprobs is not None,
+        )
+        answers += [Answer(text, ask.stop, stop_tokens, prompt=tokens) for _ in range(ask.n or 1)]
+        shown += [prompt if isinstance(prompt, str) else text.decode(tokens)] * (ask.n or 1)
+        read += len(tokens)
+    return Work(
+        id=f"cmpl-{request_id}",
+        model=service.served.id,
+        created=int(time.time()),
+        text=text,
+        requests=requests,
+        answers=answers,
+        shown=shown if ask.echo else None,
+        scored=ask.logprobs is not None,
+        alternatives=bool(ask.logprobs),
+        prompt_tokens=read,
+    )
+
+
+def told(text: Text, scored: Sequence[Scored], alternatives: bool) -> CompletionLogprobs:
+    """Write log-probabilities as parallel lists; the chosen token is always among its rivals."""
+    tops: list[dict[str, float] | None] = []
+    for one in scored:
+        if one.logprob is None:
+            tops.append(None)
+            continue
+        rivals = {token_name(text, rival.token): rival.logprob for rival in one.alternatives}
+        tops.append(rivals | {token_name(text, one.token): one.logprob})
+    return CompletionLogprobs(
+        tokens=[token_name(text, one.token) for one in scored],
+        token_logprobs=[one.logprob for one in scored],
+        top_logprobs=tops if alternatives else None,
+        text_offset=[one.offset for one in scored],
+    )
+
+
+Pieces = AsyncGenerator[tuple[int, Piece] | None, None]
+
+
+def _echoes(work: Work) -> list[Piece]:
+    """Return the prompts to begin with, unless they come with their scores."""
+    if work.shown is None or work.scored:
+        return []
+    return [answer.echo(text, None) for answer, text in zip(work.answers, work.shown, strict=True)]
+
+
+async def _collect(work: Work, arriving: Pieces) -> CompletionReply:
+    echoes = _echoes(work)
+    texts = [echo.text for echo in echoes] or [""] * len(work.answers)
+    scored: list[list[Scored]] = [[] for _ in work.answers]
+    last = [Piece("")] * len(work.answers)
+    async with aclosing(arriving):
+        async for arrived in arriving:
+            if arrived is not None:
+                place, piece = arrived
+                texts[place] += piece.text
+                scored[place] += piece.scored
+                last[place] = piece
+    choices = [
+        work.choice(place, Piece(texts[place], scored[place], last[place].finish))
+        for place in range(len(texts))
+    ]
+    return work.reply(choices, usage(work.prompt_tokens, work.answers))
+
+
+async def _frames(work: Work, arriving: Pieces, with_usage: bool) -> AsyncGenerator[bytes, None]:
+    for place, echo in enumerate(_echoes(work)):
+        yield _chunk(work, [work.choice(place, echo)], with_usage)
+    async with aclosing(arriving):
+        async for arrived in arriving:
+            if arrived is None:
+                yield KEEP_ALIVE
+                continue
+            place, piece = arrived
+            if piece.text or piece.scored or piece.finish:
+                yield _chunk(work, [work.choice(place, piece)], with_usage)
+    if with_usage:
+        yield event(work.reply([], usage(work.prompt_tokens, work.answers)))
+    yield DONE
+
+
+def _chunk(work: Work, choices: list[CompletionChoice], with_usage: bool) -> bytes:
+    """Write a chunk; `usage` is null in it when counts were asked for, and absent otherwise."""
+    reply = work.reply(choices, None)
+    if not with_usage:
+        reply.model_fields_set.discard("usage")
+    return event(reply)

@@ -1,0 +1,87 @@
+"""POST /v1/embeddings: texts in, unit vectors out.
+
+Input: an EmbeddingRequest. Output: an EmbeddingReply.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from contextlib import closing
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windlass.serve.gateway.engine_link import Ticket
+from windlass.serve.gateway.errors import ApiError
+from windlass.serve.gateway.generation import Service
+from windlass.serve.gateway.messages import EmbeddingRequest
+from windlass.serve.gateway.replies import Embedding, EmbeddingReply, EmbeddingUsage
+from windlass.serve.gateway.streaming import CLIENT_LEFT, while_connected
+from windlass.spec.wire import Embed, Vectors
+
+INPUTS_PER_MESSAGE = 64
+"""Vectors come back in one frame; so many of the widest models stay far below the wire's limit."""
+
+
+async def embed(request: Request, ask: EmbeddingRequest, service: Service) -> Response:
+    """Answer a request with one vector for each input."""
+    service.served.check(ask.model)
+    ready = service.link.ready
+    if ask.dimensions is not None and ask.dimensions != ready.width:
+        raise ApiError(
+            "invalid_value",
+            f"'dimensions' is {ask.dimensions}; vectors of this model have {ready.width}, and are not cut",
+            param="dimensions",
+        )
+    inputs = [await _tokens(service, entry, ready.context) for entry in ask.input]
+    read = sum(map(len, inputs))
+    service.metrics.tokens.labels("prompt").inc(read)
+    vectors = await while_connected(request, _vectors(service, inputs, request.state.request_id))
+    if vectors is None:
+        return Response(status_code=CLIENT_LEFT)
+    reply = EmbeddingReply(
+        object="list",
+        data=[
+            Embedding(object="embedding", index=place, embedding=_written(vector, ask.encoding_format))
+            for place, vector in enumerate(vectors)
+        ],
+        model=service.served.id,
+        usage=EmbeddingUsage(prompt_tokens=read, total_tokens=read),
+    )
+    return Response(reply.model_dump_json(), media_type="application/json")
+
+
+async def _tokens(service: Service, entry: str | list[int], context: int) -> list[int]:
+    tokens = await service.encode(entry, special=True, param="input")
+    if len(tokens) > context:
+        raise ApiError(
+            "context_length_exceeded",
+            f"an input has {len(tokens)} tokens; the model's context is {context}",
+            param="input",
+        )
+    return tokens
+
+
+async def _vectors(service: Service, inputs: list[list[int]], request_id: str) -> list[list[float]]:
+    """Ask the engine for a few inputs at a time, so that one big request does not hold up the others."""
+    vectors: list[list[float]] = []
+    for start in range(0, len(inputs), INPUTS_PER_MESSAGE):
+        message = Embed(id=f"{request_id}-{start}", inputs=inputs[start : start + INPUTS_PER_MESSAGE])
+        with closing(service.link.ask([message])) as ticket:
+            vectors += await _answer(ticket)
+    return vectors
+
+
+async def _answer(ticket: Ticket) -> list[list[float]]:
+    arrived = await ticket.next()
+    assert arrived is not None
+    message = arrived[1]
+    assert isinstance(message, Vectors)
+    return message.vectors
+
+
+def _written(vector: list[float], form: str | None) -> list[float] | str:
+    if form != "base64":
+        return vector
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode("ascii")

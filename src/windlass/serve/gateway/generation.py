@@ -1,0 +1,251 @@
+"""What completions and chat share: from sampling settings to the engine's work, from tokens to pieces.
+
+prompts -> fit (context) -> build (Generate messages) -> ticket -> Answer.push -> Piece
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+
+from windlass.serve.gateway.detokenise import StopFilter
+from windlass.serve.gateway.engine_link import EngineLink, Ticket
+from windlass.serve.gateway.errors import ApiError
+from windlass.serve.gateway.messages import Sampling
+from windlass.serve.gateway.metrics import Metrics
+from windlass.serve.gateway.replies import FinishReason, Usage
+from windlass.serve.gateway.served import Served
+from windlass.serve.gateway.streaming import KEEP_ALIVE_S
+from windlass.serve.gateway.text import Text
+from windlass.spec.wire import Alternative, Generate, PromptScores, Ready, Tokens, Vectors
+
+ENCODERS = {"bert"}
+LONG_TEXT_CHARS = 8192
+"""Longer texts are tokenised in a thread, so that other streams go on."""
+
+SEED_STEP = 0x9E3779B97F4A7C15
+"""Seeds of sibling answers are far apart; the first answer's seed is the one that was asked for."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """What every route works with."""
+
+    served: Served
+    link: EngineLink
+    metrics: Metrics
+
+    @property
+    def writer(self) -> Ready:
+        """Return the engine, if it can write text."""
+        ready = self.link.ready
+        if ready.family in ENCODERS:
+            raise ApiError(
+                "wrong_model_kind",
+                f"'{self.served.id}' is an encoder ({ready.family}); it makes embeddings and writes no text",
+                param="model",
+            )
+        return ready
+
+    async def encode(self, prompt: str | list[int], *, special: bool, param: str) -> list[int]:
+        """Return the token ids of a prompt, which are all known to the model."""
+        ready = self.link.ready
+        if isinstance(prompt, str):
+            return await self._tokenise(prompt, special, ready.context, param)
+        check_tokens(prompt, ready.vocabulary, param)
+        return prompt
+
+    async def _tokenise(self, prompt: str, special: bool, context: int, param: str) -> list[int]:
+        encode = self.served.text.encode
+        if len(prompt) <= LONG_TEXT_CHARS:
+            tokens = encode(prompt, special=special, context=context)
+        else:
+            tokens = await asyncio.to_thread(encode, prompt, special=special, context=context)
+        if not tokens:
+            raise ApiError(
+                "invalid_value", f"'{param}' has no tokens; there is nothing to continue", param=param
+            )
+        return tokens
+
+
+def check_tokens(tokens: Sequence[int], vocabulary: int, param: str) -> None:
+    """Refuse ids that the model does not have."""
+    worst = max(tokens, default=0)
+    if worst >= vocabulary:
+        raise ApiError(
+            "invalid_value",
+            f"'{param}' has token {worst}; the vocabulary ends at {vocabulary - 1}",
+            param=param,
+        )
+
+
+def fit(prompt_tokens: int, asked: int | None, *, default: int, context: int, param: str) -> int:
+    """Return how many tokens may be written; what was asked for is granted in full or refused."""
+    wanted = asked if asked is not None else max(1, min(default, context - prompt_tokens))
+    if prompt_tokens + wanted > context:
+        raise ApiError(
+            "context_length_exceeded",
+            f"the prompt has {prompt_tokens} tokens and {wanted} more are asked for, "
+            f"{prompt_tokens + wanted} together; the model's context is {context}",
+            param=param,
+        )
+    return wanted
+
+
+def build(
+    ask: Sampling,
+    prompt: list[int],
+    *,
+    id_: str,
+    most_tokens: int,
+    logprobs: int,
+    stop_tokens: Sequence[int],
+    score_prompt: bool = False,
+) -> list[Generate]:
+    """Return one message for each of the n answers to a prompt."""
+    seed = ask.seed if ask.seed is not None else secrets.randbits(63)
+    return [
+        Generate(
+            id=f"{id_}-{number}",
+            tokens=prompt,
+            most_tokens=most_tokens,
+            temperature=_or(ask.temperature, 1.0),
+            top_k=max(0, ask.top_k or 0),
+            top_p=_or(ask.top_p, 1.0),
+            min_p=_or(ask.min_p, 0.0),
+            presence_penalty=_or(ask.presence_penalty, 0.0),
+            frequency_penalty=_or(ask.frequency_penalty, 0.0),
+            seed=(seed + number * SEED_STEP) % (1 << 63),
+            logprobs=logprobs,
+            stop_tokens=list(stop_tokens),
+            logit_bias=ask.logit_bias,
+            score_prompt=score_prompt,
+        )
+        for number in range(ask.n or 1)
+    ]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A token with its log-probability; `offset` is where its text begins in the answer."""
+
+    token: int
+    logprob: float | None
+    alternatives: Sequence[Alternative]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What an answer gains by one message."""
+
+    text: str
+    scored: list[Scored] = field(default_factory=list)
+    finish: FinishReason | None = None
+
+
+class Answer:
+    """One answer in the making: tokens in, pieces of text out."""
+
+    def __init__(
+        self, text: Text, stops: Sequence[str], stop_tokens: Sequence[int], *, prompt: Sequence[int] = ()
+    ) -> None:
+        self._text = text
+        self._detokenizer = text.detokenizer()
+        self._filter = StopFilter(stops)
+        self._stop_tokens = frozenset(stop_tokens)
+        self._prompt = prompt
+        self._made = self._shown = 0
+        self._pending: list[Scored] = []
+        self.tokens = 0
+        self.finished = False
+
+    def echo(self, shown: str, scores: PromptScores | None) -> Piece:
+        """Begin the answer with the prompt itself; the engine sends its scores before any token."""
+        offset = self._made = self._shown = len(shown)
+        if scores is None:
+            return Piece(shown)
+        scored = []
+        detokenizer, place = self._text.detokenizer(), 0
+        logprobs = [None, *scores.logprobs]
+        alternatives: list[list[Alternative]] = [[], *scores.alternatives]
+        for number, token in enumerate(self._prompt):
+            rivals = alternatives[number] if number < len(alternatives) else []
+            scored.append(Scored(token, logprobs[number], rivals, min(place, offset)))
+            place += len(detokenizer.push(token))
+        return Piece(shown, scored)
+
+    def push(self, message: Tokens) -> Piece:
+        """Take the next tokens; return the text that they allow to be shown."""
+        self.tokens += len(message.tokens)
+        made = self._decode(message)
+        cut = self._filter.push(made)
+        shown = cut.text
+        finish: FinishReason | None = "stop" if cut.stopped or message.finish == "stop" else None
+        if message.finish == "length" and not cut.stopped:
+            finish = "length"
+        if finish is not None and not cut.stopped:
+            shown += self._filter.flush()
+        self._shown += len(shown)
+        self.finished = finish is not None
+        return Piece(shown, self._release(everything=self.finished and not cut.stopped), finish)
+
+    def _decode(self, message: Tokens) -> str:
+        made = ""
+        for place, token in enumerate(message.tokens):
+            if message.finish == "stop" and token in self._stop_tokens:
+                break  # the end of the answer is no part of its text
+            if message.logprobs:
+                rivals = message.alternatives[place] if message.alternatives else []
+                self._pending.append(Scored(token, message.logprobs[place], rivals, self._made))
+            new = self._detokenizer.push(token)
+            self._made += len(new)
+            made += new
+        return made + (self._detokenizer.flush() if message.finish is not None else "")
+
+    def _release(self, *, everything: bool) -> list[Scored]:
+        """Let go of the scores whose text is shown; those of held or cut text stay."""
+        ready = [s for s in self._pending if everything or s.offset < self._shown]
+        self._pending = self._pending[len(ready) :]
+        return ready
+
+
+Arrived = tuple[int, Piece]
+
+
+async def pieces(
+    ticket: Ticket, answers: Sequence[Answer], shown: Sequence[str] | None = None
+) -> AsyncGenerator[Arrived | None, None]:
+    """Yield (place, piece) as they arrive, and None when nothing has come for a while.
+
+    `shown` are the prompts to begin with; it is given only when their scores were asked for.
+    """
+    while not all(answer.finished for answer in answers):
+        arrived = await ticket.next(KEEP_ALIVE_S)
+        if arrived is None:
+            yield None
+            continue
+        place, message = arrived
+        answer = answers[place]
+        assert not isinstance(message, Vectors)
+        if answer.finished:
+            continue
+        if isinstance(message, PromptScores):
+            yield place, answer.echo(shown[place] if shown else "", message)
+            continue
+        piece = answer.push(message)
+        if answer.finished:
+            ticket.finish(place)
+        yield place, piece
+
+
+def usage(prompt_tokens: int, answers: Sequence[Answer]) -> Usage:
+    """Count what was read and written."""
+    written = sum(answer.tokens for answer in answers)
+    return Usage(prompt_tokens=prompt_tokens, completion_tokens=written, total_tokens=prompt_tokens + written)
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value

@@ -1,0 +1,219 @@
+"""What may be asked of the routes, field by field: types, ranges, and what is refused.
+
+Every field of OpenAI's API is here. Those that this server does not honour accept only the value that
+asks for nothing (null, or what happens anyway), because a parameter that is dropped in silence is a bug
+in somebody's product. Anything else is unknown, and answered with the nearest right name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from windlass.serve.gateway.values import (
+    MOST_CHOICES,
+    MOST_LOGPROBS,
+    SEED_LIMIT,
+    TOKEN_LIMIT,
+    Bias,
+    MaxTokens,
+    Prompts,
+    Stop,
+)
+
+DEFAULT_COMPLETION_TOKENS = 16
+DEFAULT_CHAT_TOKENS = 512
+
+ELSEWHERE = frozenset(
+    {
+        "bad_words",
+        "chat_template",
+        "chat_template_kwargs",
+        "guided_json",
+        "guided_regex",
+        "ignore_eos",
+        "json_schema",
+        "length_penalty",
+        "min_tokens",
+        "mirostat",
+        "priority",
+        "prompt_embeds",
+        "regex",
+        "repetition_penalty",
+        "skip_special_tokens",
+        "stop_token_ids",
+        "structured_outputs",
+        "typical_p",
+        "use_beam_search",
+    }
+)
+"""Parameters of related servers, so that they are told apart from typing slips."""
+
+
+class Unsupported:
+    """Marks a field that is known, and refused unless it asks for what happens anyway."""
+
+
+NULL_ONLY = Field(description="Not supported here; only null is accepted.")
+Null = Annotated[None, Unsupported(), NULL_ONLY]
+
+
+class Asked(BaseModel):
+    """A request body: nothing unknown, nothing coerced, nothing infinite."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    model: str = Field(min_length=1, max_length=256, description="NAME or NAME@VERSION, as /v1/models lists")
+    user: str | None = Field(None, max_length=512, description="Accepted for compatibility; not kept.")
+
+
+class StreamOptions(BaseModel):
+    """How a stream ends."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    include_usage: bool | None = Field(None, description="Send token counts in a last chunk.")
+    include_obfuscation: Annotated[Literal[False] | None, Unsupported()] = None
+
+
+class Sampling(Asked):
+    """What text completions and chat share."""
+
+    temperature: float | None = Field(None, ge=0, le=2, description="0 is greedy; default 1")
+    top_p: float | None = Field(None, gt=0, le=1)
+    top_k: int | None = Field(None, ge=-1, lt=TOKEN_LIMIT, description="-1 and 0 keep all tokens")
+    min_p: float | None = Field(None, ge=0, le=1)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    logit_bias: Bias = Field(default_factory=dict)
+    n: int | None = Field(
+        None, ge=1, le=MOST_CHOICES, description="Answers per prompt; at temperature 0 they are all the same."
+    )
+    seed: int | None = Field(
+        None,
+        ge=-SEED_LIMIT,
+        lt=SEED_LIMIT,
+        description="The same seed, prompt and settings give the same answer.",
+    )
+    stop: Stop = Field(default_factory=list)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+    @model_validator(mode="after")
+    def _check_stream(self) -> Sampling:
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("'stream_options' is only for stream: true")
+        return self
+
+
+class CompletionRequest(Sampling):
+    """POST /v1/completions."""
+
+    prompt: Prompts
+    max_tokens: MaxTokens | None = Field(
+        None, description=f"Default {DEFAULT_COMPLETION_TOKENS}, or what the context leaves if that is less."
+    )
+    logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
+    echo: bool | None = None
+    best_of: int | None = Field(None, ge=1, le=MOST_CHOICES, description="Only the value of n.")
+    suffix: Null = None
+
+    @model_validator(mode="after")
+    def _check_amount(self) -> CompletionRequest:
+        if self.best_of is not None and self.best_of != (self.n or 1):
+            raise ValueError("'best_of' must equal 'n'; choosing among more answers is not supported here")
+        if len(self.prompt) * (self.n or 1) > MOST_CHOICES:
+            raise ValueError(
+                f"'prompt' and 'n' ask for {len(self.prompt) * (self.n or 1)} answers; "
+                f"at most {MOST_CHOICES} are made at once"
+            )
+        return self
+
+
+class TextPart(BaseModel):
+    """A piece of a message's content."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(BaseModel):
+    """One turn of a conversation."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+    name: str | None = Field(None, max_length=256)
+    refusal: Null = None
+    audio: Null = None
+    annotations: Annotated[Annotated[list[Any], Field(max_length=0)] | None, Unsupported()] = None
+    function_call: Null = None
+    tool_calls: Null = None
+    tool_call_id: Null = None
+    reasoning_content: Null = None
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
+
+
+class TextFormat(BaseModel):
+    """The only response format: text."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    type: Literal["text"]
+
+
+class ChatRequest(Sampling):
+    """POST /v1/chat/completions."""
+
+    messages: list[ChatMessage] = Field(min_length=1, max_length=4096)
+    max_tokens: MaxTokens | None = Field(None, description="The older name of max_completion_tokens.")
+    max_completion_tokens: MaxTokens | None = Field(
+        None, description=f"Default {DEFAULT_CHAT_TOKENS}, or what the context leaves if that is less."
+    )
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
+    response_format: Annotated[TextFormat | None, Unsupported()] = None
+    modalities: Annotated[list[Literal["text"]] | None, Unsupported()] = None
+    service_tier: Annotated[Literal["auto", "default"] | None, Unsupported()] = None
+    store: Annotated[Literal[False] | None, Unsupported()] = None
+    tool_choice: Annotated[Literal["none"] | None, Unsupported()] = None
+    audio: Null = None
+    function_call: Null = None
+    functions: Null = None
+    metadata: Null = None
+    moderation: Null = None
+    parallel_tool_calls: Null = None
+    prediction: Null = None
+    prompt_cache_key: Null = None
+    prompt_cache_options: Null = None
+    prompt_cache_retention: Null = None
+    reasoning_effort: Null = None
+    safety_identifier: Null = None
+    tools: Null = None
+    verbosity: Null = None
+    web_search_options: Null = None
+
+    @model_validator(mode="after")
+    def _check_pairs(self) -> ChatRequest:
+        if self.max_tokens is not None and self.max_completion_tokens is not None:
+            raise ValueError("'max_tokens' and 'max_completion_tokens' are two names of one thing; give one")
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("'top_logprobs' is only for logprobs: true")
+        return self
+
+
+class EmbeddingRequest(Asked):
+    """POST /v1/embeddings."""
+
+    input: Prompts
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = Field(None, ge=1, lt=TOKEN_LIMIT, description="Only the model's own width.")

@@ -1,0 +1,68 @@
+"""What every process that we start promises to whoever started it.
+
+Events go to standard output, one JSON object a line; everything else goes to standard error. An error
+of ours is the last event, `{"error": {...}}`, and becomes the exit code. A process whose parent dies
+ends too, so nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from windlass.spec.errors import WindlassError
+
+INTERRUPTED = 130
+_PR_SET_PDEATHSIG = 1
+
+
+def emit(event: dict[str, Any]) -> None:
+    """Tell the parent something."""
+    sys.stdout.write(json.dumps(event, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def run_door(main: Callable[[list[str]], int | None]) -> NoReturn:
+    """Run a process from its arguments to its exit code."""
+    die_with_parent()
+    try:
+        code = main(sys.argv[1:]) or 0
+    except WindlassError as error:
+        emit({"error": error_event(error)})
+        code = error.exit_code
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BrokenPipeError:
+        code = 1  # nobody listens any more
+    except MemoryError:
+        emit(
+            {
+                "error": {
+                    "kind": "ProcessFailed",
+                    "message": "out of memory",
+                    "hint": "use a smaller model or batch",
+                }
+            }
+        )
+        code = 1
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def error_event(error: WindlassError) -> dict[str, Any]:
+    return {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+
+
+def die_with_parent() -> None:
+    """Ask the kernel for SIGTERM when the parent ends (Linux; elsewhere nothing happens)."""
+    if sys.platform != "linux":
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it died before we asked
+        sys.exit(1)

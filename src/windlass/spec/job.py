@@ -1,0 +1,256 @@
+"""The job file: one TOML file that says what to train, on what text, for how long, and how to serve it.
+
+Every table is a frozen model that refuses keys it does not know. `None` means "the planner decides".
+The descriptions below are the single source of `windlass init` and of the JSON Schema.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from windlass.spec.shape import RopeScaling
+from windlass.spec.units import parse_bytes, parse_count, parse_seconds
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+Count = Annotated[int, BeforeValidator(parse_count, json_schema_input_type=int | str), Field(ge=1)]
+Bytes = Annotated[int, BeforeValidator(parse_bytes, json_schema_input_type=int | str), Field(ge=1)]
+Seconds = Annotated[float, BeforeValidator(parse_seconds, json_schema_input_type=float | str), Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+STDLIB = "python:stdlib"
+
+
+class Table(BaseModel):
+    """A table of the job file: immutable, and closed to keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Clean(Table):
+    """Which documents are kept, and in what form."""
+
+    normalize: bool = Field(True, description="bring text to Unicode NFC and drop control characters")
+    least_chars: Annotated[int, Field(ge=1)] = Field(16, description="drop documents shorter than this")
+    most_chars: Count | None = Field(None, description="drop documents longer than this")
+    most_repetition: Share = Field(
+        0.9, description="drop documents in which more than this share of the lines is repeated"
+    )
+    duplicates: Literal["keep", "exact", "near"] = Field(
+        "near", description="which duplicates to drop: none, equal texts, or nearly equal ones too"
+    )
+    similarity: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.85, description="texts that share this much of their shingles (Jaccard) are nearly equal"
+    )
+
+
+class Tokenizer(Table):
+    """How text becomes token ids."""
+
+    kind: Literal["bpe", "char", "file"] = Field(
+        "bpe", description="train a byte-level BPE, take single characters, or use a given tokenizer.json"
+    )
+    vocabulary: Count = Field(8192, description="size of a trained BPE, special tokens included")
+    path: str | None = Field(None, description="tokenizer.json to use when kind is 'file'")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Tokenizer:
+        if self.kind == "file" and self.path is None:
+            raise ValueError("kind = 'file' needs path = 'path/to/tokenizer.json'")
+        if self.kind != "file" and self.path is not None:
+            raise ValueError("path is only used with kind = 'file'")
+        if self.kind == "bpe" and self.vocabulary < 260:
+            raise ValueError(
+                "a byte-level BPE needs vocabulary of at least 260: 256 bytes and the special tokens"
+            )
+        return self
+
+
+class Corpus(Table):
+    """The text to train on."""
+
+    sources: tuple[str, ...] = Field(
+        (STDLIB,),
+        description="files, directories, globs or store URLs; 'python:stdlib' is Python's own library",
+    )
+    format: Literal["auto", "text", "code", "jsonl", "parquet"] = Field(
+        "auto", description="how to read the sources; auto goes by the file name"
+    )
+    text_field: str = Field("text", description="field of a JSON line or Parquet row that holds the text")
+    document: Literal["file", "paragraph", "line"] = Field(
+        "file", description="what one document is in a text file"
+    )
+    split: Literal["hash", "tail"] = Field(
+        "hash", description="hold out whole documents by their hash, or the tail of every document"
+    )
+    validation_share: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.05, description="share held out for validation"
+    )
+    clean: Clean = Field(Clean(), description="which documents are kept, and in what form")
+    tokenizer: Tokenizer = Field(Tokenizer(), description="how text becomes token ids")
+
+    @model_validator(mode="after")
+    def _has_sources(self) -> Corpus:
+        if not self.sources or not all(source.strip() for source in self.sources):
+            raise ValueError("sources must name at least one file, directory, glob or URL")
+        return self
+
+
+class Model(Table):
+    """The model to train; what is left out, the planner fills in."""
+
+    family: Literal["llama", "gpt2", "bert"] = Field(
+        "llama", description="architecture, compatible with Hugging Face"
+    )
+    parameters: Count | None = Field(None, description="aim for about this many weights, e.g. '15M'")
+    start_from: str | None = Field(None, description="go on from this registered model, e.g. 'base@3'")
+    context: Annotated[int, Field(ge=2)] | None = Field(None, description="longest sequence, in tokens")
+    layers: Annotated[int, Field(ge=1)] | None = Field(None, description="number of blocks")
+    width: Annotated[int, Field(ge=1)] | None = Field(None, description="width of the residual stream")
+    heads: Annotated[int, Field(ge=1)] | None = Field(None, description="attention heads")
+    kv_heads: Annotated[int, Field(ge=1)] | None = Field(None, description="key/value heads (llama)")
+    ffn_width: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="inner width of the feed-forward part"
+    )
+    tied: bool = Field(
+        True, description="share the embedding matrix with the head (llama; gpt2 and bert always do)"
+    )
+    rope_theta: Annotated[float, Field(gt=0)] = Field(
+        10000.0, description="base of the rotary positions (llama)"
+    )
+    rope_scaling: RopeScaling | None = Field(
+        None, description="stretch rotary positions as Llama 3.1 does (llama)"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Model:
+        if self.family != "llama":
+            given = [k for k in ("kv_heads", "rope_scaling") if getattr(self, k) is not None]
+            if given:
+                raise ValueError(f"{given[0]} belongs to the llama family, not to {self.family}")
+        if self.parameters is not None and (self.layers or self.width):
+            raise ValueError("give either parameters (the planner picks sizes) or layers and width, not both")
+        if (self.layers is None) != (self.width is None):
+            raise ValueError("layers and width go together: give both or neither")
+        if self.width and self.heads and self.width % self.heads:
+            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
+        if self.heads and self.kv_heads and self.heads % self.kv_heads:
+            raise ValueError(f"heads {self.heads} is not a multiple of kv_heads {self.kv_heads}")
+        if self.start_from is not None and any((self.parameters, self.layers, self.width, self.heads)):
+            raise ValueError("start_from brings its own sizes; leave out parameters, layers, width and heads")
+        return self
+
+
+class Train(Table):
+    """How long and how fast to learn."""
+
+    steps: Annotated[int, Field(ge=1)] | None = Field(None, description="number of optimizer steps")
+    tokens: Count | None = Field(None, description="number of training tokens, e.g. '20M'")
+    time: Seconds | None = Field(None, description="plan for this much time, e.g. '3m'")
+    objective: Literal["causal", "masked"] | None = Field(
+        None, description="next token, or masked tokens (bert)"
+    )
+    batch_sequences: Annotated[int, Field(ge=1)] | None = Field(None, description="sequences in one step")
+    micro_batch_sequences: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="sequences computed at once; the rest of the batch accumulates"
+    )
+    learning_rate: Annotated[float, Field(gt=0)] | None = Field(None, description="peak learning rate")
+    schedule: Literal["cosine", "wsd", "constant"] = Field(
+        "cosine", description="after warm-up: fall as a cosine, stay and then decay (wsd), or stay"
+    )
+    warmup_steps: Annotated[int, Field(ge=0)] | None = Field(None, description="steps of linear warm-up")
+    final_share: Share = Field(0.1, description="learning rate at the end, as a share of the peak")
+    decay_share: Share = Field(0.2, description="share of the steps in which wsd decays")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        0.1, description="decay of matrices; vectors never decay"
+    )
+    beta1: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="AdamW first moment")
+    beta2: Annotated[float, Field(ge=0, lt=1)] = Field(0.95, description="AdamW second moment")
+    epsilon: Annotated[float, Field(gt=0)] = Field(1e-8, description="AdamW epsilon")
+    clip: Annotated[float, Field(ge=0)] = Field(
+        1.0, description="largest gradient norm; 0 turns clipping off"
+    )
+    mask_share: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.15, description="share of tokens masked (masked objective)"
+    )
+    evaluate_every: Annotated[int, Field(ge=1)] | None = Field(None, description="steps between evaluations")
+    evaluate_sequences: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="validation sequences per evaluation during training; the last one takes all"
+    )
+    checkpoint_every: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="steps between checkpoints"
+    )
+    checkpoint_keep: Annotated[int, Field(ge=1)] = Field(2, description="checkpoints to keep")
+    sample_prompts: tuple[str, ...] = Field((), description="texts to continue at every evaluation")
+    log_every: Annotated[int, Field(ge=1)] = Field(10, description="steps between lines of the journal")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Train:
+        given = [k for k in ("steps", "tokens", "time") if getattr(self, k) is not None]
+        if len(given) > 1:
+            raise ValueError(f"give one of steps, tokens, time; not {' and '.join(given)} together")
+        batch, micro = self.batch_sequences, self.micro_batch_sequences
+        if batch and micro and batch % micro:
+            raise ValueError(f"batch_sequences {batch} is not a multiple of micro_batch_sequences {micro}")
+        if self.steps and self.warmup_steps and self.warmup_steps >= self.steps:
+            raise ValueError(f"warmup_steps {self.warmup_steps} must be fewer than steps {self.steps}")
+        return self
+
+
+class Machine(Table):
+    """What one process may use."""
+
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where to compute")
+    threads: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="CPU threads; all cores if left out"
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="arithmetic of the matrix products"
+    )
+    compile: Literal["auto", "on", "off"] = Field(
+        "auto", description="use torch.compile (auto: when it pays)"
+    )
+
+
+class Serve(Table):
+    """How to answer."""
+
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(
+        8000, description="port to listen on; 0 takes a free one"
+    )
+    slots: Annotated[int, Field(ge=1, le=1024)] = Field(16, description="requests computed together")
+    queue: Annotated[int, Field(ge=0)] = Field(256, description="requests that may wait for a slot")
+    threads: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="CPU threads; all cores if left out"
+    )
+
+
+class Job(Table):
+    """The whole file."""
+
+    name: Name = Field("job", description="name of the run and of the registered model")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(1, description="fixes every random choice")
+    corpus: Corpus = Field(Corpus(), description="the text to train on")
+    model: Model = Field(Model(), description="the model to train; what is left out, the planner fills in")
+    train: Train = Field(Train(), description="how long and how fast to learn")
+    machine: Machine = Field(Machine(), description="what one process may use")
+    serve: Serve = Field(Serve(), description="how to answer")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Job:
+        wanted = objective_of(self)
+        if (wanted == "masked") != (self.model.family == "bert"):
+            right = "masked" if self.model.family == "bert" else "causal"
+            raise ValueError(
+                f"[train] objective '{wanted}' does not fit family '{self.model.family}'; use '{right}'"
+            )
+        return self
+
+
+def objective_of(job: Job) -> Literal["causal", "masked"]:
+    """Return the training objective: the one asked for, or the one that the family is made for."""
+    if job.train.objective is not None:
+        return job.train.objective
+    return "masked" if job.model.family == "bert" else "causal"

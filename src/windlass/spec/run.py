@@ -1,0 +1,63 @@
+"""A run: a job in which nothing is left open.
+
+The planner turns a Job into a Run; the trainer does what it says and nothing else. It is saved as
+run.json in the run's directory, whose other parts are named here:
+
+    run.json        this plan
+    journal.jsonl   what happened
+    checkpoints/    step-00000020/ ...
+    tensorboard/    event files
+    model/          the result, a Hugging Face directory with a manifest
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from windlass.spec.job import Job, Table
+from windlass.spec.shape import Shape
+
+RUN_FILE = "run.json"
+JOURNAL = "journal.jsonl"
+CHECKPOINTS = "checkpoints"
+TENSORBOARD = "tensorboard"
+RESULT = "model"
+
+
+class Prediction(Table):
+    """What the planner expects; the journal shows what came."""
+
+    tokens_per_s: float
+    seconds: float
+    loss: float
+    memory_bytes: int
+    reasons: tuple[str, ...] = ()
+
+
+class Run(Table):
+    """Everything that decides the bits of the result."""
+
+    job: Job
+    shape: Shape
+    corpus: str
+    corpus_digest: str
+    start_from: str | None
+    objective: Literal["causal", "masked"]
+    steps: int
+    time_s: float | None
+    batch_sequences: int
+    micro_batch_sequences: int
+    learning_rate: float
+    warmup_steps: int
+    evaluate_every: int
+    evaluate_sequences: int
+    final_sequences: int | None
+    checkpoint_every: int
+    threads: int
+    compile: bool
+    predicted: Prediction
+    code: str
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch_sequences * self.shape.context

@@ -1,0 +1,9 @@
+"""Bytes, wherever they live: one door to fsspec, and the promises that make directories trustworthy.
+
+    place.py      a directory at any URL: read, write whole files, list
+    manifest.py   tells a finished directory from debris
+    journal.py    append-only lines that survive a torn write
+    lock.py       one writer at a time in a local directory
+
+Start at place.py, then manifest.py.
+"""

@@ -1,0 +1,72 @@
+"""Append-only lines of JSON that survive a torn write.
+
+One record a line. On local disk the lines are appended to one file; elsewhere, where nothing can be
+appended, each flush becomes a segment. A reader drops a last line without its newline: its writer died
+in the middle of it. The format is docs/formats/journal.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from windlass.spec.errors import Damaged
+from windlass.store.place import Place, told
+
+
+class Journal:
+    """A named journal in a place."""
+
+    def __init__(self, place: Place, name: str = "journal.jsonl") -> None:
+        self.place = place
+        self.name = name
+
+    def append(self, *records: dict[str, Any], sync: bool = False) -> None:
+        """Add records after all others; with `sync`, they are on disk when this returns."""
+        data = b"".join(json.dumps(r, ensure_ascii=False, allow_nan=True).encode() + b"\n" for r in records)
+        if self.place.local is None:
+            self.place.write(f"{self.name}/{len(self._segments()):08d}", data)
+            return
+        path = self.place.local / self.name
+        with told(str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._drop_torn_line()
+            with path.open("ab") as file:
+                file.write(data)
+                file.flush()
+                if sync:
+                    os.fsync(file.fileno())
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """Yield the records in order; an absent journal has none."""
+        for number, line in enumerate(self._bytes().split(b"\n")[:-1], start=1):
+            if not line.strip():
+                continue
+            try:
+                yield json.loads(line)
+            except ValueError:
+                raise Damaged(f"{self.place.url}/{self.name}: line {number} is not JSON") from None
+
+    def _bytes(self) -> bytes:
+        if self.place.local is None:
+            return b"".join(self.place.read(name) for name in self._segments())
+        path = self.place.local / self.name
+        return path.read_bytes() if path.exists() else b""
+
+    def _segments(self) -> list[str]:
+        return self.place.names(self.name)
+
+    def _drop_torn_line(self) -> None:
+        """Cut what follows the last newline, so that the next record starts a line of its own."""
+        assert self.place.local is not None
+        path = self.place.local / self.name
+        if not path.exists() or path.stat().st_size == 0:
+            return
+        with path.open("rb+") as file:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) == b"\n":
+                return
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)

@@ -1,0 +1,46 @@
+"""Holds on a file that the operating system lets go of when the process ends, however it ends.
+
+A crash leaves nothing to clean up. `locked` is for one writer at a time; `held` is for many users of
+something that must not go away meanwhile.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from windlass.spec.errors import InUse
+
+
+@contextmanager
+def locked(file: Path, what: str) -> Iterator[None]:
+    """Hold `file` alone; raise InUse at once when any other process holds it."""
+    with _holding(file, fcntl.LOCK_EX, what):
+        yield
+
+
+@contextmanager
+def held(file: Path, what: str) -> Iterator[None]:
+    """Hold `file` together with others; raise InUse when one holds it alone."""
+    with _holding(file, fcntl.LOCK_SH, what):
+        yield
+
+
+@contextmanager
+def _holding(file: Path, how: int, what: str) -> Iterator[None]:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a+") as handle:
+        try:
+            fcntl.flock(handle, how | fcntl.LOCK_NB)
+        except OSError:
+            handle.seek(0)
+            holder = handle.read().strip()
+            who = f" by process {holder}" if holder else ""
+            raise InUse(f"{what} is in use{who}", hint="wait for it, or stop it first") from None
+        handle.truncate(0)
+        handle.write(str(os.getpid()))
+        handle.flush()
+        yield

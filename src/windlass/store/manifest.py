@@ -1,0 +1,162 @@
+"""Tells a finished directory from debris.
+
+A writer stores its files first and the manifest last. The manifest lists every file with its length
+and digest, so a reader learns in one read whether the directory is whole; a writer that died half-way
+leaves no manifest, and so leaves nothing. The format is docs/formats/manifest.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from windlass.spec.errors import Damaged, NotFound
+from windlass.store.place import Place, told
+
+MANIFEST = "manifest.json"
+FORMAT = "windlass-manifest-1"
+CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """Length and digest of one file."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a finished directory holds, and what its writer had to say about it."""
+
+    files: dict[str, FileRecord]
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        return sum(record.bytes for record in self.files.values())
+
+    @property
+    def digest(self) -> str:
+        """Names the content: equal files have an equal digest, whatever the metadata says."""
+        listed = json.dumps({name: r.sha256 for name, r in self.files.items()}, sort_keys=True)
+        return hashlib.sha256(listed.encode()).hexdigest()
+
+
+class DirectoryWriter:
+    """Writes the files of one directory and remembers their digests until `commit`."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._files: dict[str, FileRecord] = {}
+        # A directory that is written again is not whole meanwhile.
+        place.remove(MANIFEST)
+
+    def write(self, name: str, data: bytes) -> None:
+        with self.writing(name) as file:
+            file.write(data)
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[IO[bytes]]:
+        with self.place.writing(name) as file:
+            hashing = _Hashing(file)
+            yield hashing  # type: ignore[misc]
+        self._files[name] = FileRecord(hashing.bytes, hashing.digest.hexdigest())
+
+    def adopt(self, name: str) -> None:
+        """Take a file that another library wrote into the (local) directory."""
+        if self.place.local is None:
+            raise ValueError("only files of a local directory can be adopted")
+        self._files[name] = _record_of(self.place.local / name)
+
+    def commit(self, meta: dict[str, Any] | None = None) -> Manifest:
+        """Make the directory exist."""
+        manifest = Manifest(dict(sorted(self._files.items())), meta or {})
+        self.place.write(MANIFEST, _encode(manifest))
+        return manifest
+
+
+def load_manifest(place: Place) -> Manifest | None:
+    """Return the manifest of a finished directory, or None for debris and for nothing at all."""
+    try:
+        data = json.loads(place.read(MANIFEST))
+        if data["format"] != FORMAT:
+            raise Damaged(
+                f"{place.url}: manifest of unknown format {data['format']!r}", hint=f"known: {FORMAT}"
+            )
+        files = {name: FileRecord(int(r["bytes"]), str(r["sha256"])) for name, r in data["files"].items()}
+        return Manifest(files, data.get("meta", {}))
+    except NotFound:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise Damaged(f"{place.url}/{MANIFEST}: not readable as a manifest: {error}") from None
+
+
+def verify(place: Place, manifest: Manifest | None = None) -> Manifest:
+    """Check every byte of a directory against its manifest."""
+    manifest = manifest or load_manifest(place)
+    if manifest is None:
+        raise Damaged(f"{place.url}: no {MANIFEST}, so its writer did not finish")
+    for name in manifest.files:
+        for _ in _verified_chunks(place, name, manifest):
+            pass
+    return manifest
+
+
+def read_verified(place: Place, name: str, manifest: Manifest) -> bytes:
+    """Read one file whole; raise Damaged when it is not what was written."""
+    return b"".join(_verified_chunks(place, name, manifest))
+
+
+def _verified_chunks(place: Place, name: str, manifest: Manifest) -> Iterator[bytes]:
+    record = manifest.files.get(name)
+    if record is None:
+        raise Damaged(f"{place.url}/{name}: not listed in {MANIFEST}")
+    digest, length = hashlib.sha256(), 0
+    try:
+        with place.reading(name) as file:
+            while chunk := file.read(CHUNK_BYTES):
+                digest.update(chunk)
+                length += len(chunk)
+                yield chunk
+    except NotFound:
+        raise Damaged(f"{place.url}/{name}: listed in {MANIFEST} but missing") from None
+    if length != record.bytes:
+        raise Damaged(f"{place.url}/{name}: {length} bytes, but {record.bytes} were written")
+    if digest.hexdigest() != record.sha256:
+        raise Damaged(
+            f"{place.url}/{name}: the bytes differ from those written (digest {digest.hexdigest()[:12]})"
+        )
+
+
+def _encode(manifest: Manifest) -> bytes:
+    files = {name: {"bytes": r.bytes, "sha256": r.sha256} for name, r in manifest.files.items()}
+    body = {"format": FORMAT, "files": files, "meta": manifest.meta}
+    return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _record_of(path: Path) -> FileRecord:
+    with told(str(path)), path.open("rb") as file:
+        os.fsync(file.fileno())
+        return FileRecord(path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
+
+
+class _Hashing:
+    """A file to write to that keeps length and digest of what passes."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+        self.bytes = 0
+
+    def write(self, data: bytes | memoryview) -> int:
+        self.digest.update(data)
+        self.bytes += memoryview(data).nbytes
+        return self._file.write(data)

@@ -1,0 +1,204 @@
+"""A directory at any URL: file, s3, oss, hdfs, gs, memory.
+
+This is the one door to fsspec. A write is whole or absent: local files are written beside their name,
+synced and renamed; object stores make a put visible only when it is complete.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from windlass.spec.errors import BadInput, NotFound, StoreFailed, WindlassError
+
+EXTRAS = {"s3": "s3", "s3a": "s3", "oss": "oss", "gs": "gcs", "gcs": "gcs"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file in a store: its URL, length, and a mark that changes when its content may have."""
+
+    url: str
+    bytes: int
+    mark: str
+
+
+class Place:
+    """A directory at a URL. Names are relative, with forward slashes."""
+
+    def __init__(self, url: str | os.PathLike[str]) -> None:
+        self.url = str(url).rstrip("/") or "/"
+        self._fs, self.root = _resolve(self.url)
+
+    def __repr__(self) -> str:
+        return f"Place({self.url!r})"
+
+    @property
+    def local(self) -> Path | None:
+        """The directory on this machine's disk, or None when it is elsewhere."""
+        return Path(self.root) if _is_local(self._fs) else None
+
+    def sub(self, name: str) -> Place:
+        return Place(f"{self.url}/{name}")
+
+    def exists(self, name: str) -> bool:
+        with told(self._at(name)):
+            return bool(self._fs.exists(self._at(name)))
+
+    def read(self, name: str) -> bytes:
+        with self.reading(name) as file:
+            return file.read()
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[IO[bytes]]:
+        with told(f"{self.url}/{name}"), self._fs.open(self._at(name), "rb") as file:
+            yield file
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a whole file; a reader sees the old one or the new one, never a part."""
+        with self.writing(name) as file:
+            file.write(data)
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[IO[bytes]]:
+        """Give a file to write to; it appears under its name when the block ends without an error."""
+        path = self._at(name)
+        with told(f"{self.url}/{name}"):
+            if _is_local(self._fs):
+                with _local_writing(Path(path)) as file:
+                    yield file
+            else:
+                with self._fs.transaction, self._fs.open(path, "wb") as file:
+                    yield file
+
+    def names(self, prefix: str = "") -> list[str]:
+        """List the files under `prefix`, at any depth, without the leftovers of unfinished writes."""
+        with told(self.url):
+            self._fs.invalidate_cache()
+            found = self._fs.find(self._at(prefix) if prefix else self.root)
+        base = self.root.rstrip("/") + "/"
+        names = [path[len(base) :] if path.startswith(base) else path.lstrip("/") for path in found]
+        return sorted(name for name in names if ".part-" not in name)
+
+    def folders(self) -> list[str]:
+        """List the directories one level down."""
+        with told(self.url):
+            self._fs.invalidate_cache()
+            if not self._fs.exists(self.root):
+                return []
+            entries = self._fs.ls(self.root, detail=True)
+        return sorted(e["name"].rstrip("/").rsplit("/", 1)[-1] for e in entries if e["type"] == "directory")
+
+    def remove(self, name: str = "") -> None:
+        """Remove a file or a tree; nothing happens when it is not there."""
+        path = self._at(name) if name else self.root
+        with told(path):
+            if self._fs.exists(path):
+                self._fs.rm(path, recursive=True)
+
+    def fetch(self, name: str, target: Path) -> None:
+        """Copy a file to local disk, whole or not at all."""
+        with (
+            told(f"{self.url}/{name}"),
+            self._fs.open(self._at(name), "rb") as source,
+            _local_writing(target) as file,
+        ):
+            shutil.copyfileobj(source, file, 1 << 20)
+
+    def _at(self, name: str) -> str:
+        return f"{self.root.rstrip('/')}/{name}"
+
+
+def find(source: str) -> list[Entry]:
+    """List the files that a path, a directory, a glob or a store URL names, in a fixed order."""
+    fs, path = _resolve(source)
+    with told(source):
+        if fs.isdir(path):
+            found = fs.find(path, detail=True)
+        elif any(c in path for c in "*?["):
+            found = {p: i for p, i in fs.glob(path, detail=True).items() if i["type"] == "file"}
+        elif fs.exists(path):
+            found = {path: fs.info(path)}
+        else:
+            raise NotFound(f"{source}: no such file, directory or URL")
+    return [
+        Entry(fs.unstrip_protocol(p) if not _is_local(fs) else p, int(info.get("size") or 0), _mark(info))
+        for p, info in sorted(found.items())
+    ]
+
+
+@contextmanager
+def opened(url: str) -> Iterator[IO[bytes]]:
+    """Open one file at any URL for reading bytes."""
+    fs, path = _resolve(url)
+    with told(url), fs.open(path, "rb") as file:
+        yield file
+
+
+def _mark(info: dict[str, Any]) -> str:
+    for key in ("ETag", "etag", "md5", "mtime", "LastModified", "modificationTime", "created"):
+        if info.get(key):
+            return str(info[key])
+    return ""
+
+
+def _resolve(url: str) -> tuple[Any, str]:
+    import fsspec
+
+    protocol = url.partition("://")[0] if "://" in url else "file"
+    try:
+        fs, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        extra = EXTRAS.get(protocol)
+        hint = f"pip install 'windlass[{extra}]'" if extra else str(error)
+        raise BadInput(f"{url}: the library for {protocol}:// is not installed", hint=hint) from None
+    except ValueError as error:
+        raise BadInput(f"{url}: {error}", hint="known: file, s3, oss, gs, hdfs, webhdfs, memory") from None
+    return fs, str(path)
+
+
+def _is_local(fs: Any) -> bool:
+    protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
+    return bool(protocol == "file")
+
+
+@contextmanager
+def _local_writing(path: Path) -> Iterator[IO[bytes]]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part-{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        with part.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def told(where: str) -> Iterator[None]:
+    """Turn a foreign error into one of ours that names the place and what would help."""
+    try:
+        yield
+    except WindlassError:
+        raise
+    except FileNotFoundError:
+        raise NotFound(f"{where}: no such file or directory") from None
+    except PermissionError:
+        raise StoreFailed(f"{where}: no permission", hint="check the owner and the credentials") from None
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreFailed(
+                f"{where}: no space left on the device",
+                hint="nothing that was finished is lost; free some space and run the same command again",
+            ) from None
+        raise StoreFailed(f"{where}: {error.strerror or error}") from error

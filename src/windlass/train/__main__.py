@@ -1,0 +1,56 @@
+"""The doors of the processes that compute: `python -m windlass.train run|eval|bench ...`.
+
+Events go to standard output as JSON lines (see spec.door). SIGTERM and SIGINT end a run after its
+current step, with a checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from pathlib import Path
+
+from windlass.spec.door import INTERRUPTED, emit, run_door
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m windlass.train")
+    doors = parser.add_subparsers(dest="door", required=True)
+    run = doors.add_parser("run")
+    run.add_argument("folder", type=Path)
+    measure = doors.add_parser("eval")
+    measure.add_argument("model", type=Path)
+    measure.add_argument("corpus", type=Path)
+    measure.add_argument("--sequences", type=int)
+    measure.add_argument("--context", type=int)
+    measure.add_argument("--threads", type=int)
+    bench = doors.add_parser("bench")
+    bench.add_argument("--repeats", type=int, default=5)
+    args = parser.parse_args(argv)
+    if args.door == "run":
+        return _run(args.folder)
+    if args.door == "eval":
+        from windlass.train.measure import measure_model
+
+        return measure_model(args.model, args.corpus, args.sequences, args.context, args.threads)
+    from windlass.train.bench import bench_train
+
+    emit({"done": bench_train(args.repeats)})
+    return 0
+
+
+def _run(folder: Path) -> int:
+    from windlass.train.loop import train
+
+    asked_to_stop = False
+
+    def stop(_signal: int, _frame: object) -> None:
+        nonlocal asked_to_stop
+        asked_to_stop = True
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    return 0 if train(folder, lambda: asked_to_stop) else INTERRUPTED
+
+
+run_door(main)

@@ -1,0 +1,90 @@
+"""What the model is asked to predict, and how wrong it was.
+
+Input: sequences of context + 1 tokens. Output: the sum of the losses in nats, and how many there were;
+sums, because micro-batches of masked tokens are unequal and only sums add up exactly.
+
+Legend: B batch, T time, D width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from windlass.models.language import LanguageModel
+
+IGNORED = -100
+SHOWN_AS_MASK, SHOWN_AS_RANDOM = 0.8, 0.1
+"""Of the masked tokens, 80% are hidden, 10% replaced, 10% left (Devlin et al. 2018, arXiv:1810.04805)."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """What the model sees and what it should say; IGNORED where nothing is asked."""
+
+    inputs_BT: Tensor  # noqa: N815
+    targets_BT: Tensor  # noqa: N815
+    asked: int
+
+
+class Objective(Protocol):
+    """Turns sequences into examples. `positions` makes any randomness a function of the sample."""
+
+    def examples(self, tokens: NDArray[np.int64], positions: NDArray[np.int64]) -> Example: ...
+
+
+class Causal:
+    """Predict each token from those before it."""
+
+    def examples(self, tokens: NDArray[np.int64], positions: NDArray[np.int64]) -> Example:
+        tokens_BS = torch.from_numpy(tokens)
+        inputs_BT, targets_BT = tokens_BS[:, :-1], tokens_BS[:, 1:]
+        return Example(inputs_BT.contiguous(), targets_BT.contiguous(), targets_BT.numel())
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Predict hidden tokens from both sides."""
+
+    seed: int
+    share: float
+    mask_token: int
+    vocabulary: int
+
+    def examples(self, tokens: NDArray[np.int64], positions: NDArray[np.int64]) -> Example:
+        inputs = tokens[:, :-1].copy()
+        targets = np.full_like(inputs, IGNORED)
+        for row, position in enumerate(positions):
+            self._hide(inputs[row], targets[row], int(position))
+        asked = int((targets != IGNORED).sum())
+        return Example(torch.from_numpy(inputs), torch.from_numpy(targets), asked)
+
+    def _hide(self, inputs: NDArray[np.int64], targets: NDArray[np.int64], position: int) -> None:
+        rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
+        count = max(1, round(self.share * len(inputs)))
+        chosen = rng.permutation(len(inputs))[:count]
+        targets[chosen] = inputs[chosen]
+        fate = rng.random(count)
+        inputs[chosen[fate < SHOWN_AS_MASK]] = self.mask_token
+        replaced = chosen[fate >= 1 - SHOWN_AS_RANDOM]
+        inputs[replaced] = rng.integers(0, self.vocabulary, len(replaced))
+
+
+def summed_loss(model: LanguageModel, x_BTD: Tensor, targets_BT: Tensor) -> Tensor:
+    """Return the summed cross-entropy of the model's final states against the targets."""
+    x_ND, targets_N = x_BTD.flatten(0, 1), targets_BT.flatten()
+    return F.linear_cross_entropy(
+        model.features(x_ND),
+        model.output_weight,
+        targets_N,
+        linear_bias=model.output_bias,
+        ignore_index=IGNORED,
+        reduction="sum",
+        options=torch.nn.LinearCrossEntropyOptions(),
+    )

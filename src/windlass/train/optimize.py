@@ -1,0 +1,59 @@
+"""Turns gradients into new weights: AdamW, clipping, and the learning rate as a function of the step."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import nn
+
+from windlass.spec.job import Train
+from windlass.spec.run import Run
+
+
+def build_optimizer(model: nn.Module, run: Run) -> torch.optim.AdamW:
+    """Matrices decay, vectors (norms, biases) do not: shrinking those only hurts."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    train = run.job.train
+    return torch.optim.AdamW(
+        [
+            {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": train.weight_decay},
+            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        ],
+        lr=run.learning_rate,
+        betas=(train.beta1, train.beta2),
+        eps=train.epsilon,
+        fused=True,
+    )
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def rate_of(run: Run, step: int) -> float:
+    """Return the learning rate of the step that follows `step` finished ones."""
+    share = rate_share(
+        step, steps=run.steps, warmup=run.warmup_steps, schedule=run.job.train.schedule, train=run.job.train
+    )
+    return run.learning_rate * share
+
+
+def rate_share(
+    step: int, *, steps: int, warmup: int, schedule: Literal["cosine", "wsd", "constant"], train: Train
+) -> float:
+    """Return the rate as a share of the peak: rise in a line, then follow the schedule."""
+    if step < warmup:
+        return (step + 1) / warmup
+    if schedule == "constant":
+        return 1.0
+    if schedule == "wsd":
+        decay_from = max(warmup, steps - max(1, round(train.decay_share * steps)))
+        if step < decay_from:
+            return 1.0
+        gone = (step - decay_from) / max(1, steps - decay_from)
+        return 1.0 + (train.final_share - 1.0) * gone
+    gone = min(1.0, (step - warmup) / max(1, steps - warmup))
+    return train.final_share + (1.0 - train.final_share) * 0.5 * (1.0 + math.cos(math.pi * gone))

@@ -1,0 +1,23 @@
+"""The machine's own limit, to measure ourselves against: float32 matrix products and nothing else."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+WIDTH = 2048
+LEAST_S = 0.4
+
+
+def peak_flops(device: torch.device, *, least_s: float = LEAST_S) -> float:
+    """Return the best rate of a large product, in FLOP/s: noise only ever slows one down."""
+    a = torch.randn(WIDTH, WIDTH, device=device)
+    best, begin = float("inf"), time.perf_counter()
+    while time.perf_counter() - begin < least_s or best == float("inf"):
+        start = time.perf_counter()
+        a @ a
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        best = min(best, time.perf_counter() - start)
+    return 2.0 * WIDTH**3 / best

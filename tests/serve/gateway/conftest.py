@@ -1,0 +1,319 @@
+"""A gateway on a real port, and a scripted engine that speaks the real wire on a real Unix socket.
+
+The engine answers with the prompt's own tokens, over and over, unless a test tells it otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from windlass.serve.gateway.app import build_app
+from windlass.serve.gateway.engine_link import EngineLink
+from windlass.serve.gateway.generation import Service
+from windlass.serve.gateway.metrics import Metrics
+from windlass.serve.gateway.served import load_served
+from windlass.spec.wire import (
+    LENGTH,
+    Alternative,
+    Cancel,
+    Embed,
+    Failed,
+    Finish,
+    Generate,
+    Load,
+    Message,
+    PromptScores,
+    Ready,
+    ToEngine,
+    Tokens,
+    Vectors,
+    frame,
+    to_engine,
+)
+
+PATIENCE_S = 20.0
+CONTEXT = 128
+WIDTH = 8
+VOCABULARY = 400
+SPECIAL = ["<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>"]
+CORPUS = ["the quick brown fox jumps over the lazy dog. " * 3, "机器学习 is fun, 春花秋月何时了。 " * 3] * 20
+
+
+def train_tokenizer() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return tokenizer
+
+
+@pytest.fixture(scope="session")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    train_tokenizer().save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "eos_token_id": 0}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))
+    return folder
+
+
+class ScriptedEngine:
+    """An engine without a model; what it does is set by its attributes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._heard = threading.Condition()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every script, and what was heard."""
+        self.received: list[ToEngine] = []
+        self.slots = 4
+        self.family = "llama"
+        self.stop_after: int | None = None
+        self.held: set[int] | None = None
+        self.fails: str | None = None
+        self.dies_after: int | None = None
+        self.pause_s = 0.0
+        self.writes: Callable[[Generate], list[int]] | None = None
+
+    def start(self) -> None:
+        if self._loop is not None:
+            return
+        started = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
+        self._thread.start()
+        assert started.wait(PATIENCE_S)
+
+    def stop(self) -> None:
+        """Go as a killed process goes: the socket is closed in the middle of whatever it was."""
+        if self._loop is not None:
+            loop, self._loop = self._loop, None
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join(PATIENCE_S)
+            self.path.unlink(missing_ok=True)
+
+    def wait_for(self, wanted: Callable[[list[ToEngine]], bool]) -> None:
+        """Wait until what was received satisfies a condition."""
+        with self._heard:
+            assert self._heard.wait_for(lambda: wanted(self.received), PATIENCE_S), self.received
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        with self._heard:
+            return [message for message in self.received if isinstance(message, kind)]
+
+    def _run(self, started: threading.Event) -> None:
+        loop = self._loop
+        assert loop is not None
+        asyncio.set_event_loop(loop)
+        self._server = loop.run_until_complete(asyncio.start_unix_server(self._meet, str(self.path)))
+        loop.call_soon(started.set)
+        loop.run_forever()
+        self._server.close()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        for writer in self._writers:
+            writer.transport.abort()
+        loop.run_until_complete(asyncio.sleep(0.01))
+        loop.close()
+
+    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        writer.write(
+            frame(
+                Ready(
+                    model="scripted",
+                    family=self.family,
+                    parameters=1000,
+                    context=CONTEXT,
+                    vocabulary=VOCABULARY,
+                    width=WIDTH,
+                    slots=self.slots,
+                    process=1,
+                )
+            )
+        )
+        try:
+            while True:
+                (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+                message = to_engine.decode(await reader.readexactly(size))
+                with self._heard:
+                    self.received.append(message)
+                    self._heard.notify_all()
+                self._begin(message, writer)
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            self._writers.discard(writer)
+
+    def _begin(self, message: ToEngine, writer: asyncio.StreamWriter) -> None:
+        if isinstance(message, Cancel):
+            task = self._tasks.pop(message.id, None)
+            if task is not None:
+                task.cancel()
+        elif self.fails is not None:
+            self._say(writer, Failed(message.id, self.fails, "scripted to fail"))
+        elif isinstance(message, Generate):
+            self._tasks[message.id] = asyncio.get_running_loop().create_task(self._write(message, writer))
+        elif isinstance(message, Embed):
+            vectors = [[float(len(tokens)), *([0.5] * (WIDTH - 1))] for tokens in message.inputs]
+            self._say(writer, Vectors(message.id, vectors))
+
+    async def _write(self, ask: Generate, writer: asyncio.StreamWriter) -> None:
+        self._say(writer, Load(running=1, waiting=2, steps=3, tokens=4, busy_s=0.5))
+        if ask.score_prompt:
+            scores = [-1.0] * (len(ask.tokens) - 1)
+            self._say(writer, PromptScores(ask.id, scores, [[Alternative(5, -0.1)] for _ in scores]))
+        tokens = self.writes(ask) if self.writes else [ask.tokens[i % len(ask.tokens)] for i in range(1000)]
+        most = min(ask.most_tokens, len(tokens), self.stop_after or 1000)
+        for number in range(most):
+            await asyncio.sleep(self.pause_s)
+            if self.held is not None and number in self.held:
+                await asyncio.Event().wait()
+            if self.dies_after == number:
+                for each in self._writers:
+                    each.transport.abort()
+                return
+            finish: Finish = "length" if most == ask.most_tokens else "stop"
+            scored = ask.logprobs >= 0
+            alternatives = [[Alternative(t, -2.0 - t) for t in range(4, 4 + ask.logprobs)]]
+            self._say(
+                writer,
+                Tokens(
+                    ask.id,
+                    [tokens[number]],
+                    logprobs=[-0.25] if scored else [],
+                    alternatives=alternatives if scored else [],
+                    finish=finish if number == most - 1 else None,
+                ),
+            )
+
+    def _say(self, writer: asyncio.StreamWriter, message: Message) -> None:
+        if not writer.is_closing():
+            writer.write(frame(message))
+
+
+class RunningGateway:
+    """The gateway's app under uvicorn, in a thread of this process."""
+
+    def __init__(self, model: Path, engine: Path, *, name: str, queue: int, aliases: list[str]) -> None:
+        metrics = Metrics()
+        self.link = EngineLink(engine, metrics, queue=queue)
+        served = load_served(model, name, aliases)
+        self.app = build_app(Service(served, self.link, metrics), loopback=True)
+        self._listener = socket.socket()
+        self._listener.bind(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        settings: dict[str, Any] = {
+            "log_config": None,
+            "access_log": False,
+            "http": "httptools",
+            "ws": "none",
+        }
+        self._server = uvicorn.Server(uvicorn.Config(self.app, timeout_graceful_shutdown=1, **settings))
+        self._thread = threading.Thread(target=self._server.run, args=([self._listener],), daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        self.wait_until("/healthz", 200)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(PATIENCE_S)
+
+    def wait_until(self, path: str, status: int) -> None:
+        """Ask until the status is the wanted one; the bound is the transport's, not a sleep's."""
+        transport = httpx.HTTPTransport(retries=10)
+        with httpx.Client(base_url=self.url, timeout=PATIENCE_S, transport=transport) as client:
+            for _ in range(2000):
+                if client.get(path).status_code == status:
+                    return
+        raise AssertionError(f"{path} never answered {status}")
+
+
+@pytest.fixture(scope="module")
+def socket_path() -> Iterator[Path]:
+    # Unix socket paths are short; pytest's own folders may be too long for one.
+    folder = Path(tempfile.mkdtemp(prefix="windlass-"))
+    yield folder / "engine"
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def shared_engine(socket_path: Path) -> Iterator[ScriptedEngine]:
+    engine = ScriptedEngine(socket_path)
+    yield engine
+    engine.stop()
+
+
+@pytest.fixture
+def engine(shared_engine: ScriptedEngine) -> ScriptedEngine:
+    """The module's engine, running and without a script."""
+    shared_engine.reset()
+    shared_engine.start()
+    return shared_engine
+
+
+@pytest.fixture(scope="module")
+def start_shared(model_dir: Path, socket_path: Path) -> Iterator[Callable[..., RunningGateway]]:
+    """Start gateways with settings of one's own; all end with the module."""
+    running: list[RunningGateway] = []
+
+    def start(**settings: Any) -> RunningGateway:
+        given: dict[str, Any] = {
+            "name": "tiny@3",
+            "queue": 4,
+            "aliases": ["prod"],
+            "model": model_dir,
+        } | settings
+        gateway = RunningGateway(given.pop("model"), socket_path, **given)
+        gateway.start()
+        running.append(gateway)
+        return gateway
+
+    yield start
+    for gateway in running:
+        gateway.stop()
+
+
+@pytest.fixture
+def start_gateway(engine: ScriptedEngine, start_shared: Callable[..., RunningGateway]) -> Callable[..., Any]:
+    return start_shared
+
+
+@pytest.fixture(scope="module")
+def shared_gateway(start_shared: Callable[..., RunningGateway]) -> RunningGateway:
+    return start_shared()
+
+
+@pytest.fixture
+def gateway(engine: ScriptedEngine, shared_gateway: RunningGateway) -> RunningGateway:
+    shared_gateway.wait_until("/readyz", 200)
+    return shared_gateway
+
+
+@pytest.fixture
+def http(gateway: RunningGateway) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=gateway.url, timeout=PATIENCE_S) as client:
+        yield client
