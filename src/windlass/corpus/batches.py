@@ -60,9 +60,10 @@ def divided(start: int, count: int, weights: Sequence[int]) -> list[range]:
 
 
 def windows_at(positions: npt.ArrayLike, samples: int, seed: int) -> Positions:
-    """Return the window of each position."""
+    """Return the window of each position; an array of the positions' own form, also of a single one."""
     where = np.asarray(positions, dtype=np.int64)
-    return permuted(where % samples, samples, _key(seed, where // samples))
+    flat = where.reshape(-1)
+    return permuted(flat % samples, samples, _key(seed, flat // samples)).reshape(where.shape)
 
 
 def permuted(index: Positions, size: int, key: UInt64s) -> Positions:

@@ -38,7 +38,9 @@ def measure(
 ) -> dict[str, Any]:
     """Return the figures; the corpus is built under `home` if it is not there yet."""
     built = load_corpus(build_corpus(corpus or Corpus(), home, report))
-    documents = [built.tokenizer.decode(built.train.document(i).tolist()) for i in range(built.train.documents)]
+    documents = [
+        built.tokenizer.decode(built.train.document(i).tolist()) for i in range(built.train.documents)
+    ]
     with tempfile.TemporaryDirectory(dir=home) as folder:
         text, pieces = _write_text(Path(folder, "text"), documents)
         raw_setting = _fastest(built.tokenizer, documents)

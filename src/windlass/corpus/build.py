@@ -10,7 +10,6 @@ clears its debris and starts over.
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import shutil
 from collections import Counter, deque
@@ -125,14 +124,16 @@ class _Build:
         if wanted.kind == "char":
             total = int(gathered.pieces.text_bytes.sum())
             return take_characters(self._watched(gathered.texts(gathered.pieces), total))
-        total = min(sample_bytes(wanted.vocabulary), int(train.text_bytes.sum()))
-        merging = functools.partial(Progress, "merge", total=wanted.vocabulary, unit="tokens")
-        texts = itertools.chain(
-            self._watched(gathered.sample(train, total), total), self._telling(merging(0))
-        )
-        tokenizer = train_bpe(texts, wanted.vocabulary)
-        self.report(merging(wanted.vocabulary))
+        tokenizer = train_bpe(self._sampled(gathered, train), wanted.vocabulary)
+        self.report(Progress("merge", wanted.vocabulary, wanted.vocabulary, "tokens"))
         return tokenizer
+
+    def _sampled(self, gathered: Gathered, train: Pieces) -> Iterator[str]:
+        vocabulary = self.corpus.tokenizer.vocabulary
+        total = min(sample_bytes(vocabulary), int(train.text_bytes.sum()))
+        yield from self._watched(gathered.sample(train, total), total)
+        # The words are counted; what the library does now takes a while and says nothing.
+        self.report(Progress("merge", 0, vocabulary, "tokens"))
 
     def _watched(self, texts: Iterator[str], total: int) -> Iterator[str]:
         done = 0
@@ -140,11 +141,6 @@ class _Build:
             yield text
             done += len(text.encode())
             self._say("tokenizer", min(done, total), total)
-
-    def _telling(self, progress: Progress) -> Iterator[str]:
-        """Yield no text, but report when asked for it: merging begins once all text is counted."""
-        self.report(progress)
-        return iter(())
 
     def _commit(self, gathered: Gathered, parts: dict[str, Pieces], tokenizer: Tokenizer) -> None:
         """Write every file, the manifest last."""
@@ -226,8 +222,9 @@ def _blocks(found: Iterator[Document], tally: Tally, positions: deque[int]) -> I
 
 def _empty(dropped: Counter[str], files: int) -> BadInput:
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
+    counted = f"{files} file{'' if files == 1 else 's'}"
     return BadInput(
-        f"the corpus is empty: no document is left of {files} files"
+        f"the corpus is empty: no document is left of {counted}"
         + (f" (dropped: {reasons})" if reasons else ""),
         hint="sources must be UTF-8 text, JSONL or Parquet; [corpus.clean] says which documents are kept",
     )

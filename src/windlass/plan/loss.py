@@ -17,4 +17,4 @@ def expected_loss(weights: float, tokens: float, corpus_tokens: float) -> float:
     """Return nats per token. Repeated text counts less: at most about four epochs are as good as fresh
     (Muennighoff et al. 2023, arXiv:2305.16264)."""
     useful = min(tokens, REPEATS_WORTH * corpus_tokens)
-    return FLOOR + SIZE_SCALE / weights**SIZE_POWER + DATA_SCALE / useful**DATA_POWER
+    return FLOOR + SIZE_SCALE / float(weights**SIZE_POWER) + DATA_SCALE / float(useful**DATA_POWER)

@@ -228,6 +228,19 @@ def test_cancelling_one_of_many_leaves_the_others_as_they_were(victim: int) -> N
             assert got[id_] == alone("gpt2", prompt, 12)
 
 
+def test_a_request_can_be_cancelled_after_the_cache_has_grown() -> None:
+    engine = Engine(model("llama"), slots=6)
+    for number in range(6):
+        engine.add("me", Generate(str(number), [number + 1] * 5, 20, temperature=0.0))
+    before = engine.step() + engine.step()
+    engine.add("me", Cancel("0"))
+    answers = drain(engine)
+    for number in range(1, 6):
+        id_ = str(number)
+        got = text([m for _, m in before if m.id == id_]) + text(answers[id_])
+        assert got == alone("llama", [number + 1] * 5, 20)
+
+
 def test_an_owner_that_goes_takes_its_requests_along() -> None:
     engine = Engine(model("llama"), slots=2)
     for number in range(4):
@@ -334,8 +347,14 @@ def test_many_inputs_are_embedded_over_several_steps_while_others_decode() -> No
 
 
 @pytest.mark.parametrize(
-    ("inputs", "code"), [([], "bad_tokens"), ([[1], []], "bad_tokens"), ([[99]], "bad_tokens"), ([[1] * 65], "context_exceeded")]
-)  # fmt: skip
+    ("inputs", "code"),
+    [
+        ([], "bad_tokens"),
+        ([[1], []], "bad_tokens"),
+        ([[99]], "bad_tokens"),
+        ([[1] * 65], "context_exceeded"),
+    ],
+)
 def test_wrong_inputs_are_refused(inputs: list[list[int]], code: str) -> None:
     engine = Engine(model("bert"), slots=2)
     engine.add("me", Embed("it", inputs))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import httpx
 import pytest
 
-from windlass.serve.gateway import generation
+from windlass.serve.gateway import bodies, generation, streaming
 from windlass.serve.gateway.streaming import KEEP_ALIVE
 from windlass.spec.wire import Cancel, Generate
 
@@ -32,7 +33,9 @@ def cancelled(received: list[Any]) -> bool:
 def test_a_client_that_leaves_a_stream_cancels_all_its_answers(http: httpx.Client, engine: Any) -> None:
     engine.held = {2}
     with http.stream("POST", "/v1/completions", json=ASK | {"stream": True, "n": 3}) as response:
-        assert next(response.iter_lines()).startswith("data: ")
+        lines = response.iter_lines()
+        assert next(lines).startswith("data: ")
+        assert engine.of(Cancel) == []
     engine.wait_for(cancelled)
     assert len(engine.of(Cancel)) == 3
 
@@ -115,6 +118,34 @@ def test_waiting_streams_are_kept_alive(
         assert next(response.iter_raw()) == KEEP_ALIVE
 
 
+def test_a_client_that_stops_reading_is_cut_and_its_work_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "STALLED_S", 0.01)
+    closed: list[bool] = []
+
+    async def source() -> AsyncGenerator[bytes, None]:
+        yield b"data: 1\n\n"
+        yield b"data: 2\n\n"
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            await asyncio.Event().wait()
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    stream = streaming.EventStream(source(), "id", lambda: closed.append(True))
+    asyncio.run(stream({"type": "http"}, receive, send))
+    assert closed == [True]
+
+
+def test_a_body_that_does_not_arrive_is_not_waited_for(gateway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 0.05)
+    head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
+    with socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2])), timeout=20) as line:
+        line.sendall(f"{head}Content-Type: application/json\r\n\r\n{{".encode())
+        assert b" 408 " in line.recv(1000)
+
+
 def test_the_gateway_is_not_ready_without_an_engine_and_ready_again_with_one(
     gateway: Any, http: httpx.Client, engine: Any
 ) -> None:
@@ -152,7 +183,8 @@ def test_more_answers_than_ever_fit_are_refused_for_good(
 def test_a_left_place_in_the_queue_is_free_again(http: httpx.Client, engine: Any) -> None:
     engine.held = {1}
     with http.stream("POST", "/v1/completions", json=ASK | {"stream": True, "n": 8}) as response:
-        next(response.iter_lines())
+        lines = response.iter_lines()  # kept: the client leaves when it is collected
+        next(lines)
         assert http.post("/v1/completions", json=ASK).status_code == 429
     engine.wait_for(cancelled)
     engine.held = None

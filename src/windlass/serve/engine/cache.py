@@ -62,6 +62,7 @@ class SlottedCache:
         """Give memory back; whatever was kept is gone."""
         self._kv_L2SKPC = self._zeros(min(self._slots, FIRST_SLOTS), min(self._context, FIRST_POSITIONS))
 
+    @torch.inference_mode()
     def exchange(self, one: int, one_length: int, two: int, two_length: int) -> None:
         """Let two slots change places; only the given lengths are kept."""
         kept = self._kv_L2SKPC[:, :, one, :, :one_length].clone()

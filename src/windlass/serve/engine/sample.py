@@ -19,6 +19,7 @@ from windlass.serve.engine.sequence import Sequence
 from windlass.spec.wire import Alternative, Generate
 
 RANDOM_BITS = 48
+SHARP_TOKENS = 256
 
 
 @dataclass(frozen=True)
@@ -92,14 +93,27 @@ def weights(logits_BV: Tensor, settings: Settings) -> Tensor:
         unlimited_B1 = settings.top_k_B1 > settings.most_k
         p_BV = p_BV.where((p_BV >= last_B1) | unlimited_B1, 0.0)
     if settings.has_top_p:
-        sorted_BV = p_BV.sort(dim=-1, descending=True).values
-        sums_BV = sorted_BV.cumsum(dim=-1)
-        last_B1 = (sums_BV < settings.top_p_B1 * sums_BV[:, -1:]).sum(dim=-1, keepdim=True)
-        least_B1 = sorted_BV.gather(1, last_B1.clamp(max=p_BV.shape[1] - 1))
-        p_BV = p_BV.where((p_BV >= least_B1) | (settings.top_p_B1 >= 1.0), 0.0)
+        p_BV = p_BV.where(p_BV >= _least_of_nucleus(p_BV, settings.top_p_B1), 0.0)
     if settings.has_min_p:
         p_BV = p_BV.where(p_BV >= settings.min_p_B1 * highest_B1, 0.0)
     return p_BV
+
+
+def _least_of_nucleus(p_BV: Tensor, top_p_B1: Tensor) -> Tensor:
+    """Return the smallest probability among the likeliest tokens that together reach top-p; 0 without one.
+
+    A sharp distribution reaches it within its first tokens, which are found much sooner than all of
+    them are sorted; only a flat one in the batch makes the long way necessary.
+    """
+    goal_B1 = top_p_B1 * p_BV.sum(dim=-1, keepdim=True)
+    is_open_B1 = top_p_B1 >= 1.0
+    best_BK = p_BV.topk(min(SHARP_TOKENS, p_BV.shape[1]), dim=-1).values
+    sums_BK = best_BK.cumsum(dim=-1)
+    if bool(((sums_BK[:, -1:] < goal_B1) & ~is_open_B1).any()):
+        best_BK = p_BV.sort(dim=-1, descending=True).values
+        sums_BK = best_BK.cumsum(dim=-1)
+    last_B1 = (sums_BK < goal_B1).sum(dim=-1, keepdim=True).clamp(max=best_BK.shape[1] - 1)
+    return best_BK.gather(1, last_B1).where(~is_open_B1, 0.0)
 
 
 def adjust(logits_BV: Tensor, sequences: Listed[Sequence]) -> Tensor:

@@ -104,6 +104,8 @@ class Server:
                     self._tell_load()
         finally:
             self._path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # wakes the thread that accepts, where the system allows it
+                self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
             for connection in self._connections:
                 connection.close()

@@ -2,8 +2,8 @@
 
 On standard output it writes one line of JSON: {"listening": {"url", "port"}} once it accepts connections,
 or {"error": {"kind", "message", "hint"}} and exit code 2 (1 if the fault is ours). SIGTERM and SIGINT let
-running answers end for DRAIN_S, then exit 0. When standard input is a pipe, its closing means that the
-parent is gone, and ends the process the same way.
+running answers end for DRAIN_S, then exit 0. A parent that is gone ends the process the same way: when
+standard input is a pipe, that is its closing; otherwise, the process being handed to another parent.
 """
 
 from __future__ import annotations
@@ -65,12 +65,18 @@ class GracefulServer(uvicorn.Server):
         super().__init__(config)
         self._link = link
         self._url = url
+        self._parent = os.getppid()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         assert sockets is not None
         _watch_parent(self)
         _write({"listening": {"url": self._url, "port": sockets[0].getsockname()[1]}})
+
+    async def on_tick(self, counter: int) -> bool:
+        if os.getppid() != self._parent:
+            self.should_exit = True
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()

@@ -107,7 +107,7 @@ async def prepare(ask: ChatRequest, service: Service, request_id: str) -> Work:
         id_=request_id,
         most_tokens=most,
         logprobs=(ask.top_logprobs or 0) if ask.logprobs else -1,
-        stop_tokens=served.stop_tokens,
+        stop_tokens=service.stop_tokens,
     )
     stops = [*ask.stop, *served.template.stops]
     return Work(
@@ -116,7 +116,7 @@ async def prepare(ask: ChatRequest, service: Service, request_id: str) -> Work:
         created=int(time.time()),
         text=served.text,
         requests=requests,
-        answers=[Answer(served.text, stops, served.stop_tokens) for _ in requests],
+        answers=[Answer(served.text, stops, service.stop_tokens) for _ in requests],
         scored=bool(ask.logprobs),
         prompt_tokens=len(tokens),
     )

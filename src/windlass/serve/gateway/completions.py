@@ -90,7 +90,7 @@ async def prepare(ask: CompletionRequest, service: Service, request_id: str) -> 
     """Tokenise, check against the model, and write the engine's orders."""
     ready = service.writer
     check_tokens(list(ask.logit_bias), ready.vocabulary, "logit_bias")
-    text, stop_tokens = service.served.text, service.served.stop_tokens
+    text, stop_tokens = service.served.text, service.stop_tokens
     requests: list[Generate] = []
     answers: list[Answer] = []
     shown: list[str] = []

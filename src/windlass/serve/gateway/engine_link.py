@@ -39,6 +39,15 @@ RETRY_MOST_S = 1.0
 GREETING_S = 10.0
 READ_BYTES = 1 << 16
 
+CODE_OF = {
+    "bad_tokens": "invalid_value",
+    "bad_request": "invalid_value",
+    "context_exceeded": "context_length_exceeded",
+    "not_generative": "wrong_model_kind",
+    "gave_up": "engine_unavailable",
+}
+"""What the engine's own codes mean to a client; the gateway checks first, so they are rare."""
+
 Answer = Tokens | PromptScores | Vectors
 log = logging.getLogger(__name__)
 
@@ -60,7 +69,8 @@ class Ticket:
     async def next(self, patience_s: float | None = None) -> tuple[int, Answer] | None:
         """Return the place of an answer and its next message, or None when nothing came in time."""
         try:
-            arrived = await asyncio.wait_for(self._arrived.get(), patience_s)
+            async with asyncio.timeout(patience_s):
+                arrived = await self._arrived.get()
         except TimeoutError:
             return None
         if isinstance(arrived, ApiError):
@@ -190,7 +200,7 @@ class EngineLink:
             case Failed():
                 self._fail(message)
             case Tokens(finish="cancelled"):
-                self._fail(Failed(message.id, "engine_unavailable", "the engine gave this answer up"))
+                self._fail(Failed(message.id, "gave_up", "the engine gave this answer up"))
             case Tokens() | PromptScores() | Vectors():
                 self._deliver(message)
 
@@ -233,15 +243,8 @@ class EngineLink:
 
 
 def refusal(failed: Failed) -> ApiError:
-    """Turn the engine's refusal into one of the API; what the engine does not name is its own failure."""
-    known = {
-        "context_length_exceeded",
-        "invalid_value",
-        "wrong_model_kind",
-        "engine_unavailable",
-        "queue_full",
-    }
-    return ApiError(failed.code if failed.code in known else "engine_failed", failed.message)
+    """Say the engine's refusal in the API's codes; what the engine cannot explain is its own failure."""
+    return ApiError(CODE_OF.get(failed.code, "engine_failed"), failed.message)
 
 
 def _take_frames(buffer: bytearray) -> Iterator[FromEngine]:

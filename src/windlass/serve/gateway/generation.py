@@ -49,6 +49,11 @@ class Service:
             )
         return ready
 
+    @property
+    def stop_tokens(self) -> list[int]:
+        """Return the tokens that end an answer; a configuration may name some that the model lacks."""
+        return [token for token in self.served.stop_tokens if token < self.link.ready.vocabulary]
+
     async def encode(self, prompt: str | list[int], *, special: bool, param: str) -> list[int]:
         """Return the token ids of a prompt, which are all known to the model."""
         ready = self.link.ready

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -27,6 +28,7 @@ CLIENT_LEFT = 499
 """The status under which an unfinished request is counted; nobody receives it."""
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 def event(data: BaseModel) -> bytes:
@@ -81,6 +83,8 @@ class EventStream(Response):
             await asyncio.wait({sending, left}, return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
                 sending.result()
+        except TimeoutError:
+            log.warning("%s: the client stopped reading", self._request_id)
         finally:
             for each in (sending, left):
                 each.cancel()

@@ -1,0 +1,42 @@
+"""docs/formats/wire.md says what windlass.spec.wire is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+
+from windlass.spec.wire import MOST_FRAME_BYTES, FromEngine, Generate, ToEngine
+
+PAGE = Path(__file__).parents[3] / "docs" / "formats" / "wire.md"
+MESSAGES = [*get_args(ToEngine), *get_args(FromEngine)]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: m.__name__)
+def test_every_message_and_each_of_its_fields_is_described(message: type[msgspec.Struct]) -> None:
+    (description,) = re.findall(
+        rf"^\*\*{message.__struct_config__.tag}\*\*:(.*?)(?=^\*\*|^## |\Z)", PAGE.read_text(), re.M | re.S
+    )
+    named = set(re.findall(r"`(\w+)`", description))
+    assert [name for name in message.__struct_fields__ if name not in named] == []
+
+
+def test_every_default_of_generate_is_the_one_described() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \|[^|]+\|([^|]*)\|[^|]+\|$", PAGE.read_text(), re.M))
+    for field in msgspec.structs.fields(Generate):
+        made = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        assert rows[field.name].strip() == ("" if field.required else str(made).lower()), field.name
+
+
+def test_the_limit_of_a_frame_is_the_one_described() -> None:
+    assert f"at most {MOST_FRAME_BYTES:,}" in PAGE.read_text()
+
+
+def test_every_code_of_a_failure_is_described() -> None:
+    engine = Path(__file__).parents[3] / "src" / "windlass" / "serve" / "engine"
+    source = "".join(path.read_text() for path in engine.glob("*.py"))
+    codes = set(re.findall(r'"(bad_tokens|bad_request|not_\w+|\w+_exceeded|duplicate_id)"', source))
+    assert codes == set(re.findall(r"^\| `(\w+)` \| [^|]+ \|$", PAGE.read_text(), re.M))
