@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A deadline would be an assertion on time, and machines are shared.
+settings.register_profile("corpus", deadline=None)
+settings.load_profile("corpus")
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 

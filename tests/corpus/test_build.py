@@ -189,6 +189,18 @@ def test_two_builders_do_not_work_on_one_corpus(tmp_path: Path, rows: Path) -> N
     assert is_whole(build_corpus(asked(rows), tmp_path))
 
 
+@pytest.mark.parametrize("stage", ["read", "clean", "tokenizer", "tokenise"])
+def test_an_interrupted_build_leaves_nothing_behind(tmp_path: Path, rows: Path, stage: str) -> None:
+    def interrupt(progress: Progress) -> None:
+        if progress.stage == stage:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_corpus(asked(rows), tmp_path, interrupt)
+    assert not find_built(asked(rows), tmp_path).exists()
+    assert is_whole(build_corpus(asked(rows), tmp_path))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends the workers of a killed process")
 @pytest.mark.parametrize("stage", ["read", "tokenise"])
@@ -214,7 +226,7 @@ def test_a_killed_build_leaves_no_corpus_and_no_process_and_the_next_one_succeed
     )  # fmt: skip
     assert ended.returncode == -signal.SIGKILL
     workers = [psutil.Process(pid) for pid in map(int, ended.stdout.split()) if psutil.pid_exists(pid)]
-    assert psutil.wait_procs(workers, timeout=5)[1] == []
+    assert psutil.wait_procs(workers, timeout=30)[1] == []
     folder = find_built(corpus, tmp_path)
     assert (folder / "cleaned.text").exists()
     assert not is_whole(folder)

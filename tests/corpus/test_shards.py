@@ -41,7 +41,7 @@ def written(folder: Path, documents: list[list[int]], shard_tokens: int, cuts: l
 documents_ = st.lists(st.lists(st.integers(0, 999), min_size=1, max_size=30), min_size=1, max_size=12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(documents_, st.integers(1, 50), st.lists(st.integers(0, 400), max_size=6), st.data())
 def test_what_is_written_is_read_back_across_files(
     tmp_path_factory: pytest.TempPathFactory,

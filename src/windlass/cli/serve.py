@@ -49,7 +49,8 @@ def serve_of(args: argparse.Namespace) -> Serve:
 def run(args: argparse.Namespace) -> int:
     home = home_of(args)
     name, path, version = resolve_model(home, args.model)
-    run_service(home, Offer(name, path, serve_of(args)), version, as_json=args.json)
+    aliases = version.aliases if version else ()
+    run_service(home, Offer(name, path, serve_of(args), aliases), version, as_json=args.json)
     return 0
 
 

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if version is None:
         line.say("stopped; the same command goes on from here")
         return INTERRUPTED
-    offer = Offer(str(version), version.path, serve)
+    offer = Offer(str(version), version.path, serve, version.aliases)
     if not args.once:
         _announce(version)
         run_service(home, offer, version, as_json=False)

@@ -1,7 +1,7 @@
 """Spreads pure work over processes; the results come back in the order of the inputs.
 
-Workers are spawned, not forked: a fork would copy the locks of running threads. They ignore Ctrl-C, which
-is for the process that asked; it then ends them. When that process is killed, the kernel ends them.
+Workers are spawned, not forked: a fork would copy the locks of running threads. They do not hear Ctrl-C,
+which is for the process that asked; it then ends them. When that process is killed, the kernel ends them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from windlass.spec.door import die_with_parent
@@ -66,16 +67,26 @@ def _in_order(
 ) -> Iterator[R]:
     running: deque[Future[R]] = deque()
     for item in items:
-        running.append(pool.submit(work, item))
+        with _deaf():  # the first submission starts the processes
+            running.append(pool.submit(work, item))
         if len(running) >= most:
             yield running.popleft().result()
     while running:
         yield running.popleft().result()
 
 
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Hold Ctrl-C back meanwhile; processes started within never hear it, not even while they import."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin(prepare: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
-    pass
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent()
     # Each worker is one of many: threads of its own would only fight over the same cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     if prepare is not None:

@@ -7,14 +7,13 @@ comes last; one line of JSON on standard output, {"done": ...} or {"error": ...}
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from windlass.models.huggingface import load_model, read_config, save_model
 from windlass.spec.config import special_tokens_of
-from windlass.spec.errors import BadInput, InUse, WindlassError
+from windlass.spec.door import DoorParser, emit, run_door
+from windlass.spec.errors import InUse
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
 
@@ -49,26 +48,14 @@ def convert(source: Path, target: Path, *, most_shard_bytes: int | None = None) 
 
 def main(argv: list[str]) -> int:
     """Run one command; all that it has to say is one line."""
-    try:
-        args = _parser().parse_args(argv)
-        said = {"done": convert(args.source, args.target, most_shard_bytes=args.most_shard_bytes)}
-        code = 0
-    except WindlassError as error:
-        kind = type(error).__name__
-        said = {"error": {"kind": kind, "message": error.message, "hint": error.hint}}
-        code = error.exit_code
-    sys.stdout.write(json.dumps(said, ensure_ascii=False) + "\n")
-    return code
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> Any:
-        raise BadInput(message, hint=self.format_usage().strip())
+    args = _parser().parse_args(argv)
+    emit({"done": convert(args.source, args.target, most_shard_bytes=args.most_shard_bytes)})
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m windlass.models")
-    verbs = parser.add_subparsers(dest="verb", required=True, parser_class=_Parser)
+    parser = DoorParser(prog="python -m windlass.models")
+    verbs = parser.add_subparsers(dest="verb", required=True, parser_class=DoorParser)
     verb = verbs.add_parser("convert", help="check a model directory and write it in our form")
     verb.add_argument("source", type=Path)
     verb.add_argument("target", type=Path)
@@ -77,4 +64,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_door(main)

@@ -44,8 +44,9 @@ class Version:
 
     @property
     def lineage(self) -> dict[str, Any]:
+        """Where the model comes from; an imported one knows its sizes only."""
         file = self.path / LINEAGE
-        return json.loads(file.read_text()) if file.exists() else {}
+        return dict(json.loads(file.read_text()) if file.exists() else self.manifest.meta.get("model", {}))
 
     @property
     def registered(self) -> str:

@@ -33,6 +33,7 @@ class Offer:
     name: str
     model: Path
     serve: Serve
+    aliases: tuple[str, ...] = ()
 
 
 class Service:
@@ -80,6 +81,8 @@ class Service:
         serve = self.offer.serve
         args = ["--model", str(self.offer.model), "--name", self.offer.name, "--socket", str(self._socket)]
         args += ["--host", serve.host, "--port", str(serve.port), "--queue", str(serve.queue)]
+        for alias in self.offer.aliases:
+            args += ["--alias", alias]
         process = LocalProcess("gateway", "windlass.serve.gateway", args, self.logs / "gateway.log")
         for event in process.events():
             if "listening" in event:

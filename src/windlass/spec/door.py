@@ -7,6 +7,7 @@ ends too, so nothing is left behind.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import json
 import os
@@ -15,10 +16,17 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from windlass.spec.errors import WindlassError
+from windlass.spec.errors import AskedWrongly, WindlassError
 
 INTERRUPTED = 130
 _PR_SET_PDEATHSIG = 1
+
+
+class DoorParser(argparse.ArgumentParser):
+    """Says a wrong argument as every other mistake is said."""
+
+    def error(self, message: str) -> NoReturn:
+        raise AskedWrongly(message, hint=self.format_usage().strip())
 
 
 def emit(event: dict[str, Any]) -> None:

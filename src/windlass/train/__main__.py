@@ -6,16 +6,15 @@ current step, with a checkpoint.
 
 from __future__ import annotations
 
-import argparse
 import signal
 from pathlib import Path
 
-from windlass.spec.door import INTERRUPTED, emit, run_door
+from windlass.spec.door import INTERRUPTED, DoorParser, emit, run_door
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m windlass.train")
-    doors = parser.add_subparsers(dest="door", required=True)
+    parser = DoorParser(prog="python -m windlass.train")
+    doors = parser.add_subparsers(dest="door", required=True, parser_class=DoorParser)
     run = doors.add_parser("run")
     run.add_argument("folder", type=Path)
     measure = doors.add_parser("eval")
@@ -53,4 +52,5 @@ def _run(folder: Path) -> int:
     return 0 if train(folder, lambda: asked_to_stop) else INTERRUPTED
 
 
-run_door(main)
+if __name__ == "__main__":
+    run_door(main)

@@ -144,7 +144,7 @@ def _run_trainer(
         logging_strategy="no",
         save_strategy="no",
     )
-    transformers.utils.logging.set_verbosity_error()
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.Trainer(
         model=model, args=arguments, train_dataset=_dataset(ours), callbacks=[Turns()]
     ).train()

@@ -8,14 +8,12 @@ standard output, {"error": {"kind", "message", "hint"}}, and by the exit code.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from windlass.spec.errors import BadInput, WindlassError
+from windlass.spec.door import DoorParser, run_door
 
 if TYPE_CHECKING:
     from windlass.serve.engine.server import Server
@@ -25,12 +23,7 @@ def main(argv: list[str]) -> int:
     """Serve until told to stop."""
     # Asked before torch is loaded, which takes seconds in which the parent may die.
     parent = os.getppid()
-    try:
-        server = _start(_parser().parse_args(argv), parent)
-    except WindlassError as error:
-        told = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
-        sys.stdout.write(json.dumps({"error": told}, ensure_ascii=False) + "\n")
-        return error.exit_code
+    server = _start(_parser().parse_args(argv), parent)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stop())
     server.run()
@@ -52,13 +45,8 @@ def _start(args: argparse.Namespace, parent: int) -> Server:
     return Server(Engine(model, slots=args.slots), args.name, args.socket, parent=parent)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> Any:
-        raise BadInput(message, hint=self.format_usage().strip())
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m windlass.serve.engine")
+    parser = DoorParser(prog="python -m windlass.serve.engine")
     parser.add_argument("--model", type=Path, required=True, help="directory of the model")
     parser.add_argument("--name", required=True, help="what the model is called")
     parser.add_argument("--socket", type=Path, required=True, help="Unix socket to listen on")
@@ -75,4 +63,4 @@ def _positive(text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_door(main)

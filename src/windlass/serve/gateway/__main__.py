@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import errno
-import json
 import logging
 import os
 import signal
@@ -19,7 +18,7 @@ import socket
 import stat
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import uvicorn
 
@@ -29,7 +28,8 @@ from windlass.serve.gateway.generation import Service
 from windlass.serve.gateway.guard import is_loopback
 from windlass.serve.gateway.metrics import Metrics
 from windlass.serve.gateway.served import load_served
-from windlass.spec.errors import AskedWrongly, BadInput, InUse, WindlassError
+from windlass.spec.door import DoorParser, emit, run_door
+from windlass.spec.errors import BadInput, InUse
 
 DRAIN_S = 5.0
 LAST_WORDS_S = 2
@@ -38,19 +38,15 @@ LAST_WORDS_S = 2
 
 def main(argv: list[str]) -> int:
     """Serve until told to stop; return the exit code."""
-    try:
-        args = _parse(argv)
-        logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="gateway: %(message)s")
-        metrics = Metrics()
-        link = EngineLink(args.socket, metrics, queue=args.queue)
-        served = load_served(args.model, args.name, args.alias)
-        listener = bind(args.host, args.port)
-        loopback = is_loopback(listener.getsockname()[0])
-        app = build_app(Service(served, link, metrics), loopback=loopback)
-        server = GracefulServer(uvicorn.Config(app, **settings()), link, url_of(args.host, listener))
-    except WindlassError as error:
-        _write({"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}})
-        return error.exit_code
+    args = _parse(argv)
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="gateway: %(message)s")
+    metrics = Metrics()
+    link = EngineLink(args.socket, metrics, queue=args.queue)
+    served = load_served(args.model, args.name, args.alias)
+    listener = bind(args.host, args.port)
+    loopback = is_loopback(listener.getsockname()[0])
+    app = build_app(Service(served, link, metrics), loopback=loopback)
+    server = GracefulServer(uvicorn.Config(app, **settings()), link, url_of(args.host, listener))
     for signal_ in (signal.SIGTERM, signal.SIGINT):
         # uvicorn raises the signal again after its shutdown; by then it must not kill.
         signal.signal(signal_, lambda *_: None)
@@ -71,7 +67,7 @@ class GracefulServer(uvicorn.Server):
         await super().startup(sockets)
         assert sockets is not None
         _watch_parent(self)
-        _write({"listening": {"url": self._url, "port": sockets[0].getsockname()[1]}})
+        emit({"listening": {"url": self._url, "port": sockets[0].getsockname()[1]}})
 
     async def on_tick(self, counter: int) -> bool:
         if os.getppid() != self._parent:
@@ -144,13 +140,8 @@ def _watch_parent(server: uvicorn.Server) -> None:
     loop.add_reader(0, look)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise AskedWrongly(message)
-
-
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = _Parser(prog="windlass.serve.gateway", description="Serve a model over HTTP.")
+    parser = DoorParser(prog="windlass.serve.gateway", description="Serve a model over HTTP.")
     parser.add_argument("--model", type=Path, required=True, help="model directory with Hugging Face's files")
     parser.add_argument("--name", required=True, help="NAME or NAME@VERSION under which clients ask for it")
     parser.add_argument("--alias", action="append", default=[], help="a further name (NAME@prod, or prod)")
@@ -161,10 +152,5 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _write(line: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_door(main)
