@@ -14,6 +14,7 @@ import torch
 from windlass.models.__main__ import main
 from windlass.models.build import build
 from windlass.models.huggingface import load_model, save_model
+from windlass.spec.door import exit_code_of
 from windlass.spec.shape import Gpt2Shape
 from windlass.store.manifest import verify
 from windlass.store.place import Place
@@ -35,7 +36,7 @@ def test_a_converted_directory_is_whole_and_holds_the_tokenizer(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "target"
-    assert main(["convert", str(source), str(target)]) == 0
+    assert exit_code_of(main, ["convert", str(source), str(target)]) == 0
     done = json.loads(capsys.readouterr().out)["done"]
     assert (done["family"], done["parameters"]) == ("gpt2", SHAPE.parameters)
     assert Gpt2Shape.model_validate(done["shape"]) == SHAPE
@@ -51,7 +52,7 @@ def test_a_target_that_holds_something_is_left_alone(
 ) -> None:
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "precious").write_text("mine")
-    assert main(["convert", str(source), str(tmp_path / "target")]) == 2
+    assert exit_code_of(main, ["convert", str(source), str(tmp_path / "target")]) == 2
     assert told(capsys)["kind"] == "InUse"
     assert [path.name for path in (tmp_path / "target").iterdir()] == ["precious"]
 
@@ -59,7 +60,7 @@ def test_a_target_that_holds_something_is_left_alone(
 def test_a_wrong_source_ends_with_one_line_of_json_and_no_target(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["convert", str(tmp_path / "absent"), str(tmp_path / "target")]) == 2
+    assert exit_code_of(main, ["convert", str(tmp_path / "absent"), str(tmp_path / "target")]) == 2
     assert told(capsys)["kind"] == "NotFound"
     assert not (tmp_path / "target").exists()
 
@@ -68,12 +69,12 @@ def test_damaged_weights_are_our_exit_code_1(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (source / "model.safetensors").write_bytes(b"\x08")
-    assert main(["convert", str(source), str(tmp_path / "target")]) == 1
+    assert exit_code_of(main, ["convert", str(source), str(tmp_path / "target")]) == 1
     assert told(capsys)["kind"] == "Damaged"
 
 
 def test_wrong_arguments_are_told_as_json_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["convert"]) == 2
+    assert exit_code_of(main, ["convert"]) == 2
     assert "source, target" in told(capsys)["message"]
 
 

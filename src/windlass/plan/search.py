@@ -206,8 +206,9 @@ def _check_fits(shape: Shape, corpus: CorpusFacts, machine: MachineFacts) -> Non
                 hint="add text, or set a smaller [model] context",
             )
     if not _fits(shape, machine):
+        needed = format_bytes(training_bytes(shape, 1))
         raise BadInput(
-            f"training {format_count(shape.parameters)} weights needs {format_bytes(training_bytes(shape, 1))},"
+            f"training {format_count(shape.parameters)} weights needs {needed},"
             f" and {format_bytes(machine.memory_bytes)} is free",
             hint="set a smaller [model] parameters or context",
         )

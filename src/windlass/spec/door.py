@@ -38,15 +38,22 @@ def emit(event: dict[str, Any]) -> None:
 def run_door(main: Callable[[list[str]], int | None]) -> NoReturn:
     """Run a process from its arguments to its exit code."""
     die_with_parent()
+    code = exit_code_of(main, sys.argv[1:])
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def exit_code_of(main: Callable[[list[str]], int | None], argv: list[str]) -> int:
+    """Run `main`; an error of ours is told to the parent and becomes its exit code."""
     try:
-        code = main(sys.argv[1:]) or 0
+        return main(argv) or 0
     except WindlassError as error:
         emit({"error": error_event(error)})
-        code = error.exit_code
+        return error.exit_code
     except KeyboardInterrupt:
-        code = INTERRUPTED
+        return INTERRUPTED
     except BrokenPipeError:
-        code = 1  # nobody listens any more
+        return 1  # nobody listens any more
     except MemoryError:
         emit(
             {
@@ -57,9 +64,7 @@ def run_door(main: Callable[[list[str]], int | None]) -> NoReturn:
                 }
             }
         )
-        code = 1
-    sys.stdout.flush()
-    sys.exit(code)
+        return 1
 
 
 def error_event(error: WindlassError) -> dict[str, Any]:

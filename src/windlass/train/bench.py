@@ -30,9 +30,9 @@ from windlass.spec.progress import silent
 from windlass.spec.run import Run
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
-from windlass.train.loop import Trainer
 from windlass.train.peak import peak_flops
 from windlass.train.record import Record
+from windlass.train.trainer import Trainer
 
 PACKAGES = ("asyncio", "email", "http", "json", "unittest", "xml", "concurrent", "importlib", "logging")
 WARM_STEPS = 2
@@ -94,7 +94,7 @@ def _alternate(run: Run, scratch: Path, *, compiled: bool, repeats: int) -> dict
     )
 
     def after_their_step(seconds: float) -> None:
-        mine = ours.train_step().seconds
+        mine = ours.step().seconds
         number = len(times["ours"]) + 1 if warm[0] >= WARM_STEPS else 0
         if number:
             times["ours"].append(mine)

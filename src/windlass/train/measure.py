@@ -27,9 +27,10 @@ def measure_model(
     device = place_process(Machine(), threads or usable_cores())
     model = load_model(path, dtype=torch.float32, device=device).eval()
     corpus = load_corpus(corpus_path)
-    if corpus.tokenizer.vocabulary > model.shape.vocabulary:
+    known, used = model.shape.vocabulary, corpus.tokenizer.vocabulary
+    if used > known:
         raise BadInput(
-            f"{corpus_path}: {corpus.tokenizer.vocabulary} tokens, but the model knows {model.shape.vocabulary}",
+            f"{corpus_path}: its tokenizer has {used} tokens, but the model knows {known}",
             hint="build the corpus with the model's own tokenizer",
         )
     mask = corpus.tokenizer.mask_id

@@ -46,6 +46,7 @@ def save_result(
 def _tokenizer_config(tokenizer: Tokenizer, context: int) -> dict[str, Any]:
     """Tell transformers which tokens are special; it reads the rest from tokenizer.json."""
     config = {
+        **tokenizer.config,
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": context,
         "clean_up_tokenization_spaces": False,

@@ -22,6 +22,7 @@ from windlass.models.huggingface import save_model
 from windlass.serve.engine.__main__ import main
 from windlass.serve.engine.server import Server, listen
 from windlass.serve.engine.step import Engine
+from windlass.spec.door import exit_code_of
 from windlass.spec.errors import BadInput, InUse
 from windlass.spec.shape import LlamaShape
 from windlass.spec.wire import (
@@ -218,7 +219,7 @@ def test_a_start_that_fails_is_told_as_json(
     arguments: list[str], told: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rest = ["--name", "it", "--socket", str(folder / "s")] if arguments else []
-    assert main([*arguments, *rest]) == 2
+    assert exit_code_of(main, [*arguments, *rest]) == 2
     assert told in capsys.readouterr().out
 
 
