@@ -25,9 +25,9 @@ from windlass.spec.errors import BadInput
 from windlass.spec.progress import Progress
 from windlass.spec.run import CHECKPOINTS, Run
 from windlass.train.checkpoint import State, restore_newest, save_checkpoint
-from windlass.train.compiled import build_forward
+from windlass.train.compiled import build_loss
 from windlass.train.evaluate import Evaluation, evaluate
-from windlass.train.objective import Causal, Example, Masked, Objective, summed_loss
+from windlass.train.objective import Causal, Example, Masked, Objective
 from windlass.train.optimize import build_optimizer, rate_of, set_rate
 from windlass.train.record import Record
 from windlass.train.sample import continue_tokens
@@ -54,7 +54,7 @@ class Trainer:
         self.corpus = load_corpus(Path(run.corpus))
         self.objective = build_objective(run, self.corpus)
         self.model = initial_model(run, self.device)
-        self.forward = build_forward(self.model, record, compile_it=run.compile)
+        self.loss = build_loss(self.model, record, compile_it=run.compile)
         self.optimizer = build_optimizer(self.model, run)
         self.step_number, self.train_s = 0, 0.0
 
@@ -134,8 +134,8 @@ class Trainer:
         total = 0.0
         for example in examples:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=narrow):
-                x_BTD = self.forward(example.inputs_BT.to(self.device))
-                loss = summed_loss(self.model, x_BTD, example.targets_BT.to(self.device)) / asked
+                summed = self.loss(example.inputs_BT.to(self.device), example.targets_BT.to(self.device))
+                loss = summed / asked
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         return total
