@@ -1,5 +1,6 @@
 """What users get wrong: each a clear sentence, the right exit code, and nothing lost."""
 
+import json
 import os
 import shutil
 import socket
@@ -10,6 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from windlass.spec.config import config_from_shape
+from windlass.spec.shape import Gpt2Shape
 
 pytestmark = pytest.mark.slow
 
@@ -71,11 +75,12 @@ def test_a_port_in_use(windlass: Run) -> None:
 
 
 def test_a_model_directory_with_pickle_weights(windlass: Run, folder: Path) -> None:
-    source = folder / "pickled"
+    source = folder / "old"
     source.mkdir()
-    (source / "config.json").write_text('{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}')
+    shape = Gpt2Shape(vocabulary=50, context=16, layers=1, width=8, heads=2, ffn_width=16)
+    (source / "config.json").write_text(json.dumps(config_from_shape(shape)))
     (source / "pytorch_model.bin").write_bytes(b"\x80\x04")
-    for verb in (["models", "import", "pickled"], ["serve", "./pickled", "--port", "0"]):
+    for verb in (["models", "import", "old"], ["serve", "./old", "--port", "0"]):
         text = told(windlass(*verb, code=2))
         assert "pickle" in text
         assert "safetensors" in text

@@ -36,7 +36,7 @@ SETTINGS = {
     "format": ("corpus.format", "auto, text, code, jsonl or parquet (default: by the file name)"),
     "text-field": ("corpus.text_field", "field or column that holds the text (default: text)"),
     "document": ("corpus.document", "what one document is in a text file: file, paragraph or line"),
-    "split": ("corpus.split", "hold out whole documents (hash) or the end of each (tail)"),
+    "split": ("corpus.split", "hold out whole documents (hash) or the end of each (tail); default: auto"),
     "validation-share": ("corpus.validation_share", "share held out for validation (default: 0.05)"),
     "vocabulary": ("corpus.tokenizer.vocabulary", "size of a trained BPE, e.g. 16k (default: 8192)"),
     "duplicates": ("corpus.clean.duplicates", "which to drop: keep, exact or near (default: near)"),

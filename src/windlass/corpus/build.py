@@ -111,7 +111,7 @@ class _Build:
 
     def _unique(self, gathered: Gathered) -> Gathered:
         if not len(gathered):
-            raise _empty(gathered.dropped, len(self.files))
+            raise _empty(self.corpus, gathered.dropped, len(self.files))
         total = int(gathered.pieces.text_bytes.sum())
         self._say("clean", 0, total)
         unique = gathered.without_duplicates(self.corpus.clean)
@@ -220,11 +220,11 @@ def _blocks(found: Iterator[Document], tally: Tally, positions: deque[int]) -> I
         yield block
 
 
-def _empty(dropped: Counter[str], files: int) -> BadInput:
+def _empty(corpus: Corpus, dropped: Counter[str], files: int) -> BadInput:
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
     counted = f"{files} file{'' if files == 1 else 's'}"
     return BadInput(
-        f"the corpus is empty: no document is left of {counted}"
+        f"the corpus is empty: no document is left of {counted} in {', '.join(corpus.sources)}"
         + (f" (dropped: {reasons})" if reasons else ""),
         hint="sources must be UTF-8 text, JSONL or Parquet; [corpus.clean] says which documents are kept",
     )

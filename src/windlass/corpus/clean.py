@@ -126,7 +126,7 @@ def fingerprint(plain: bytes) -> tuple[int, int]:
 
 
 def _tail_bytes(text: str, corpus: Corpus) -> int:
-    if corpus.split != "tail":
+    if corpus.split == "hash":
         return 0
     held = tail_chars(len(text), corpus.validation_share)
     return held if text.isascii() else len(text[len(text) - held :].encode())

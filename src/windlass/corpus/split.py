@@ -3,6 +3,7 @@
 Input: what is known of every document that stays. Output: pieces of text, in document order, each in one
 part. `hash` holds out whole documents by their fingerprint, so a text is on the same side in every build,
 whatever else the corpus holds, and equal texts never lie on both sides. `tail` holds out the end of each.
+`auto` takes whole documents where there are enough of them, and tails of a few long ones.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from windlass.spec.job import Corpus
 
 UInt64s = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
+
+FEW_DOCUMENTS = 20
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ def divide(
     documents: Pieces, fingerprints: UInt64s, tail_bytes: UInt64s, corpus: Corpus
 ) -> tuple[Pieces, Pieces]:
     """Return (train, validation); neither is empty, or BadInput says what would help."""
-    if corpus.split == "tail":
+    few = corpus.split == "auto" and len(documents) < FEW_DOCUMENTS
+    if corpus.split == "tail" or few:
         return _by_tail(documents, tail_bytes, corpus.validation_share)
     if len(documents) < 2:
         raise BadInput(

@@ -81,8 +81,9 @@ class Corpus(Table):
     document: Literal["file", "paragraph", "line"] = Field(
         "file", description="what one document is in a text file"
     )
-    split: Literal["hash", "tail"] = Field(
-        "hash", description="hold out whole documents by their hash, or the tail of every document"
+    split: Literal["auto", "hash", "tail"] = Field(
+        "auto",
+        description="hold out whole documents by their hash, or the tail of each (auto: of fewer than 20)",
     )
     validation_share: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.05, description="share held out for validation"

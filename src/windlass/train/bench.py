@@ -1,7 +1,8 @@
 """Our training speed beside Hugging Face's Trainer and beside the machine's matrix-product peak.
 
-The same Llama shape, tokens, batch, optimizer and threads. Steps of ours and theirs alternate; a noisy
-machine only ever slows a step down, so the best step of each side counts, as does the best product.
+The same Llama shape, tokens, batch, optimizer and threads. In every round each contender takes one step and
+the peak is measured, so that a noisy machine slows all alike; ratios are taken round by round, and their
+median counts.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import statistics
 import subprocess
 import sys
 import sysconfig
@@ -25,9 +27,10 @@ from windlass.plan.machine import MachineFacts, usable_cores
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.door import emit
 from windlass.spec.errors import BadInput, ProcessFailed
-from windlass.spec.job import Corpus, Job, Machine, Model, Tokenizer, Train
+from windlass.spec.job import Corpus, Job, Machine, Tokenizer, Train
 from windlass.spec.progress import silent
 from windlass.spec.run import Run
+from windlass.spec.shape import LlamaShape
 from windlass.train.loop import save_run
 from windlass.train.peak import peak_flops
 from windlass.train.record import Record
@@ -35,8 +38,13 @@ from windlass.train.trainer import Trainer
 
 PACKAGES = ("asyncio", "email", "http", "json", "unittest", "xml", "concurrent", "importlib", "logging")
 WARM_STEPS = 2
-MODEL = Model(layers=8, width=384, heads=6, kv_heads=6, ffn_width=1024, context=256)
+SHAPE = LlamaShape(
+    vocabulary=32000, context=256, layers=6, width=288, heads=6, kv_heads=6, ffn_width=768, tied=True
+)
+"""The small Llama of 15 million weights that many train first, with Llama 2's vocabulary."""
 BATCH_SEQUENCES = 8
+
+KINDS = ("eager", "compiled")
 
 Rounds = dict[str, list[float]]
 
@@ -47,9 +55,7 @@ def bench_train(repeats: int) -> dict[str, Any]:
         raise BadInput("the peer, transformers, is not installed", hint="pip install 'windlass[bench]'")
     with tempfile.TemporaryDirectory(prefix="windlass-bench-") as scratch:
         run = bench_run(Path(scratch))
-        rounds = {
-            kind: _alternate(run, Path(scratch) / kind, kind, repeats) for kind in ("eager", "compiled")
-        }
+        rounds = _rounds(run, Path(scratch), repeats)
     return {"figures": _figures(run, rounds), "rounds": rounds, "run": _describe(run)}
 
 
@@ -60,7 +66,6 @@ def bench_run(home: Path) -> Run:
     job = Job(
         name="bench",
         corpus=Corpus(sources=sources, tokenizer=Tokenizer(vocabulary=8192)),
-        model=MODEL,
         train=Train(steps=1000, batch_sequences=BATCH_SEQUENCES, micro_batch_sequences=BATCH_SEQUENCES),
         machine=Machine(compile="off"),
     )
@@ -74,37 +79,34 @@ def bench_run(home: Path) -> Run:
         validation_tokens=corpus.validation.tokens,
     )
     machine = MachineFacts(cores=usable_cores(), memory_bytes=1 << 40, peak_flops=1e11, has_compiler=True)
-    return plan_run(job, facts, machine)
+    return plan_run(job, facts, machine, start_shape=SHAPE)
 
 
-def _alternate(run: Run, folder: Path, kind: str, repeats: int) -> Rounds:
-    """Time steps of ours and theirs in turn; return the seconds of each, and the peak of each round."""
-    folder.mkdir()
-    save_run(folder, run)
-    record = Record(folder, quiet=True)
-    ours = Trainer(run.model_copy(update={"compile": kind == "compiled"}), folder, record)
-    save_model(ours.model, folder / "model")
-    more = " (compiling takes a minute)" if kind == "compiled" else ""
-    emit({"event": "note", "message": f"{kind}: warming up{more}"})
-    times: Rounds = {"ours": [], "theirs": [], "peak": []}
-    with _peer(folder, kind, WARM_STEPS + repeats) as their_step:
+def _rounds(run: Run, scratch: Path, repeats: int) -> Rounds:
+    """Let all contenders take steps in turn; return the seconds of each, and the peak of each round."""
+    record = Record(scratch, quiet=True)
+    save_run(scratch, run)
+    ours = {
+        kind: Trainer(run.model_copy(update={"compile": kind == "compiled"}), scratch, record)
+        for kind in KINDS
+    }
+    save_model(ours["eager"].model, scratch / "model")
+    steps = WARM_STEPS + repeats
+    times: Rounds = {
+        name: [] for name in (*(f"{who}_{k}" for who in ("ours", "theirs") for k in KINDS), "peak")
+    }
+    emit({"event": "note", "message": "warming up; compiling takes a minute"})
+    with _peer(scratch, "eager", steps) as eager, _peer(scratch, "compiled", steps) as compiled:
+        theirs = {"eager": eager, "compiled": compiled}
         for number in range(1 - WARM_STEPS, repeats + 1):
-            theirs, mine = next(their_step), ours.step().seconds
-            if number > 0:
-                times["ours"].append(mine)
-                times["theirs"].append(theirs)
-                times["peak"].append(peak_flops(ours.device, least_s=0.2))
-            emit(
-                {
-                    "event": "progress",
-                    "stage": kind,
-                    "done": max(0, number),
-                    "total": repeats,
-                    "unit": "rounds",
-                }
-            )
+            for kind in KINDS:
+                times[f"theirs_{kind}"].append(next(theirs[kind]))
+                times[f"ours_{kind}"].append(ours[kind].step().seconds)
+            times["peak"].append(peak_flops(ours["eager"].device, least_s=0.2))
+            done = max(0, number)
+            emit({"event": "progress", "stage": "rounds", "done": done, "total": repeats, "unit": "rounds"})
     record.close()
-    return times
+    return {name: values[WARM_STEPS:] for name, values in times.items()}
 
 
 @contextmanager
@@ -136,20 +138,27 @@ def _steps_of(peer: subprocess.Popen[str]) -> Iterator[float]:
             raise ProcessFailed(f"the peer ended with code {peer.wait()}")
 
 
-def _figures(run: Run, rounds: dict[str, Rounds]) -> dict[str, float]:
+def _figures(run: Run, rounds: Rounds) -> dict[str, float]:
     flops = run.shape.training_flops_per_token() * run.tokens_per_step
-    best = {f"{who}_{kind}": min(times[who]) for kind, times in rounds.items() for who in ("ours", "theirs")}
-    peak = max(rounds["eager"]["peak"] + rounds["compiled"]["peak"])
-    fastest = min(best["ours_eager"], best["ours_compiled"])
-    return {
-        "vs_hf_eager": best["theirs_eager"] / fastest,
-        "vs_hf_compiled": best["theirs_compiled"] / fastest,
-        "share_of_gemm_peak": flops / fastest / peak,
-        "eager_vs_hf_eager": best["theirs_eager"] / best["ours_eager"],
-        "compiled_vs_our_eager": best["ours_eager"] / best["ours_compiled"],
-        **{f"{name}_tokens_per_s": run.tokens_per_step / seconds for name, seconds in best.items()},
-        "gemm_peak_gflops": peak / 1e9,
+    shares = [flops / s / peak for s, peak in zip(rounds["ours_compiled"], rounds["peak"], strict=True)]
+    speeds = {
+        f"{name}_tokens_per_s": run.tokens_per_step / statistics.median(seconds)
+        for name, seconds in rounds.items()
+        if name != "peak"
     }
+    return {
+        "vs_hf_eager": _ratio(rounds["theirs_eager"], rounds["ours_compiled"]),
+        "vs_hf_compiled": _ratio(rounds["theirs_compiled"], rounds["ours_compiled"]),
+        "share_of_gemm_peak": statistics.median(shares),
+        "eager_vs_hf_eager": _ratio(rounds["theirs_eager"], rounds["ours_eager"]),
+        "compiled_vs_our_eager": _ratio(rounds["ours_eager"], rounds["ours_compiled"]),
+        **speeds,
+        "gemm_peak_gflops": statistics.median(rounds["peak"]) / 1e9,
+    }
+
+
+def _ratio(slow: list[float], fast: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(slow, fast, strict=True))
 
 
 def _describe(run: Run) -> dict[str, Any]:
