@@ -38,8 +38,17 @@ def test_a_text_is_on_the_same_side_whatever_else_is_there() -> None:
 
 def test_one_document_cannot_be_split_by_hash() -> None:
     with pytest.raises(BadInput, match="single document") as error:
-        divide(pieces(100), prints(["a"]), np.zeros(1, np.uint64), Corpus())
+        divide(pieces(100), prints(["a"]), np.zeros(1, np.uint64), Corpus(split="hash"))
     assert 'split = "tail"' in str(error.value.hint)
+
+
+def test_a_few_documents_lose_their_tails_unless_the_job_says_otherwise() -> None:
+    tails = np.full(3, 5, dtype=np.uint64)
+    few = divide(pieces(100, 70, 50), prints(["a", "b", "c"]), tails, Corpus())
+    assert [len(part) for part in few] == [3, 3]
+    names = [str(i) for i in range(20)]
+    enough = divide(pieces(*[100] * 20), prints(names), np.full(20, 5, dtype=np.uint64), Corpus())
+    assert sum(len(part) for part in enough) == 20
 
 
 def test_the_tail_of_each_document_is_held_out() -> None:

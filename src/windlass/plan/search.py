@@ -32,7 +32,7 @@ LEAST_STEPS = 200
 MICRO_BATCH_TOKENS = 4096
 MOST_BATCH_TOKENS = 1 << 19
 COMPILE_PAYS_AFTER_S = 420.0
-"""Compiling costs about a minute of both cores and gains about a fifth; see docs/benchmarks.md."""
+"""Compiling costs about a minute of both cores and gains up to an eighth; see docs/benchmarks.md."""
 
 
 @dataclass(frozen=True)
