@@ -57,7 +57,14 @@ def s3_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "-ip.bind=127.0.0.1",
         "-master.telemetry=false",
     ]
-    command += ["-filer", "-s3", f"-s3.config={keys}", *(f"-{name}={port}" for name, port in ports.items())]
+    command += [
+        "-filer",
+        "-s3",
+        f"-s3.config={keys}",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        *(f"-{name}={port}" for name, port in ports.items()),
+    ]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
     endpoint = f"http://127.0.0.1:{ports['s3.port']}"
