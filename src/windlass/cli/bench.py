@@ -61,7 +61,7 @@ def _bench(args: argparse.Namespace, module: str, door: list[str]) -> int:
         for event in process.events():
             if event.get("event") == "progress":
                 line(Progress(event["stage"], event["done"], event["total"], event["unit"]))
-            elif event.get("event") == "note":
+            elif event.get("event") in ("note", "warning"):
                 line.say(str(event["message"]))
             result = event.get("done", result)
         process.check()

@@ -29,7 +29,7 @@ class Record:
     def tell(self, event: str, *, keep: bool = True, sync: bool = False, **facts: Any) -> None:
         """Pass an event on; `keep` also writes it to the journal."""
         body = {"event": event, "time": round(time.time(), 3), **facts}
-        if not self._quiet:
+        if not self._quiet or event == "warning":
             emit(body)
         if keep:
             self._journal.append(body, sync=sync)
