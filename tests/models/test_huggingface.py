@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from windlass.models.build import build
@@ -16,8 +17,6 @@ from windlass.spec.errors import BadInput, Damaged, NotFound
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, RopeScaling
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
-
-transformers = pytest.importorskip("transformers")
 
 LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,

@@ -9,10 +9,11 @@ from typing import Any
 
 from windlass.cluster.on_local import LocalProcess
 from windlass.corpus.build import build_corpus
-from windlass.operate.registry import LINEAGE, Version
+from windlass.operate.registry import Version
 from windlass.spec.errors import BadInput
 from windlass.spec.job import Corpus, Tokenizer
 from windlass.spec.progress import Report
+from windlass.spec.run import LINEAGE
 from windlass.store.manifest import MANIFEST
 
 

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from windlass.spec.errors import AskedWrongly, BadInput, InUse, NotFound, did_you_mean
+from windlass.spec.run import LINEAGE
 from windlass.store.lock import held, locked
 from windlass.store.manifest import DirectoryWriter, Manifest, load_manifest, verify
 from windlass.store.place import Place
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-LINEAGE = "windlass.json"
 PROD, PREVIOUS, LATEST = "prod", "previous", "latest"
 
 

@@ -24,7 +24,7 @@ M = TypeVar("M", bound=BaseModel)
 def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Job:
     """Read, check and anchor a job file."""
     where = Path(path)
-    data = {"name": _name_from(where), **read_toml(where)}
+    data = {"name": name_from(where), **read_toml(where)}
     return job_from(data, overrides, str(path), where.resolve().parent)
 
 
@@ -83,7 +83,8 @@ def _absolute(source: str, folder: Path) -> str:
     return os.path.normpath(folder / os.path.expanduser(source))
 
 
-def _name_from(path: Path) -> str:
+def name_from(path: Path) -> str:
+    """Return the job name that a file's own name suggests."""
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in path.stem.lower())
     return kept.lstrip("._-")[:63] or "job"
 

@@ -22,6 +22,8 @@ JOURNAL = "journal.jsonl"
 CHECKPOINTS = "checkpoints"
 TENSORBOARD = "tensorboard"
 RESULT = "model"
+LINEAGE = "windlass.json"
+"""In a model directory: where the model comes from and how good it is."""
 
 
 class Prediction(Table):

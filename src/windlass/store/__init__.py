@@ -3,7 +3,7 @@
     place.py      a directory at any URL: read, write whole files, list
     manifest.py   tells a finished directory from debris
     journal.py    append-only lines that survive a torn write
-    lock.py       one writer at a time in a local directory
+    lock.py       one writer at a time, or many users, until their processes end
 
 Start at place.py, then manifest.py.
 """

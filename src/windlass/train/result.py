@@ -16,12 +16,10 @@ from windlass.corpus.built import BuiltCorpus
 from windlass.corpus.tokenizer import Tokenizer
 from windlass.models.huggingface import save_model
 from windlass.models.language import LanguageModel
-from windlass.spec.run import RESULT, Run
+from windlass.spec.run import LINEAGE, RESULT, Run
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
 from windlass.train.evaluate import Evaluation
-
-LINEAGE = "windlass.json"
 
 
 def save_result(
