@@ -79,6 +79,7 @@ def plan_run(
         corpus=corpus.path,
         corpus_digest=corpus.digest,
         start_from=start_from,
+        layout=job.layout,
         objective=objective_of(job),
         steps=steps,
         time_s=budget_s,

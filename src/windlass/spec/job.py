@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from windlass.spec.layout import Layout
 from windlass.spec.shape import RopeScaling
+from windlass.spec.sync import Sync
+from windlass.spec.table import Table
 from windlass.spec.units import parse_count, parse_seconds
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
@@ -19,12 +22,6 @@ Seconds = Annotated[float, BeforeValidator(parse_seconds, json_schema_input_type
 Share = Annotated[float, Field(ge=0, le=1)]
 
 STDLIB = "python:stdlib"
-
-
-class Table(BaseModel):
-    """A table of the job file: immutable, and closed to keys it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Clean(Table):
@@ -171,6 +168,11 @@ class Train(Table):
     clip: Annotated[float, Field(ge=0)] = Field(
         1.0, description="largest gradient norm; 0 turns clipping off"
     )
+    scaling: Literal["constant", "linear", "sqrt"] = Field(
+        "constant",
+        description="with more workers: keep the batch, or multiply it and the learning rate in proportion"
+        " (linear) or by the root (sqrt)",
+    )
     mask_share: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.15, description="share of tokens masked (masked objective)"
     )
@@ -235,6 +237,10 @@ class Job(Table):
     corpus: Corpus = Field(Corpus(), description="the text to train on")
     model: Model = Field(Model(), description="the model to train; what is left out, the planner fills in")
     train: Train = Field(Train(), description="how long and how fast to learn")
+    layout: Layout = Field(
+        Layout(), description="how the model, the batch and the sequence are divided among processes"
+    )
+    sync: Sync = Field(Sync(), description="how replicas agree on their weights")
     machine: Machine = Field(Machine(), description="what one process may use")
     serve: Serve = Field(Serve(), description="how to answer")
 
@@ -246,6 +252,8 @@ class Job(Table):
             raise ValueError(
                 f"[train] objective '{wanted}' does not fit family '{self.model.family}'; use '{right}'"
             )
+        if self.sync.local and self.layout.shares is not None:
+            raise ValueError("[layout] shares go with [sync] policy = 'every-step' only")
         return self
 
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from windlass.spec.job import Job, Table
+from windlass.spec.job import Job
+from windlass.spec.layout import Layout
 from windlass.spec.shape import Shape
+from windlass.spec.table import Table
 
 RUN_FILE = "run.json"
 JOURNAL = "journal.jsonl"
@@ -44,6 +46,7 @@ class Run(Table):
     corpus: str
     corpus_digest: str
     start_from: str | None
+    layout: Layout
     objective: Literal["causal", "masked"]
     steps: int
     time_s: float | None

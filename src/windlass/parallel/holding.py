@@ -1,0 +1,66 @@
+"""What one process holds of the model, as plain tensors.
+
+However a weight came to be divided, from here on it is a box of a whole: the optimizer, clipping, the
+exchange between replicas and checkpoints need to know nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Box:
+    """A block of a tensor: from where to where along each dimension."""
+
+    spans: tuple[Span, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(stop - start for start, stop in self.spans)
+
+    @property
+    def empty(self) -> bool:
+        return 0 in self.shape
+
+    def divided(self, dimension: int, parts: int, part: int) -> Box:
+        """Return one of `parts` blocks along a dimension; the last ones may be smaller or empty."""
+        start, stop = self.spans[dimension]
+        size = -(-(stop - start) // parts)
+        span = (min(stop, start + part * size), min(stop, start + (part + 1) * size))
+        return Box((*self.spans[:dimension], span, *self.spans[dimension + 1 :]))
+
+    def overlap(self, other: Box) -> Box | None:
+        """Return what both boxes have in common, if anything."""
+        spans = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(self.spans, other.spans, strict=True))
+        return None if any(start >= stop for start, stop in spans) else Box(spans)
+
+    def within(self, outer: Box) -> tuple[slice, ...]:
+        """Return where this box lies in a tensor that holds `outer`."""
+        return tuple(slice(a - c, b - c) for (a, b), (c, _) in zip(self.spans, outer.spans, strict=True))
+
+
+def whole(shape: Sequence[int]) -> Box:
+    return Box(tuple((0, size) for size in shape))
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A box of one weight, which this process updates."""
+
+    name: str
+    """The name that the model's code gives the whole weight."""
+    shape: tuple[int, ...]
+    """The shape of the whole."""
+    box: Box
+    tensor: nn.Parameter
+    """The values, shaped as the box. Its `grad` is set when a step's gradients are ready."""
+    copies: int
+    """How many processes of one replica hold this very box: norms count it once."""
+    first: bool
+    """Whether this process is the first of those: it writes the box into checkpoints."""

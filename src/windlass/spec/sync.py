@@ -1,0 +1,57 @@
+"""When and how replicas agree on their weights."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from windlass.spec.table import Table
+from windlass.spec.units import parse_seconds
+
+Seconds = Annotated[float, BeforeValidator(parse_seconds, json_schema_input_type=float | str), Field(gt=0)]
+Steps = Annotated[int, Field(ge=1)]
+
+
+class Sync(Table):
+    """How replicas (dp) exchange what they learn; it may be changed while a run goes on."""
+
+    policy: Literal["every-step", "local", "timed", "diloco"] = Field(
+        "every-step",
+        description="add up gradients at every step; or average weights every so many steps (local), every so"
+        " many seconds (timed), or by an outer optimizer (diloco)",
+    )
+    every: Steps = Field(50, description="steps between exchanges (local, diloco)")
+    seconds: Seconds = Field(10.0, description="seconds between exchanges (timed)")
+    outer_rate: Annotated[float, Field(gt=0)] = Field(0.7, description="outer learning rate (diloco)")
+    outer_momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.9, description="outer Nesterov momentum (diloco)"
+    )
+    fragments: Steps = Field(
+        1, description="parts of the model that are exchanged in turn, each every `every` steps (diloco)"
+    )
+    delay: Annotated[int, Field(ge=0)] = Field(
+        0, description="steps for which training goes on while an exchange is under way (diloco)"
+    )
+    compress: Literal["none", "bfloat16", "powersgd", "top-k"] = Field(
+        "none", description="what is sent instead of float32: halves, low-rank factors, or the largest values"
+    )
+    rank: Steps = Field(4, description="rank of the factors (powersgd)")
+    keep_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.01, description="share of the values that are sent; the rest waits for the next exchange (top-k)"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Sync:
+        if self.policy != "diloco" and (self.fragments > 1 or self.delay):
+            raise ValueError("fragments and delay belong to policy = 'diloco'")
+        if self.fragments > self.every:
+            raise ValueError(f"{self.fragments} fragments do not fit into {self.every} steps")
+        if self.delay >= self.every:
+            raise ValueError(f"delay {self.delay} must be shorter than every {self.every}")
+        return self
+
+    @property
+    def local(self) -> bool:
+        """Whether replicas walk apart between exchanges."""
+        return self.policy != "every-step"
