@@ -217,7 +217,7 @@ def _batch_misfits(layout: Layout, batch_sequences: int) -> Iterator[str]:
     if layout.shares is None and batch_sequences % replicas:
         yield f"a batch of {batch_sequences} sequences is not a multiple of {replicas} replicas; give shares"
     if layout.shares is not None and (batch_sequences % sum(layout.shares)):
-        yield f"a batch of {batch_sequences} sequences is not a multiple of the sum of shares {list(layout.shares)}"
+        yield f"a batch of {batch_sequences} sequences cannot be divided by shares {list(layout.shares)}"
     if layout.shares is not None and layout.pp > 1:
         yield "shares do not go with a pipeline, whose micro-batches must be alike"
     share = batch_sequences // replicas
