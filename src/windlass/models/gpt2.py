@@ -68,17 +68,20 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal attention; queries, keys and values come from one matrix, as in the published weights."""
+    """Causal attention. The published weights hold the first three matrices as one; names.py tells how."""
 
     def __init__(self, shape: Gpt2Shape, layer: int) -> None:
         super().__init__()
         self.layer, self.head_width = layer, shape.head_width
-        self.query_key_value = nn.Linear(shape.width, 3 * shape.width)
+        self.query = nn.Linear(shape.width, shape.width)
+        self.key = nn.Linear(shape.width, shape.width)
+        self.value = nn.Linear(shape.width, shape.width)
         self.output = nn.Linear(shape.width, shape.width)
 
     def forward(self, x_BTD: Tensor, cache: KeyValues | None, key_mask_BT: Tensor | None) -> Tensor:
-        parts = self.query_key_value(x_BTD).chunk(3, dim=-1)
-        q_BHTC, k_BHTC, v_BHTC = (split_heads(part_BTD, self.head_width) for part_BTD in parts)
+        q_BHTC, k_BHTC, v_BHTC = (
+            split_heads(matrix(x_BTD), self.head_width) for matrix in (self.query, self.key, self.value)
+        )
         if cache is None:
             y_BHTC = attend(q_BHTC, k_BHTC, v_BHTC, causal=True, key_mask_BT=key_mask_BT)
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def save_model(
     writer: Writer = Place(target) if isinstance(target, str | os.PathLike) else target
     own = dict(model.named_parameters())
     tensors = {
-        pair.theirs: own[pair.ours].detach().T if pair.transposed else own[pair.ours].detach()
+        pair.theirs: joined([own[name].detach() for name in pair.ours], transposed=pair.transposed)
         for pair in NAMINGS[model.shape.family].pairs(model.shape)
     }
     write_tensors(tensors, writer, most_shard_bytes=most_shard_bytes)
@@ -68,6 +68,12 @@ def save_model(
     config = config_from_shape(model.shape, dtype=dtype, special_tokens=special_tokens)
     with writer.writing(CONFIG) as file:
         file.write((json.dumps(config, indent=2) + "\n").encode())
+
+
+def joined(parts: Sequence[Tensor], *, transposed: bool) -> Tensor:
+    """Return a tensor as Hugging Face stores it: ours one after the other, turned round for GPT-2."""
+    tensor = parts[0] if len(parts) == 1 else torch.cat(list(parts))
+    return tensor.T if transposed else tensor
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -106,7 +112,10 @@ def _read_weights(
     weights: dict[str, Tensor] = {}
     for pair in pairs:
         tensor = files.read(stored[pair.theirs])
-        weights[pair.ours] = tensor.T.contiguous() if pair.transposed else tensor
+        tensor = tensor.T.contiguous() if pair.transposed else tensor
+        # Parts of one tensor get memory of their own, or each would keep the whole alive.
+        parts = [tensor] if len(pair.ours) == 1 else [t.clone() for t in tensor.chunk(len(pair.ours))]
+        weights |= dict(zip(pair.ours, parts, strict=True))
     own = {pair.theirs for pair in pairs}
     copies = {theirs: ours for theirs, ours in naming.copies.items() if theirs not in own}
     _check_copies(files, weights, copies, stored)
@@ -149,7 +158,8 @@ def _check_copies(
 
 
 def _stored_shape(model: LanguageModel, pair: Pair) -> list[int]:
-    size = list(model.get_parameter(pair.ours).shape)
+    size = list(model.get_parameter(pair.ours[0]).shape)
+    size[0] *= len(pair.ours)
     return size[::-1] if pair.transposed else size
 
 

@@ -15,9 +15,9 @@ from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
 
 @dataclass(frozen=True)
 class Pair:
-    """One tensor under both its names."""
+    """One tensor of theirs, and the one of ours that it is, or the several that lie in it in a row."""
 
-    ours: str
+    ours: tuple[str, ...]
     theirs: str
     transposed: bool = False
 
@@ -38,6 +38,9 @@ class Naming:
     harmless: re.Pattern[str]
     """Tensors that some files hold and that our models do not need: tables, and heads of other tasks."""
     transposed: frozenset[str] = field(default_factory=frozenset)
+    """Theirs that lie the other way round."""
+    joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Theirs inside a layer that hold several of ours one after the other."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Endings of the first published files, to the present ones."""
 
@@ -45,11 +48,17 @@ class Naming:
         """Yield every tensor that a model of this shape stores."""
         for ours, theirs in self.outside.items():
             if ours != "head.weight" or not _tied(shape):
-                yield Pair(ours, theirs)
+                yield Pair((ours,), theirs)
         for layer in range(shape.layers):
-            for ours, theirs in self.inside.items():
-                at = self.layer.format(layer)
-                yield Pair(f"layers.{layer}.{ours}", f"{at}.{theirs}", ours in self.transposed)
+            at = self.layer.format(layer)
+            for theirs, parts in self._inside():
+                names = tuple(f"layers.{layer}.{part}" for part in parts)
+                yield Pair(names, f"{at}.{theirs}", theirs in self.transposed)
+
+    def _inside(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        for ours, theirs in self.inside.items():
+            yield theirs, (ours,)
+        yield from self.joined.items()
 
     def present(self, name: str) -> str:
         """Return the present full name of a tensor found in a file."""
@@ -102,7 +111,6 @@ GPT2 = Naming(
     },
     inside={
         **_linear("attention_norm", "ln_1"),
-        **_linear("attention.query_key_value", "attn.c_attn"),
         **_linear("attention.output", "attn.c_proj"),
         **_linear("ffn_norm", "ln_2"),
         **_linear("ffn.up", "mlp.c_fc"),
@@ -111,9 +119,12 @@ GPT2 = Naming(
     copies={"lm_head.weight": "embedding.weight"},
     harmless=re.compile(r".*\.attn\.(masked_)?bias|transformer\.multiple_choice_head\..*"),
     transposed=frozenset(
-        f"{matrix}.weight"
-        for matrix in ("attention.query_key_value", "attention.output", "ffn.up", "ffn.down")
+        f"{matrix}.weight" for matrix in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
     ),
+    joined={
+        f"attn.c_attn.{part}": tuple(f"attention.{matrix}.{part}" for matrix in ("query", "key", "value"))
+        for part in ("weight", "bias")
+    },
 )
 
 BERT = Naming(
