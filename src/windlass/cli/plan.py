@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from windlass.cli.home import add_home, home_of
-from windlass.cli.jobs import add_job, job_of
+from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.operate.runs import plan_job
 from windlass.spec.units import format_bytes, format_count, format_seconds

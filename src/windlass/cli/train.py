@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.cli.follow import Follower
 from windlass.cli.home import add_home, home_of
-from windlass.cli.jobs import add_job, job_of
+from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.terminal import ProgressLine, print_json
 from windlass.operate.registry import Registry, Version
 from windlass.operate.runs import RunFolder, find_resumable, prepare, resumable, train
