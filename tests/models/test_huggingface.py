@@ -120,7 +120,9 @@ def test_bert_pads_as_transformers_does(tmp_path: Path) -> None:
     types = torch.randint(0, 2, (2, 20))
     with torch.no_grad():
         wanted = theirs(tokens, attention_mask=mask, token_type_ids=types).logits
-        scores = model.logits(model(tokens, key_mask_BT=mask.bool(), token_types_BT=types))
+        x_BTD = model.embed(tokens, None, types)
+        x_BTD = model.through(x_BTD, tokens.shape[1], key_mask_BT=mask.bool())
+        scores = model.logits(model.finish(x_BTD))
     torch.testing.assert_close(scores[mask.bool()], wanted[mask.bool()], atol=1e-4, rtol=0)
 
 

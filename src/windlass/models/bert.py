@@ -23,6 +23,8 @@ class Bert(LanguageModel):
     """The whole model."""
 
     causal: ClassVar[bool] = False
+    entry: ClassVar[tuple[str, ...]] = ("embedding", "positions", "token_types", "embedding_norm")
+    exit: ClassVar[tuple[str, ...]] = ("head",)
 
     def __init__(self, shape: BertShape) -> None:
         super().__init__()
@@ -31,28 +33,32 @@ class Bert(LanguageModel):
         self.positions = nn.Embedding(shape.context, shape.width)
         self.token_types = nn.Embedding(shape.token_types, shape.width)
         self.embedding_norm = nn.LayerNorm(shape.width, shape.norm_epsilon)
-        self.layers = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.layers = nn.ModuleDict({str(n): Block(shape, n) for n in range(shape.layers)})
         self.head = Head(shape)
 
-    def forward(
+    def embed(
         self,
         tokens_BT: Tensor,
-        *,
         positions_BT: Tensor | None = None,
-        cache: KeyValues | None = None,
-        key_mask_BT: Tensor | None = None,
         token_types_BT: Tensor | None = None,
     ) -> Tensor:
-        if cache is not None:
-            raise ValueError("bert sees both sides of a token, so nothing can be kept from earlier calls")
         if positions_BT is None:
             positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)[None]
         if token_types_BT is None:
             token_types_BT = torch.zeros_like(tokens_BT)
         x_BTD = self.embedding(tokens_BT) + self.token_types(token_types_BT) + self.positions(positions_BT)
-        x_BTD = self.embedding_norm(x_BTD)
-        for block in self.layers:
-            x_BTD = block(x_BTD, key_mask_BT)
+        return self.embedding_norm(x_BTD)
+
+    def through(
+        self,
+        x_BTD: Tensor,
+        length: int,
+        positions_BT: Tensor | None = None,
+        cache: KeyValues | None = None,
+        key_mask_BT: Tensor | None = None,
+    ) -> Tensor:
+        for block in self.layers.values():
+            x_BTD = block(x_BTD, cache, key_mask_BT)
         return x_BTD
 
     def features(self, x_BTD: Tensor) -> Tensor:
@@ -70,34 +76,37 @@ class Bert(LanguageModel):
 class Block(nn.Module):
     """Attention, then feed-forward; the norm comes after each, upon the residual stream itself."""
 
-    def __init__(self, shape: BertShape) -> None:
+    def __init__(self, shape: BertShape, layer: int) -> None:
         super().__init__()
-        self.attention = Attention(shape)
+        self.attention = Attention(shape, layer)
         self.attention_norm = nn.LayerNorm(shape.width, shape.norm_epsilon)
         self.ffn = FeedForward(shape)
         self.ffn_norm = nn.LayerNorm(shape.width, shape.norm_epsilon)
 
-    def forward(self, x_BTD: Tensor, key_mask_BT: Tensor | None) -> Tensor:
-        x_BTD = self.attention_norm(x_BTD + self.attention(x_BTD, key_mask_BT))
+    def forward(self, x_BTD: Tensor, cache: KeyValues | None, key_mask_BT: Tensor | None) -> Tensor:
+        x_BTD = self.attention_norm(x_BTD + self.attention(x_BTD, cache, key_mask_BT))
         return self.ffn_norm(x_BTD + self.ffn(x_BTD))
 
 
 class Attention(nn.Module):
     """Attention over all tokens that are not padding."""
 
-    def __init__(self, shape: BertShape) -> None:
+    def __init__(self, shape: BertShape, layer: int) -> None:
         super().__init__()
-        self.head_width = shape.head_width
+        self.layer, self.head_width = layer, shape.head_width
         self.query = nn.Linear(shape.width, shape.width)
         self.key = nn.Linear(shape.width, shape.width)
         self.value = nn.Linear(shape.width, shape.width)
         self.output = nn.Linear(shape.width, shape.width)
 
-    def forward(self, x_BTD: Tensor, key_mask_BT: Tensor | None) -> Tensor:
+    def forward(self, x_BTD: Tensor, cache: KeyValues | None, key_mask_BT: Tensor | None) -> Tensor:
         q_BHTC, k_BHTC, v_BHTC = (
             split_heads(matrix(x_BTD), self.head_width) for matrix in (self.query, self.key, self.value)
         )
-        y_BHTC = attend(q_BHTC, k_BHTC, v_BHTC, causal=False, key_mask_BT=key_mask_BT)
+        if cache is None:
+            y_BHTC = attend(q_BHTC, k_BHTC, v_BHTC, causal=False, key_mask_BT=key_mask_BT)
+        else:
+            y_BHTC = cache.attend(self.layer, q_BHTC, k_BHTC, v_BHTC)
         return self.output(join_heads(y_BHTC))
 
 

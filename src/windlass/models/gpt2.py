@@ -23,28 +23,35 @@ class Gpt2(LanguageModel):
     """The whole model."""
 
     residual: ClassVar[tuple[str, ...]] = ("attention.output.weight", "ffn.down.weight")
+    entry: ClassVar[tuple[str, ...]] = ("embedding", "positions")
+    exit: ClassVar[tuple[str, ...]] = ("norm",)
 
     def __init__(self, shape: Gpt2Shape) -> None:
         super().__init__()
         self.shape: Gpt2Shape = shape
         self.embedding = nn.Embedding(shape.vocabulary, shape.width)
         self.positions = nn.Embedding(shape.context, shape.width)
-        self.layers = nn.ModuleList(Block(shape, layer) for layer in range(shape.layers))
+        self.layers = nn.ModuleDict({str(n): Block(shape, n) for n in range(shape.layers)})
         self.norm = nn.LayerNorm(shape.width, shape.norm_epsilon)
 
-    def forward(
+    def embed(self, tokens_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
+        if positions_BT is None:
+            positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)[None]
+        return self.embedding(tokens_BT) + self.positions(positions_BT)
+
+    def through(
         self,
-        tokens_BT: Tensor,
-        *,
+        x_BTD: Tensor,
+        length: int,
         positions_BT: Tensor | None = None,
         cache: KeyValues | None = None,
         key_mask_BT: Tensor | None = None,
     ) -> Tensor:
-        if positions_BT is None:
-            positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)[None]
-        x_BTD = self.embedding(tokens_BT) + self.positions(positions_BT)
-        for block in self.layers:
+        for block in self.layers.values():
             x_BTD = block(x_BTD, cache, key_mask_BT)
+        return x_BTD
+
+    def finish(self, x_BTD: Tensor) -> Tensor:
         return self.norm(x_BTD)
 
     @property

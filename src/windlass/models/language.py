@@ -40,9 +40,15 @@ class LanguageModel(nn.Module, ABC):
     residual: ClassVar[tuple[str, ...]] = ()
     """Names of the matrices that write into the residual stream; `build` makes them smaller."""
 
-    shape: LlamaShape | Gpt2Shape | BertShape
+    entry: ClassVar[tuple[str, ...]] = ("embedding",)
+    """The modules that `embed` needs."""
+    exit: ClassVar[tuple[str, ...]] = ()
+    """The modules that `finish` and `logits` need, apart from a tied output matrix."""
 
-    @abstractmethod
+    shape: LlamaShape | Gpt2Shape | BertShape
+    layers: nn.ModuleDict
+    """The blocks by number; a process that computes some of them holds only those."""
+
     def forward(
         self,
         tokens_BT: Tensor,
@@ -56,6 +62,29 @@ class LanguageModel(nn.Module, ABC):
         Positions count from 0 when left out. `key_mask_BT` is True for tokens that may be looked at and
         False for padding. With a cache, attention is the cache's.
         """
+        x_BTD = self.embed(tokens_BT, positions_BT)
+        x_BTD = self.through(x_BTD, tokens_BT.shape[1], positions_BT, cache, key_mask_BT)
+        return self.finish(x_BTD)
+
+    @abstractmethod
+    def embed(self, tokens_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
+        """Return what the first layer reads."""
+
+    @abstractmethod
+    def through(
+        self,
+        x_BTD: Tensor,
+        length: int,
+        positions_BT: Tensor | None = None,
+        cache: KeyValues | None = None,
+        key_mask_BT: Tensor | None = None,
+    ) -> Tensor:
+        """Go through the layers at hand. `length` is T as attention sees it: x_BTD may hold fewer tokens
+        where several processes divide them."""
+
+    def finish(self, x_BTD: Tensor) -> Tensor:
+        """Return the final states of what the last layer gave."""
+        return x_BTD
 
     @property
     @abstractmethod

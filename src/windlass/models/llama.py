@@ -27,28 +27,34 @@ class Llama(LanguageModel):
     """The whole model."""
 
     residual: ClassVar[tuple[str, ...]] = ("attention.output.weight", "ffn.down.weight")
+    exit: ClassVar[tuple[str, ...]] = ("norm", "head")
 
     def __init__(self, shape: LlamaShape) -> None:
         super().__init__()
         self.shape: LlamaShape = shape
         self.embedding = nn.Embedding(shape.vocabulary, shape.width)
-        self.layers = nn.ModuleList(Block(shape, layer) for layer in range(shape.layers))
+        self.layers = nn.ModuleDict({str(n): Block(shape, n) for n in range(shape.layers)})
         self.norm = RmsNorm(shape.width, shape.norm_epsilon)
         self.head = None if shape.tied else nn.Linear(shape.width, shape.vocabulary, bias=False)
         self.place_tables(torch.get_default_device())
 
-    def forward(
+    def embed(self, tokens_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
+        return self.embedding(tokens_BT)
+
+    def through(
         self,
-        tokens_BT: Tensor,
-        *,
+        x_BTD: Tensor,
+        length: int,
         positions_BT: Tensor | None = None,
         cache: KeyValues | None = None,
         key_mask_BT: Tensor | None = None,
     ) -> Tensor:
-        x_BTD = self.embedding(tokens_BT)
-        turn = self._turn(tokens_BT.shape[1], positions_BT, x_BTD.dtype)
-        for block in self.layers:
+        turn = self._turn(length, positions_BT, x_BTD.dtype)
+        for block in self.layers.values():
             x_BTD = block(x_BTD, turn, cache, key_mask_BT)
+        return x_BTD
+
+    def finish(self, x_BTD: Tensor) -> Tensor:
         return self.norm(x_BTD)
 
     @property
