@@ -10,17 +10,18 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from windlass.models.build import outline
 from windlass.models.language import LanguageModel
 from windlass.models.names import NAMINGS, Naming, Pair
-from windlass.models.tensors import MOST_SHARD_BYTES, TensorFiles, Writer, write_tensors
+from windlass.models.tensors import MOST_SHARD_BYTES, Promise, TensorFiles, Writer, write_tensors
 from windlass.spec.config import config_from_shape, shape_from_config
 from windlass.spec.errors import BadInput, NotFound
+from windlass.spec.shape import Shape
 from windlass.store.manifest import load_manifest, verify
 from windlass.store.place import Place
 
@@ -49,6 +50,19 @@ def load_model(
     return model
 
 
+class Weights(Protocol):
+    """Where the weights of a model come from, one at a time, by our names."""
+
+    def dtype(self, name: str) -> torch.dtype:
+        """Return the type of one weight, without its values."""
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the size of one weight, without its values."""
+
+    def read(self, name: str) -> Tensor:
+        """Return one weight."""
+
+
 def save_model(
     model: LanguageModel,
     target: str | os.PathLike[str] | Writer,
@@ -58,22 +72,63 @@ def save_model(
 ) -> None:
     """Write config.json and the weights, each tensor in its own type, tied ones once."""
     writer: Writer = Place(target) if isinstance(target, str | os.PathLike) else target
-    own = dict(model.named_parameters())
-    tensors = {
-        pair.theirs: joined([own[name].detach() for name in pair.ours], transposed=pair.transposed)
-        for pair in NAMINGS[model.shape.family].pairs(model.shape)
-    }
-    write_tensors(tensors, writer, most_shard_bytes=most_shard_bytes)
-    dtype = str(model.output_weight.dtype).removeprefix("torch.")
-    config = config_from_shape(model.shape, dtype=dtype, special_tokens=special_tokens)
+    weights = _InMemory(dict(model.named_parameters()))
+    save_weights(
+        model.shape, weights, writer, special_tokens=special_tokens, most_shard_bytes=most_shard_bytes
+    )
+
+
+def save_weights(
+    shape: Shape,
+    weights: Weights,
+    writer: Writer,
+    *,
+    special_tokens: Mapping[str, int | list[int] | None] | None = None,
+    most_shard_bytes: int = MOST_SHARD_BYTES,
+) -> None:
+    """Write the same directory from weights that need not be in memory: one of theirs is, at a time."""
+    pairs = NAMINGS[shape.family].pairs(shape)
+    promises = {pair.theirs: _promise(pair, weights) for pair in pairs}
+    write_tensors(promises, writer, most_shard_bytes=most_shard_bytes)
+    dtype = str(weights.dtype("embedding.weight")).removeprefix("torch.")
+    config = config_from_shape(shape, dtype=dtype, special_tokens=special_tokens)
     with writer.writing(CONFIG) as file:
         file.write((json.dumps(config, indent=2) + "\n").encode())
 
 
-def joined(parts: Sequence[Tensor], *, transposed: bool) -> Tensor:
-    """Return a tensor as Hugging Face stores it: ours one after the other, turned round for GPT-2."""
-    tensor = parts[0] if len(parts) == 1 else torch.cat(list(parts))
-    return tensor.T if transposed else tensor
+class _InMemory:
+    """The weights of a model that is there."""
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        self._parameters = parameters
+
+    def dtype(self, name: str) -> torch.dtype:
+        return self._parameters[name].dtype
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._parameters[name].shape)
+
+    def read(self, name: str) -> Tensor:
+        return self._parameters[name].detach()
+
+
+def _promise(pair: Pair, weights: Weights) -> Promise:
+    """Promise a tensor as Hugging Face stores it: ours one after the other, turned round for GPT-2."""
+    first = pair.ours[0]
+    size = _stored_shape(weights.shape(first), pair)
+    return Promise(weights.dtype(first), tuple(size), lambda: _stored(pair, size, weights))
+
+
+def _stored(pair: Pair, size: Sequence[int], weights: Weights) -> Tensor:
+    if len(pair.ours) == 1:
+        tensor = weights.read(pair.ours[0])
+        return tensor.T if pair.transposed else tensor
+    # Filled part by part: beside the whole there is only one of its parts.
+    whole = torch.empty(size, dtype=weights.dtype(pair.ours[0]))
+    places = (whole.T if pair.transposed else whole).chunk(len(pair.ours))
+    for name, place in zip(pair.ours, places, strict=True):
+        place.copy_(weights.read(name))
+    return whole
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -125,7 +180,7 @@ def _read_weights(
 def _check_fit(
     files: TensorFiles, model: LanguageModel, pairs: list[Pair], stored: Mapping[str, str], naming: Naming
 ) -> None:
-    wanted = {pair.theirs: _stored_shape(model, pair) for pair in pairs}
+    wanted = {pair.theirs: _stored_shape(model.get_parameter(pair.ours[0]).shape, pair) for pair in pairs}
     missing = [name for name in wanted if name not in stored]
     extra = [
         name for name in stored
@@ -157,9 +212,9 @@ def _check_copies(
             )
 
 
-def _stored_shape(model: LanguageModel, pair: Pair) -> list[int]:
-    size = list(model.get_parameter(pair.ours[0]).shape)
-    size[0] *= len(pair.ours)
+def _stored_shape(first: Sequence[int], pair: Pair) -> list[int]:
+    """Return the size of theirs, given that of the first of ours in it."""
+    size = [first[0] * len(pair.ours), *first[1:]]
     return size[::-1] if pair.transposed else size
 
 

@@ -1,16 +1,19 @@
 """The tensor files of a Hugging Face directory: one model.safetensors, or shards with an index.
 
-Input: a local directory. Output: its tensors by name, and back to files of at most a given size.
+Input: a local directory. Output: its tensors by name, and back to files of at most a given size. A file is
+written as a stream whose tensors come into being one at a time, so a model of any size passes through.
 Files of other formats are refused: they are pickles, and loading a pickle runs whatever is in it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import IO, Any, Protocol
 
 import torch
@@ -23,6 +26,8 @@ SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 MOST_SHARD_BYTES = 5_000_000_000
+FROM_TORCH = MappingProxyType({"format": "pt"})
+"""What transformers wants to read in the header of a file."""
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _CODES = {dtype: code for code, dtype in DTYPES.items()}
@@ -33,6 +38,19 @@ class Writer(Protocol):
 
     def writing(self, name: str) -> AbstractContextManager[IO[bytes]]:
         """Give a file to write to."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A tensor that exists only while it is written: its type and size are known before."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    make: Callable[[], Tensor]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 class TensorFiles:
@@ -92,7 +110,7 @@ class TensorFiles:
 
 
 def write_tensors(
-    tensors: Mapping[str, Tensor], writer: Writer, *, most_shard_bytes: int = MOST_SHARD_BYTES
+    tensors: Mapping[str, Promise], writer: Writer, *, most_shard_bytes: int = MOST_SHARD_BYTES
 ) -> None:
     """Write one file, or shards of at most `most_shard_bytes` (a larger tensor gets its own) and an index."""
     shards = _shards(tensors, most_shard_bytes)
@@ -110,32 +128,43 @@ def write_tensors(
         file.write((json.dumps(index, indent=2) + "\n").encode())
 
 
-def write_file(tensors: Mapping[str, Tensor], name: str, writer: Writer) -> None:
+def write_file(
+    tensors: Mapping[str, Promise], name: str, writer: Writer, metadata: Mapping[str, str] = FROM_TORCH
+) -> None:
     """Write a safetensors file as a stream: length of the header, header, then tensor after tensor.
 
     Wider numbers come first and the header is padded, so every tensor lies at a multiple of its item size.
     """
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0]))
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])))
+    text = _header(ordered, metadata)
+    with writer.writing(name) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for promise in ordered.values():
+            file.write(_bytes_of(promise))
+
+
+def _header(tensors: Mapping[str, Promise], metadata: Mapping[str, str]) -> bytes:
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
-    for key, tensor in ordered:
-        start, end = end, end + tensor.nbytes
-        header[key] = {
-            "dtype": _CODES[tensor.dtype],
-            "shape": list(tensor.shape),
+    for name, promise in tensors.items():
+        start, end = end, end + promise.nbytes
+        header[name] = {
+            "dtype": _CODES[promise.dtype],
+            "shape": list(promise.shape),
             "data_offsets": [start, end],
         }
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with writer.writing(name) as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for _, tensor in ordered:
-            flat = tensor.detach().cpu().contiguous().flatten()
-            file.write(flat.view(torch.uint8).numpy().data)
+    return text + b" " * (-len(text) % 8)
 
 
-def _shards(tensors: Mapping[str, Tensor], most_bytes: int) -> list[dict[str, Tensor]]:
-    shards: list[dict[str, Tensor]] = [{}]
+def _bytes_of(promise: Promise) -> memoryview:
+    tensor = promise.make().detach()
+    assert (tensor.dtype, tuple(tensor.shape)) == (promise.dtype, promise.shape), "a promise was not kept"
+    return tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data
+
+
+def _shards(tensors: Mapping[str, Promise], most_bytes: int) -> list[dict[str, Promise]]:
+    shards: list[dict[str, Promise]] = [{}]
     filled = 0
     for name, tensor in tensors.items():
         if shards[-1] and filled + tensor.nbytes > most_bytes:
