@@ -6,17 +6,19 @@ Its standard error goes to a log file, whose tail explains a death that the proc
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from windlass.spec import errors
+from windlass.spec.door import PARENT
 from windlass.spec.errors import ProcessFailed, WindlassError
 
 TAIL_LINES = 12
@@ -33,9 +35,19 @@ without this a tenth of it goes into page faults (docs/benchmarks.md). Other C l
 
 
 class LocalProcess:
-    """A running process of ours. As a context manager it is gone when the block ends."""
+    """A running process of ours. As a context manager it is gone when the block ends.
 
-    def __init__(self, name: str, module: str, args: Sequence[str], log: Path) -> None:
+    `environment` holds for what the user's own environment leaves open.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        args: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name, self.log = name, log
         self._asked = False
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +58,13 @@ class LocalProcess:
                 stdout=subprocess.PIPE,
                 stderr=errors_to,
                 start_new_session=True,
-                env={"GLIBC_TUNABLES": ALLOCATOR, **os.environ, "PYTHONUNBUFFERED": "1"},
+                env={
+                    "GLIBC_TUNABLES": ALLOCATOR,
+                    **(environment or {}),
+                    **os.environ,
+                    "PYTHONUNBUFFERED": "1",
+                    PARENT: str(os.getpid()),
+                },
             )
 
     @property
@@ -58,15 +76,17 @@ class LocalProcess:
         """None while it runs."""
         return self._popen.poll()
 
+    @property
+    def output(self) -> IO[bytes]:
+        """Where its events come from."""
+        assert self._popen.stdout is not None
+        return self._popen.stdout
+
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield what the process tells, until it closes its output. An error that it tells is raised."""
-        assert self._popen.stdout is not None
-        for line in self._popen.stdout:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue  # a library printed; the log and the exit code say the rest
-            if not isinstance(event, dict):
+        for line in self.output:
+            event = event_of(line)
+            if event is None:
                 continue
             if "error" in event:
                 self._popen.wait()
@@ -86,7 +106,29 @@ class LocalProcess:
         code = self._popen.wait()
         if code in allowed:
             return code
-        raise ProcessFailed(f"the {self.name} process {_cause(code)}", hint=_tail(self.log))
+        raise ProcessFailed(f"the {self.name} process {cause_of(code)}", hint=tail_of(self.log))
+
+    def look(self) -> int | None:
+        """Return the exit code once it has ended, and end whatever it started and left behind.
+
+        They are one process group, whose number stays theirs until the leader's end is collected: so the
+        others are ended first.
+        """
+        if self._popen.returncode is None:
+            if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                return None
+            self._kill_group()
+        return self._popen.wait()
+
+    def kill(self) -> int:
+        """End the process and whatever it started, at once."""
+        if self._popen.returncode is None:
+            self._kill_group()
+        return self._popen.wait()
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
 
     def interrupt(self) -> None:
         """Ask the process to end in its own time; asked a second time, end it by force."""
@@ -110,8 +152,16 @@ class LocalProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        if self._popen.stdout is not None:
-            self._popen.stdout.close()
+        self.output.close()
+
+
+def event_of(line: bytes) -> dict[str, Any] | None:
+    """Read a line that a process told; None for what a library printed in between."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None
 
 
 def error_of(told: dict[str, Any]) -> WindlassError:
@@ -122,7 +172,8 @@ def error_of(told: dict[str, Any]) -> WindlassError:
     return kind(str(told.get("message")), hint=told.get("hint"))
 
 
-def _cause(code: int) -> str:
+def cause_of(code: int) -> str:
+    """Say how a process ended."""
     if code >= 0:
         return f"ended with code {code}"
     name = signal.Signals(-code).name
@@ -130,7 +181,8 @@ def _cause(code: int) -> str:
     return f"was killed by {name}{more}"
 
 
-def _tail(log: Path) -> str:
-    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+def tail_of(log: Path, start: int = 0) -> str:
+    """Return the last lines that a process left in its log, from byte `start` on."""
+    lines = log.read_bytes()[start:].decode(errors="replace").splitlines() if log.exists() else []
     shown = "\n    ".join(lines[-TAIL_LINES:])
     return f"the end of {log}:\n    {shown}" if shown else f"{log} is empty"

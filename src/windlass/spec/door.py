@@ -13,13 +13,18 @@ import json
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from windlass.spec.errors import AskedWrongly, WindlassError
 
 INTERRUPTED = 130
+PARENT = "WINDLASS_PARENT"
+"""Environment variable by which a process learns who started it, even if that one is gone already."""
 _PR_SET_PDEATHSIG = 1
+_LOOK_EVERY_S = 0.5
 
 
 class DoorParser(argparse.ArgumentParser):
@@ -73,9 +78,26 @@ def error_event(error: WindlassError) -> dict[str, Any]:
 
 def die_with_parent() -> None:
     """Ask the kernel for SIGTERM when the parent ends (Linux; elsewhere nothing happens)."""
+    parent = int(os.environ.pop(PARENT, os.getppid()))
     if sys.platform != "linux":
         return
-    parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it died before we asked
         sys.exit(1)
+
+
+def end_after_parent(grace_s: float) -> None:
+    """End this process by force `grace_s` seconds after its parent ended, whatever it does then.
+
+    For who waits where no signal is heard: Python's handlers run only between two steps of its main
+    thread, and that one may wait in a library for a peer that is gone.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK_EVERY_S)
+        time.sleep(grace_s)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="end-after-parent", daemon=True).start()

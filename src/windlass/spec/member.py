@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import dataclass
+
+from windlass.spec.door import end_after_parent
+
+ORPHAN_GRACE_S = 15.0
+"""For which members whose launcher died may go on: enough to agree, to end a step and to save."""
+THREAD_COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -35,3 +42,17 @@ def add_member(parser: argparse.ArgumentParser) -> None:
 def member_of(args: argparse.Namespace) -> Member:
     cores = tuple(int(core) for core in args.cores.split(",") if core)
     return Member(args.rank, args.world, args.rendezvous, cores)
+
+
+def settle(member: Member) -> None:
+    """Take this process to its cores. To be called before torch is imported, which counts them once.
+
+    One of several members also makes sure of its end: waiting for a peer it hears no signal, so a clock
+    of its own ends it some time after its launcher.
+    """
+    if member.cores:
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, member.cores)
+        os.environ.update(dict.fromkeys(THREAD_COUNTS, str(len(member.cores))))
+    if member.world > 1:
+        end_after_parent(ORPHAN_GRACE_S)
