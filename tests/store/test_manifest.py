@@ -43,6 +43,29 @@ def test_writing_again_unmakes_the_directory_first(place: Place) -> None:
     assert load_manifest(place) is None
 
 
+def test_several_writers_make_one_directory(place: Place) -> None:
+    opener, other = DirectoryWriter(place), DirectoryWriter(place, join=True)
+    opener.write("part-0", b"mine")
+    other.write("part-1", b"theirs")
+    opener.include(other.records)
+    opener.commit()
+    assert sorted(verify(place).files) == ["part-0", "part-1"]
+
+
+def test_a_writer_that_joins_leaves_the_manifest_alone(place: Place) -> None:
+    write_directory(place)
+    DirectoryWriter(place, join=True)
+    assert load_manifest(place) is not None
+
+
+def test_files_can_be_verified_one_by_one(place: Place) -> None:
+    write_directory(place)
+    place.write("weights", b"x" * 5000)
+    verify(place, names=["sub/state.json"])
+    with pytest.raises(Damaged, match="weights"):
+        verify(place, names=["weights"])
+
+
 @pytest.mark.parametrize("harm", [b"w" * 4999, b"w" * 4999 + b"x", b"", b"w" * 5001])
 def test_changed_bytes_are_damage(place: Place, harm: bytes) -> None:
     write_directory(place)

@@ -64,3 +64,11 @@ class Holding:
     """How many processes of one replica hold this very box: norms count it once."""
     first: bool
     """Whether this process is the first of those: it writes the box into checkpoints."""
+
+
+def holdings_of(model: nn.Module) -> list[Holding]:
+    """Return what a process holds that has the model to itself: every weight whole."""
+    return [
+        Holding(name, tuple(p.shape), whole(p.shape), p, copies=1, first=True)
+        for name, p in model.named_parameters()
+    ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,13 +51,18 @@ class Manifest:
 
 
 class DirectoryWriter:
-    """Writes the files of one directory and remembers their digests until `commit`."""
+    """Writes the files of one directory and remembers their digests until `commit`.
 
-    def __init__(self, place: Place) -> None:
+    Several processes may write one directory: one opens it, the others join, and the one that commits
+    includes the records of all.
+    """
+
+    def __init__(self, place: Place, *, join: bool = False) -> None:
         self.place = place
-        self._files: dict[str, FileRecord] = {}
-        # A directory that is written again is not whole meanwhile.
-        place.remove(MANIFEST)
+        self.records: dict[str, FileRecord] = {}
+        if not join:
+            # A directory that is written again is not whole meanwhile.
+            place.remove(MANIFEST)
 
     def write(self, name: str, data: bytes) -> None:
         with self.writing(name) as file:
@@ -68,17 +73,21 @@ class DirectoryWriter:
         with self.place.writing(name) as file:
             hashing = _Hashing(file)
             yield hashing  # type: ignore[misc]
-        self._files[name] = FileRecord(hashing.bytes, hashing.digest.hexdigest())
+        self.records[name] = FileRecord(hashing.bytes, hashing.digest.hexdigest())
 
     def adopt(self, name: str) -> None:
         """Take a file that another library wrote into the (local) directory."""
         if self.place.local is None:
             raise ValueError("only files of a local directory can be adopted")
-        self._files[name] = _record_of(self.place.local / name)
+        self.records[name] = _record_of(self.place.local / name)
+
+    def include(self, records: Mapping[str, FileRecord]) -> None:
+        """Take files that other processes wrote into the directory, by what they say of them."""
+        self.records |= records
 
     def commit(self, meta: dict[str, Any] | None = None) -> Manifest:
         """Make the directory exist."""
-        manifest = Manifest(dict(sorted(self._files.items())), meta or {})
+        manifest = Manifest(dict(sorted(self.records.items())), meta or {})
         self.place.write(MANIFEST, _encode(manifest))
         return manifest
 
@@ -99,12 +108,12 @@ def load_manifest(place: Place) -> Manifest | None:
         raise Damaged(f"{place.url}/{MANIFEST}: not readable as a manifest: {error}") from None
 
 
-def verify(place: Place, manifest: Manifest | None = None) -> Manifest:
-    """Check every byte of a directory against its manifest."""
+def verify(place: Place, manifest: Manifest | None = None, names: Collection[str] | None = None) -> Manifest:
+    """Check every byte of a directory, or of some of its files, against its manifest."""
     manifest = manifest or load_manifest(place)
     if manifest is None:
         raise Damaged(f"{place.url}: no {MANIFEST}, so its writer did not finish")
-    for name in manifest.files:
+    for name in manifest.files if names is None else names:
         for _ in _verified_chunks(place, name, manifest):
             pass
     return manifest
