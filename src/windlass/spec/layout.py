@@ -66,7 +66,7 @@ class Layout(Table):
     cut: Literal["balanced", "fixed"] = Field(
         "balanced", description="give stages equal cost, or equal numbers of layers"
     )
-    stages: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
+    stages: tuple[Degree, ...] | None = Field(
         None, description="layers of each stage, instead of cut, e.g. [5, 7]"
     )
     placement: Literal["sequential", "round-robin", "random", "load-aware"] = Field(
@@ -92,6 +92,12 @@ class Layout(Table):
     @property
     def stage_count(self) -> int:
         return self.pp * self.virtual
+
+    def position_of(self, stage: int) -> int:
+        """Return where along the pipeline axis a stage lives: in loops, or down and up again as a V."""
+        if self.schedule in V_SHAPED and stage >= self.pp:
+            return self.stage_count - 1 - stage
+        return stage % self.pp
 
     @property
     def degrees(self) -> tuple[int, ...]:
@@ -138,6 +144,10 @@ class Cut(Table):
     """For each kind of weight that `tp` divides: the dimension along which it is divided."""
     how: str
     """By which rule, for people."""
+
+    def at(self, position: int) -> tuple[Piece, ...]:
+        """Return the stages of one process along the pipeline axis."""
+        return tuple(piece for piece in self.pieces if piece.position == position)
 
 
 def parse_layout(text: str, start: Layout | None = None) -> Layout:

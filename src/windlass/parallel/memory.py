@@ -1,0 +1,83 @@
+"""What the processes of a cut hold, and whether it fits their devices.
+
+Counted are weights, gradients and Adam's moments, which do not depend on the batch; activations, which
+recompute and smaller micro-batches can shrink, come on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass.parallel.inventory import Weights, embedding_weights, features_of, head_weights, layer_weights
+from windlass.plan.memory import STATE_BYTES_PER_WEIGHT
+from windlass.spec.errors import BadInput
+from windlass.spec.layout import Cut, Layout, Piece
+from windlass.spec.shape import Shape
+from windlass.spec.units import format_bytes
+
+HINT = "use more pp, tp or sharded processes, or a smaller model"
+
+
+def held_weights(cut: Cut, shape: Shape, layout: Layout) -> list[int]:
+    """Return how many weights the fullest process holds at each position along the pipeline."""
+    held = [0] * layout.pp
+    for piece in cut.pieces:
+        held[piece.position] += _stage_weights(piece, shape, layout)
+    return held
+
+
+def state_bytes(cut: Cut, shape: Shape, layout: Layout) -> list[int]:
+    """Return the memory for weights, gradients and moments at each position along the pipeline."""
+    return [STATE_BYTES_PER_WEIGHT * weights for weights in held_weights(cut, shape, layout)]
+
+
+def check_memories(cut: Cut, shape: Shape, layout: Layout, memories: Sequence[int]) -> None:
+    """Refuse a cut that some device has no room for."""
+    for position, needed in enumerate(state_bytes(cut, shape, layout)):
+        if needed > memories[position]:
+            layers = sum(piece.until - piece.first for piece in cut.at(position))
+            raise BadInput(
+                f"the device at position {position} has {format_bytes(memories[position])}, but {layers}"
+                f" layer{'s' * (layers != 1)} with what else belongs there need {format_bytes(needed)}",
+                hint=HINT,
+            )
+
+
+def room_for_layers(least: Cut, shape: Shape, layout: Layout, memories: Sequence[int]) -> list[int]:
+    """Return how many layers each process has room for, given a cut with one layer a stage.
+
+    Refuses memories in which no cut of this model fits.
+    """
+    check_memories(least, shape, layout, memories)
+    layer = _held(layer_weights(shape), shape, layout)
+    rooms = [
+        layout.virtual + (memory // STATE_BYTES_PER_WEIGHT - weights) // layer
+        for memory, weights in zip(memories, held_weights(least, shape, layout), strict=True)
+    ]
+    if sum(rooms) < shape.layers:
+        raise BadInput(
+            f"no cut fits: the devices have room for {sum(rooms)} layers"
+            f" ({', '.join(map(str, rooms))} along the pipeline), and the model has {shape.layers}",
+            hint=HINT,
+        )
+    return rooms
+
+
+def _stage_weights(piece: Piece, shape: Shape, layout: Layout) -> int:
+    """Count a stage's weights; an output matrix tied to the embedding counts once where both meet."""
+    outside = dict(embedding_weights(shape)) if piece.embedding else {}
+    outside |= head_weights(shape) if piece.head else {}
+    layers = (piece.until - piece.first) * _held(layer_weights(shape), shape, layout)
+    return layers + _held(outside, shape, layout)
+
+
+def _held(weights: Weights, shape: Shape, layout: Layout) -> int:
+    """Count what the fullest process has of some weights, which `tp` and `sharded` divide."""
+    divided = features_of(shape)
+    total = 0
+    for name, size in weights.items():
+        count = 1
+        for dimension, length in enumerate(size):
+            count *= -(-length // layout.tp) if divided.get(name) == dimension else length
+        total += count
+    return -(-total // layout.sharded)
