@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -35,19 +35,9 @@ without this a tenth of it goes into page faults (docs/benchmarks.md). Other C l
 
 
 class LocalProcess:
-    """A running process of ours. As a context manager it is gone when the block ends.
+    """A running process of ours. As a context manager it is gone when the block ends."""
 
-    `environment` holds for what the user's own environment leaves open.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        module: str,
-        args: Sequence[str],
-        log: Path,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, name: str, module: str, args: Sequence[str], log: Path) -> None:
         self.name, self.log = name, log
         self._asked = False
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +50,6 @@ class LocalProcess:
                 start_new_session=True,
                 env={
                     "GLIBC_TUNABLES": ALLOCATOR,
-                    **(environment or {}),
                     **os.environ,
                     "PYTHONUNBUFFERED": "1",
                     PARENT: str(os.getpid()),

@@ -1,0 +1,89 @@
+"""Made-up ranks that do as they are told: by their run's directory, they learn who does what."""
+
+import json
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from windlass.cluster.launch import free_port
+from windlass.cluster.ranks import Task
+
+RANK = """
+import json, os, signal, sys, time
+from pathlib import Path
+from windlass.spec.door import INTERRUPTED, DoorParser, emit, run_door
+from windlass.spec.errors import BadInput
+from windlass.spec.member import add_member, member_of, settle
+
+def main(argv):
+    parser = DoorParser()
+    parser.add_argument("door")
+    parser.add_argument("folder", type=Path)
+    add_member(parser)
+    args = parser.parse_args(argv)
+    member = member_of(args)
+    settle(member)
+    asked = []
+    signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+    print("rank", member.rank, "speaks", file=sys.stderr, flush=True)
+    starts = args.folder / f"starts-{member.rank}"
+    starts.write_text(starts.read_text() + "x" if starts.exists() else "x")
+    emit({"event": "up", "rank": member.rank, "pid": os.getpid(), "cores": sorted(os.sched_getaffinity(0)),
+          "threads": os.environ.get("OMP_NUM_THREADS")})
+    deeds = json.loads((args.folder / "deeds.json").read_text())[member.rank]
+    for deed in deeds:
+        if deed == "refuse":
+            raise BadInput("no such thing", hint="try another")
+        if deed == "lose":
+            raise RuntimeError("Connection closed by peer")
+        if deed == "crash":
+            raise RuntimeError("a bug of ours")
+        if deed == "crash once" and len(starts.read_text()) == 1:
+            raise RuntimeError("a bug of ours")
+        if deed == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if deed == "deaf":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if deed == "child":
+            import subprocess
+            emit({"event": "child", "pid": subprocess.Popen(["sleep", "600"]).pid})
+        if deed == "warn":
+            emit({"event": "warning", "message": "careful"})
+        if deed == "sleep":
+            time.sleep(600)
+        if deed == "wait":
+            while not asked:
+                time.sleep(0.02)
+            emit({"event": "stopped", "step": 7})
+            return INTERRUPTED
+        if isinstance(deed, float):
+            time.sleep(deed)
+    return 0
+
+if __name__ == "__main__":
+    run_door(main)
+"""
+
+MODULE = "made_up_rank"
+Deed = str | float
+
+
+@pytest.fixture(autouse=True)
+def rank_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / f"{MODULE}.py").write_text(textwrap.dedent(RANK))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Callable[..., Task]:
+    """Return a maker of tasks: `task(["wait"], [0.1, "die"])` has two ranks, and the second one dies."""
+
+    def make(*deeds: list[Deed]) -> Task:
+        folder = tmp_path / "run"
+        folder.mkdir(exist_ok=True)
+        (folder / "deeds.json").write_text(json.dumps(deeds))
+        return Task(str(folder), len(deeds), f"127.0.0.1:{free_port('127.0.0.1', 0)}")
+
+    return make
