@@ -235,10 +235,11 @@ def _batch_misfits(layout: Layout, batch_sequences: int) -> Iterator[str]:
     if micro is not None and layout.shares is None and share % micro:
         yield f"{share} sequences of a replica cannot be cut into {micro} equal micro-batches"
     if layout.pp > 1:
-        yield from _schedule_misfits(layout, micro or share)
+        yield from schedule_misfits(layout, micro or share)
 
 
-def _schedule_misfits(layout: Layout, micro: int) -> Iterator[str]:
+def schedule_misfits(layout: Layout, micro: int) -> Iterator[str]:
+    """Yield why a pipeline's schedule cannot run this number of micro-batches."""
     if layout.schedule in ("interleaved", "zero-bubble") and micro % max(1, micro // layout.pp):
         yield f"schedule '{layout.schedule}' wants a multiple of pp = {layout.pp} micro-batches, not {micro}"
     if layout.schedule == "dualpipe-v" and micro < layout.stage_count:
