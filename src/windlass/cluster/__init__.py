@@ -1,9 +1,12 @@
 """Where processes run.
 
-    on_local.py   this machine: launch, observe, stop
+    on_local.py   one process on this machine: launch, observe, stop
+    ranks.py      the ranks of a run on this machine, each on its cores (cores.py), logs in one (ranklog.py)
+    launch.py     all ranks of a run, brought to one end; ending.py decides which and whose fault
+    meeting.py    launchers of several machines find each other; away.py is what they say (link.py)
 
 A process is asked for by its module and arguments, tells events on its standard output (spec.door), and
 is stopped by SIGTERM, then by SIGKILL.
 
-Start at on_local.py.
+Start at launch.py.
 """

@@ -19,7 +19,7 @@ from typing import Any
 
 from windlass.cluster.ending import Ending, Verdict, decide, error_from
 from windlass.cluster.ranklog import RankLog
-from windlass.cluster.ranks import Hands, Task, Told
+from windlass.cluster.ranks import Asked, Hands, Heard, Task, Told
 
 LOOK_EVERY_S = 0.05
 GRACE_S = 1.0
@@ -47,8 +47,7 @@ class Launch:
                 hand.start(task)
             verdict = self._follow(task.world, endings, tell, log)
         finally:
-            for hand in self._hands:
-                hand.end(GRACE_S)
+            self._end()
             log.gather(last=True)
         if verdict.culprit is not None:
             raise error_from(verdict.culprit, endings.values(), task.world, str(log.path))
@@ -71,6 +70,8 @@ class Launch:
             for heard in self._hear():
                 if isinstance(heard, Ending):
                     endings.setdefault(heard.rank, heard)
+                elif isinstance(heard, Asked):
+                    self.interrupt()
                 else:
                     heard_at_s = time.monotonic()
                     tell(named(heard))
@@ -83,7 +84,14 @@ class Launch:
                 return verdict
         return Verdict("stopped")
 
-    def _hear(self) -> list[Told | Ending]:
+    def _end(self) -> None:
+        """All machines at the same time, so that it takes no longer than one."""
+        for hand in self._hands:
+            hand.dismiss(GRACE_S)
+        for hand in self._hands:
+            hand.end(GRACE_S)
+
+    def _hear(self) -> list[Heard]:
         wait_for([file for hand in self._hands for file in hand.files()], LOOK_EVERY_S)
         return [heard for hand in self._hands for heard in hand.hear()]
 
@@ -96,9 +104,9 @@ def named(told: Told) -> dict[str, Any]:
 
 
 def wait_for(files: Sequence[int], seconds: float) -> None:
-    """Wait until one of the descriptors has something to read, but not longer than `seconds`."""
+    """Wait until one of the open descriptors has something to read, but not longer than `seconds`."""
     with selectors.DefaultSelector() as selector:
-        for file in files:
+        for file in (file for file in files if file >= 0):
             selector.register(file, selectors.EVENT_READ)
         selector.select(seconds)
 

@@ -45,6 +45,14 @@ class Told:
     event: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Asked:
+    """Somebody at another machine asked for the end of the run."""
+
+
+Heard = Told | Ending | Asked
+
+
 class Hands(Protocol):
     """A machine's ranks: those of this machine, or those behind another launcher."""
 
@@ -54,14 +62,17 @@ class Hands(Protocol):
     def files(self) -> list[int]:
         """Return the descriptors that become readable when there is something to hear."""
 
-    def hear(self) -> list[Told | Ending]:
+    def hear(self) -> list[Heard]:
         """Return what happened since the last call, without waiting. A rank ends once."""
 
     def interrupt(self) -> None:
         """Ask the ranks to stop after the current step."""
 
+    def dismiss(self, grace_s: float) -> None:
+        """Begin to end all ranks: politely, and after `grace_s` by force. Does not wait for it."""
+
     def end(self, grace_s: float) -> None:
-        """End all ranks: politely, and after `grace_s` by force. None is left when this returns."""
+        """Wait for the end of all ranks, which were dismissed; none is left when this returns."""
 
 
 class LocalRanks:
@@ -86,14 +97,18 @@ class LocalRanks:
     def files(self) -> list[int]:
         return [rank.output for rank in self._ranks if rank.output >= 0]
 
-    def hear(self) -> list[Told | Ending]:
+    def hear(self) -> list[Heard]:
         return [heard for rank in self._ranks for heard in rank.hear()]
 
     def interrupt(self) -> None:
-        self._signal(signal.SIGTERM)
+        for pid in self.pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def dismiss(self, grace_s: float) -> None:
+        self.interrupt()
 
     def end(self, grace_s: float) -> None:
-        self._signal(signal.SIGTERM)
         until = time.monotonic() + grace_s
         while self.pids and time.monotonic() < until:
             time.sleep(0.02)
@@ -101,11 +116,6 @@ class LocalRanks:
             rank.process.kill()
             rank.close()
         self._ranks = []
-
-    def _signal(self, number: signal.Signals) -> None:
-        for pid in self.pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
 
 
 class _Rank:

@@ -1,0 +1,100 @@
+"""A connection between two launchers: lines of JSON over TCP, and the knowledge that the other is there.
+
+The connection stays open for the whole run, so each side learns at once when the other is gone: by its
+end when a process died, by missing answers within seconds when a machine or a cable did.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import Any
+
+from windlass.cluster.launch import wait_for
+from windlass.spec.errors import AskedWrongly
+
+SEND_S = 5.0
+READ_BYTES = 1 << 16
+LONGEST_BYTES = 1 << 20
+_KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 11_000}
+
+Message = dict[str, Any]
+
+
+class Link:
+    """One end of a connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._line = b""
+        self._waiting: list[Message] = []
+        self.closed = False
+        self.peer = str(connection.getpeername()[0])
+        connection.setblocking(False)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE.items():
+            if hasattr(socket, name):
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, **message: Any) -> None:
+        """Say something. Whether it arrives is known only by an answer."""
+        if self.closed:
+            return
+        try:
+            self._socket.settimeout(SEND_S)
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+            self._socket.setblocking(False)
+        except OSError:
+            self.close()
+
+    def receive(self) -> list[Message]:
+        """Return what has arrived, without waiting; learn whether the other is gone."""
+        while not self.closed:
+            try:
+                part = self._socket.recv(READ_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:
+                part = b""
+            self._take(part)
+        taken, self._waiting = self._waiting, []
+        return taken
+
+    def answer(self, seconds: float) -> Message | None:
+        """Wait for the next message; None when none comes in time or the other is gone."""
+        until = time.monotonic() + seconds
+        while not self._waiting:
+            self._waiting = self.receive()
+            left = until - time.monotonic()
+            if self._waiting or self.closed or left <= 0:
+                break
+            wait_for([self.fileno()], left)
+        return self._waiting.pop(0) if self._waiting else None
+
+    def close(self) -> None:
+        self.closed = True
+        self._socket.close()
+
+    def _take(self, part: bytes) -> None:
+        """Cut what arrived into messages. Nonsense ends the connection: it is nobody of ours."""
+        *lines, self._line = (self._line + part).split(b"\n")
+        try:
+            messages = [json.loads(line) for line in lines]
+        except ValueError:
+            messages = [None]
+        self._waiting += [m for m in messages if isinstance(m, dict)]
+        nonsense = len(self._line) > LONGEST_BYTES or any(not isinstance(m, dict) for m in messages)
+        if not part or nonsense:
+            self.close()
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Read "host:port"."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise AskedWrongly(f"--rendezvous {text}: write it as HOST:PORT", hint="example: 10.0.0.1:29400")
+    return host, int(port)
