@@ -1,5 +1,6 @@
 """Turns a finished run into a model directory that anyone can load.
 
+Input: the weights, one at a time, as the last checkpoint has them: no process needs to hold them all.
 Output: a Hugging Face directory (config.json, safetensors, tokenizer files) with windlass.json, which
 says where the model comes from and how good it is, and a manifest.
 """
@@ -14,25 +15,21 @@ from typing import Any
 from windlass import __version__
 from windlass.corpus.built import BuiltCorpus
 from windlass.corpus.tokenizer import Tokenizer
-from windlass.models.huggingface import save_model
-from windlass.models.language import LanguageModel
+from windlass.models.huggingface import Weights, save_weights
 from windlass.spec.run import LINEAGE, RESULT, Run
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
 from windlass.train.evaluate import Evaluation
 
 
-def save_result(
-    folder: Path, run: Run, model: LanguageModel, corpus: BuiltCorpus, evaluation: Evaluation
-) -> Path:
+def save_result(folder: Path, run: Run, source: Weights, corpus: BuiltCorpus, evaluation: Evaluation) -> Path:
     """Write the model directory of a finished run."""
     target = folder / RESULT
     Place(target).remove()
     writer = DirectoryWriter(Place(target))
     tokenizer = corpus.tokenizer
-    save_model(
-        model, writer, special_tokens={"eos_token_id": tokenizer.end_id, "pad_token_id": tokenizer.pad_id}
-    )
+    special_tokens = {"eos_token_id": tokenizer.end_id, "pad_token_id": tokenizer.pad_id}
+    save_weights(run.shape, source, writer, special_tokens=special_tokens)
     writer.write("tokenizer.json", tokenizer.json)
     writer.write("tokenizer_config.json", _json(_tokenizer_config(tokenizer, run.shape.context)))
     lineage = _lineage(run, evaluation)
