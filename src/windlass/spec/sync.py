@@ -1,7 +1,8 @@
-"""When and how replicas agree on their weights."""
+"""When and how replicas agree on their weights. docs/sync.md tells of each policy and its source."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -43,15 +44,26 @@ class Sync(Table):
 
     @model_validator(mode="after")
     def _consistent(self) -> Sync:
-        if self.policy != "diloco" and (self.fragments > 1 or self.delay):
-            raise ValueError("fragments and delay belong to policy = 'diloco'")
-        if self.fragments > self.every:
-            raise ValueError(f"{self.fragments} fragments do not fit into {self.every} steps")
-        if self.delay >= self.every:
-            raise ValueError(f"delay {self.delay} must be shorter than every {self.every}")
+        reason = next(_contradictions(self), None)
+        if reason is not None:
+            raise ValueError(reason)
         return self
 
     @property
     def local(self) -> bool:
         """Whether replicas walk apart between exchanges."""
         return self.policy != "every-step"
+
+
+def _contradictions(sync: Sync) -> Iterator[str]:
+    if sync.policy != "diloco" and (sync.fragments > 1 or sync.delay):
+        yield "fragments and delay belong to policy = 'diloco'"
+    if sync.fragments > sync.every:
+        yield f"{sync.fragments} fragments do not fit into {sync.every} steps"
+    if sync.delay >= sync.every:
+        yield f"delay {sync.delay} must be shorter than every {sync.every}"
+    if sync.compress == "powersgd" and sync.local:
+        yield (
+            "compress = 'powersgd' goes with policy = 'every-step' only: what many AdamW steps add up to has"
+            " no low rank; use 'bfloat16' or 'top-k'"
+        )

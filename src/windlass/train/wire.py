@@ -1,0 +1,50 @@
+"""The link between replicas, and a count of what each of them must send over it.
+
+Counted are payload bytes that leave this process when a ring does the work, whatever algorithm the
+library picks: a sum of S bytes over n replicas costs 2 (n - 1) / n * S, collecting S bytes from each
+costs (n - 1) * S.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class Wire:
+    """Collectives along one group; None is a single replica, which has nobody to talk to."""
+
+    def __init__(self, group: dist.ProcessGroup | None) -> None:
+        self.group = group
+        self.replicas = 1 if group is None else group.size()
+        self.bytes_sent = 0
+
+    def add_up(self, tensor: Tensor) -> dist.Work:
+        """Begin to replace a tensor by the sum over the replicas."""
+        self.count_sum(tensor.nbytes)
+        work = dist.all_reduce(tensor, group=self.group, async_op=True)
+        assert work is not None
+        return work
+
+    def gather(self, tensor: Tensor) -> tuple[list[Tensor], dist.Work]:
+        """Begin to collect everybody's tensor, in the order of ranks."""
+        self.bytes_sent += (self.replicas - 1) * tensor.nbytes
+        heard = [torch.empty_like(tensor) for _ in range(self.replicas)]
+        work = dist.all_gather(heard, tensor, group=self.group, async_op=True)
+        assert work is not None
+        return heard, work
+
+    def slowest(self, seconds: float, device: torch.device) -> float:
+        """Return the largest of all processes' numbers.
+
+        All processes of the run take part, not only this group's: stages of a pipeline, each with a group
+        of its own, must come to the same number.
+        """
+        told = torch.tensor([seconds], dtype=torch.float32, device=device)
+        dist.all_reduce(told, op=dist.ReduceOp.MAX)
+        self.count_sum(told.nbytes)
+        return float(told)
+
+    def count_sum(self, size_bytes: int) -> None:
+        self.bytes_sent += 2 * (self.replicas - 1) * size_bytes // self.replicas
