@@ -16,7 +16,7 @@ from windlass.cluster.away import Away
 from windlass.cluster.launch import Launch, free_port
 from windlass.cluster.link import Link, parse_address
 from windlass.cluster.meeting import Nodes, hosting, joining
-from windlass.cluster.ranks import LocalRanks, Task
+from windlass.cluster.ranks import Task
 from windlass.spec.errors import AskedWrongly, BadInput, InUse, ProcessFailed, WindlassError
 
 MODULE = "made_up_rank"
@@ -57,9 +57,9 @@ def node_1(address: str) -> Iterator["subprocess.Popen[str]"]:
 
 def run_on_two(task: Task, address: str, tell: Callable[[dict[str, Any]], None]) -> bool:
     """Be node 0: rank 0 is here, rank 1 there."""
-    with hosting(Nodes(2, 0, address, 10.0)) as links:
-        done = Launch([LocalRanks(range(1), MODULE), Away(links[0], 1, range(1, 2))]).run(task, tell)
-        links[0].send(over={"done": done})
+    with hosting(Nodes(2, 0, address, 10.0)) as company:
+        done = Launch(company.hands(task.world, MODULE)).run(task, tell)
+        company.part(done=done)
         return done
 
 
@@ -118,8 +118,8 @@ def test_a_node_that_goes_away_ends_the_run_and_its_own_ranks(task: MakeTask, ad
 def test_a_node_whose_node_0_goes_away_ends_its_ranks(task: MakeTask, address: str) -> None:
     made = a_run(task([], ["deaf", "sleep"]))
     with node_1(address) as other:
-        with hosting(Nodes(2, 0, address, 10.0)) as links:
-            away = Away(links[0], 1, range(1, 2))
+        with hosting(Nodes(2, 0, address, 10.0)) as company:
+            away = Away(company.links[0], 1, range(1, 2))
             away.start(made)
             told: list[Any] = []
             while not told:
@@ -169,9 +169,9 @@ def test_a_node_0_that_comes_later_is_found(address: str) -> None:
     thread = threading.Thread(target=lambda: joined.append(joining(Nodes(2, 1, address, 10.0))))
     thread.start()
     time.sleep(0.3)
-    with hosting(Nodes(2, 0, address, 10.0)) as links:
+    with hosting(Nodes(2, 0, address, 10.0)) as company:
         thread.join()
-        links[0].send(hi=1)
+        company.links[0].send(hi=1)
         assert joined[0].answer(5.0) == {"hi": 1}
     joined[0].close()
 
@@ -212,8 +212,8 @@ def test_a_stranger_does_not_disturb(address: str) -> None:
 
     thread = threading.Thread(target=meet)
     thread.start()
-    with hosting(Nodes(2, 0, address, 10.0)) as links:
-        assert len(links) == 1
+    with hosting(Nodes(2, 0, address, 10.0)) as company:
+        assert len(company.links) == 1
     thread.join()
 
 

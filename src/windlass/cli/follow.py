@@ -28,9 +28,12 @@ class Follower:
 
     def _on_started(self, event: dict[str, Any]) -> None:
         compiled = ", compiled" if event["compile"] else ""
+        world = event.get("world", 1)
+        processes = f", {world} processes ({event['layout']})" if world > 1 else ""
+        each = " each" if world > 1 else ""
         self._line.say(
             f"training {format_count(event['parameters'])} weights for {event['steps']} steps"
-            f" on {event['device']}, {event['threads']} threads{compiled}"
+            f" on {event['device']}{processes}, {event['threads']} threads{each}{compiled}"
         )
 
     def _on_resumed(self, event: dict[str, Any]) -> None:
@@ -66,6 +69,12 @@ class Follower:
 
     def _on_warning(self, event: dict[str, Any]) -> None:
         self._line.say(f"warning: {event['message']}")
+
+    def _on_restarted(self, event: dict[str, Any]) -> None:
+        self._line.say(
+            f"warning: {event['message']}; starting again from step {event['step']},"
+            f" restarts left: {event['restarts_left']}"
+        )
 
     def _on_stopped(self, event: dict[str, Any]) -> None:
         self.stopped_at = event["step"]

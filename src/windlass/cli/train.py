@@ -10,8 +10,10 @@ from windlass.cli.follow import Follower
 from windlass.cli.home import add_home, home_of
 from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.terminal import ProgressLine, print_json
+from windlass.cli.workers import add_workers, laid_out, nodes_of, repeated
+from windlass.cluster.meeting import hosting
 from windlass.operate.registry import Registry, Version
-from windlass.operate.runs import RunFolder, find_resumable, prepare, resumable, train
+from windlass.operate.runs import RunFolder, attend, find_resumable, prepare, resumable, train
 from windlass.spec.door import INTERRUPTED
 from windlass.spec.job import Job
 
@@ -22,6 +24,9 @@ examples:
   windlass train job.toml
   windlass train job.toml --set train.steps=100
   windlass train job.toml --resume
+  windlass train job.toml --workers 2                  two processes on this machine
+  windlass train job.toml --layout pp=2,tp=2           four, which divide layers and features
+  windlass train job.toml --workers 2 --nodes 2 --node-rank 0 --rendezvous 10.0.0.1:29400
 """
 
 
@@ -34,29 +39,41 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-register", action="store_true", help="leave the result in the run's directory")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_workers(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    job, home = job_of(args), home_of(args)
-    line = ProgressLine(quiet=args.json)
-    folder = open_run(job, home, line, resume=args.resume)
+    nodes, line = nodes_of(args), ProgressLine(quiet=args.json)
+    if nodes.rank > 0:
+        line.say(f"node {nodes.rank}: looking for node 0 at {nodes.rendezvous}")
+        return 0 if attend(nodes, line.say) else INTERRUPTED
+    job, home = laid_out(job_of(args), args.layout, args.workers, nodes.count), home_of(args)
+    if nodes.count > 1:
+        line.say(f"node 0: waiting for {nodes.count - 1} more at {nodes.rendezvous}")
     follower = Follower(line)
-    finished = train(folder, follower)
+    with hosting(nodes) as company:
+        folder = open_run(job, home, line, resume=args.resume)
+        finished = train(folder, follower, company=company, restarts=args.restarts)
     line.close()
     if not finished:
-        line.say(f"stopped at step {follower.stopped_at}; go on with: windlass train {args.job} --resume")
+        step = follower.stopped_at if follower.stopped_at is not None else folder.step
+        line.say(f"stopped at step {step}; go on with: windlass train {args.job} --resume{repeated(args)}")
         return INTERRUPTED
     version = None if args.no_register else Registry(home).register(job.name, folder.result)
-    if args.json:
+    tell_result(folder, follower, version, as_json=args.json)
+    return 0
+
+
+def tell_result(folder: RunFolder, follower: Follower, version: Version | None, *, as_json: bool) -> None:
+    if as_json:
         print_json(summary(folder, follower, version))
-        return 0
+        return
     print(f"run {folder.name} is done: validation loss {follower.evaluation['loss']:.4f}")
     if version is None:
         print(f"model: {folder.result}")
     else:
         print(f"registered as {version}; try: windlass serve {version}")
-    return 0
 
 
 def open_run(job: Job, home: Path, line: ProgressLine, *, resume: bool) -> RunFolder:

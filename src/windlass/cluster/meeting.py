@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass import __version__
+from windlass.cluster.away import Away
 from windlass.cluster.link import Link, parse_address
+from windlass.cluster.ranks import Hands, LocalRanks
 from windlass.spec.door import error_event
 from windlass.spec.errors import BadInput, InUse, ProcessFailed, WindlassError
 
@@ -37,14 +39,38 @@ class Nodes:
     patience_s: float = 60.0
 
 
+@dataclass(frozen=True)
+class Company:
+    """All machines of a run, as node 0 sees them."""
+
+    host: str = "127.0.0.1"
+    """The address of node 0."""
+    links: tuple[Link, ...] = ()
+    """To the other nodes, node 1's first."""
+
+    def hands(self, world: int, module: str) -> list[Hands]:
+        """Divide `world` ranks equally among the machines, node 0's first."""
+        each, rest = divmod(world, 1 + len(self.links))
+        assert not rest, f"{world} ranks on {1 + len(self.links)} nodes"
+        aways = [Away(link, i, range(i * each, (i + 1) * each)) for i, link in enumerate(self.links, start=1)]
+        return [LocalRanks(range(each), module), *aways]
+
+    def part(self, *, done: bool) -> None:
+        """Tell all that the run is over."""
+        for link in self.links:
+            link.send(over={"done": done})
+
+
 @contextlib.contextmanager
-def hosting(nodes: Nodes) -> Iterator[list[Link]]:
-    """Wait for all other nodes; yield their links, node 1's first. An error in the block is told to all."""
+def hosting(nodes: Nodes) -> Iterator[Company]:
+    """Wait for all other nodes. An error in the block is told to all."""
+    if nodes.count == 1:
+        yield Company()
+        return
     links: dict[int, Link] = {}
     try:
-        if nodes.count > 1:
-            _gather(nodes, links)
-        yield [links[node] for node in range(1, nodes.count)]
+        _gather(nodes, links)
+        yield Company(parse_address(nodes.rendezvous)[0], tuple(links[node] for node in sorted(links)))
     except WindlassError as error:
         for link in links.values():
             link.send(failed=error_event(error))

@@ -9,30 +9,38 @@ another, so nothing is ever lost by starting again.
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from windlass.cluster.on_local import LocalProcess
+from windlass.cluster.away import Attendant
+from windlass.cluster.launch import Launch, free_port, interrupts
+from windlass.cluster.meeting import Company, Nodes, joining
+from windlass.cluster.ranks import Task
 from windlass.corpus.build import build_corpus
 from windlass.corpus.built import load_corpus
 from windlass.operate.registry import resolve_model
+from windlass.plan.effective import adapted
 from windlass.plan.machine import measure_machine
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.config import shape_from_config
-from windlass.spec.door import INTERRUPTED
-from windlass.spec.errors import BadInput, NotFound
+from windlass.spec.errors import AskedWrongly, BadInput, NotFound, WindlassError
 from windlass.spec.job import Corpus, Job, Tokenizer
+from windlass.spec.layout import Layout, check_layout
 from windlass.spec.progress import Report
-from windlass.spec.run import CHECKPOINTS, RESULT, RUN_FILE, Run
+from windlass.spec.run import CHECKPOINTS, JOURNAL, RESULT, RUN_FILE, Run
 from windlass.spec.shape import Shape
+from windlass.spec.sync import Sync
+from windlass.store.journal import Journal
 from windlass.store.lock import locked
 from windlass.store.manifest import load_manifest
 from windlass.store.place import Place
+
+TRAINING = "windlass.train"
+"""The module whose processes do a run."""
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -120,61 +128,96 @@ def corpus_facts(path: Path) -> CorpusFacts:
 
 
 def newest_of(job: Job, home: Path) -> RunFolder | None:
-    """Return the newest run of exactly this job, finished or not."""
-    return next((run for run in reversed(runs_of(home, job.name)) if run.load().job == job), None)
+    """Return the newest run of this job, finished or not."""
+    return next((run for run in reversed(runs_of(home, job.name)) if _same(run.load().job, job)), None)
 
 
 def resumable(job: Job, home: Path) -> RunFolder | None:
-    """Return the newest run of exactly this job that is unfinished."""
-    same = (run for run in reversed(runs_of(home, job.name)) if run.load().job == job)
+    """Return the newest run of this job that is unfinished."""
+    same = (run for run in reversed(runs_of(home, job.name)) if _same(run.load().job, job))
     return next((run for run in same if not run.finished), None)
 
 
 def find_resumable(job: Job, home: Path) -> RunFolder:
-    """Return the run to go on with, or say why there is none."""
+    """Return the run to go on with, as the job now wants it laid out; or say why there is none."""
     found = resumable(job, home)
     if found is not None:
-        return found
+        return relaid(found, job)
     runs = runs_of(home, job.name)
     if not runs:
         raise NotFound(f"job '{job.name}' has no run to resume", hint="leave out --resume to start one")
     newest = runs[-1]
     if newest.finished:
         raise BadInput(f"run {newest.name} has finished", hint="leave out --resume to start another")
-    changed = _changed(newest.load().job.model_dump(), job.model_dump())
+    changed = _changed(_essence(newest.load().job).model_dump(), _essence(job).model_dump())
     raise BadInput(
         f"run {newest.name} was started with other settings: {', '.join(changed)}",
         hint="put them back to go on with it, or leave out --resume to start another",
     )
 
 
-def train(folder: RunFolder, tell: Tell) -> bool:
-    """Do the run in a process of its own and follow it. Return False when it was interrupted."""
-    with (
-        locked(folder.path / ".lock", f"run {folder.name}"),
-        LocalProcess(
-            "training", "windlass.train", ["run", str(folder.path)], folder.path / "process.log"
-        ) as process,
-        _interrupts(process),
-    ):
-        for event in process.events():
+def relaid(folder: RunFolder, job: Job) -> RunFolder:
+    """Let a run go on under the job's layout and sync policy, from whichever it had."""
+    with locked(folder.path / ".lock", f"run {folder.name}"):
+        before = folder.load()
+        run = before.model_copy(update={"job": job})
+        if job.layout != before.layout:
+            run = adapted(run, job.layout, step=folder.step)
+            check_layout(run.layout, run.shape, run.batch_sequences)
+        if run != before:
+            Place(folder.path).write(RUN_FILE, run.model_dump_json(indent=1).encode())
+    return folder
+
+
+def train(folder: RunFolder, tell: Tell, *, company: Company | None = None, restarts: int = 0) -> bool:
+    """Do the run in processes of its own and follow them. Return False when it was interrupted.
+
+    After a crash all ranks are started again from the last checkpoint, up to `restarts` times.
+    """
+    company = company or Company()
+    with locked(folder.path / ".lock", f"run {folder.name}"):
+        launch = Launch(company.hands(folder.load().layout.world, TRAINING))
+        with interrupts(launch.interrupt):
+            done = _launched(launch, folder, company.host, tell, restarts)
+    company.part(done=done)
+    return done
+
+
+def attend(nodes: Nodes, say: Callable[[str], None]) -> bool:
+    """Do this machine's part of a run that node 0 leads. Return False when it was interrupted."""
+    return Attendant(joining(nodes), nodes.rank, TRAINING, say).run()
+
+
+def _launched(launch: Launch, folder: RunFolder, host: str, tell: Tell, restarts: int) -> bool:
+    while True:
+        try:
+            return launch.run(_task(folder, host), tell)
+        except AskedWrongly:
+            raise
+        except WindlassError as failure:
+            if not restarts or launch.asked:
+                raise
+            restarts -= 1
+            event = {"event": "restarted", "time": round(time.time(), 3), "step": folder.step}
+            event |= {"message": failure.message, "restarts_left": restarts}
+            Journal(Place(folder.path), JOURNAL).append(event, sync=True)
             tell(event)
-        return process.check(frozenset((0, INTERRUPTED))) == 0
 
 
-@contextmanager
-def _interrupts(process: LocalProcess) -> Iterator[None]:
-    """Pass the first Ctrl-C on as a request to stop after the current step; the second one kills."""
+def _task(folder: RunFolder, host: str) -> Task:
+    """A new rendezvous for every start: the old one may still have connections that wait to be forgotten."""
+    run = folder.load()
+    port = free_port(host, os.getpid() + time.monotonic_ns()) if run.layout.world > 1 else 0
+    return Task(str(folder.path), run.layout.world, f"{host}:{port}", run.job.machine.threads)
 
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        process.interrupt()
 
-    before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _essence(job: Job) -> Job:
+    """Return what makes two jobs the same run: where and how it is computed does not."""
+    return job.model_copy(update={"layout": Layout(), "sync": Sync()})
+
+
+def _same(one: Job, other: Job) -> bool:
+    return _essence(one) == _essence(other)
 
 
 def _corpus_for(job: Job, start_from: Path | None) -> Corpus:

@@ -1,0 +1,86 @@
+"""Options by which verbs say how many processes on how many machines do a run."""
+
+from __future__ import annotations
+
+import argparse
+
+from windlass.cluster.link import parse_address
+from windlass.cluster.meeting import Nodes
+from windlass.spec.errors import AskedWrongly
+from windlass.spec.job import Job
+from windlass.spec.layout import Layout, parse_layout
+from windlass.spec.read import parse
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("several processes")
+    group.add_argument("--workers", type=int, metavar="N", help="processes on each machine (default: 1)")
+    group.add_argument(
+        "--layout",
+        metavar="AXIS=N,...",
+        help="how they divide the work, e.g. dp=2,tp=2 (default: [layout] of the job, else dp)",
+    )
+    group.add_argument(
+        "--restarts", type=int, default=0, metavar="N", help="start again after a crash, up to N times"
+    )
+    group = parser.add_argument_group(
+        "several machines",
+        "Give every machine the same command, each with its --node-rank, and a --home that they share. Node 0"
+        " decides; whoever can reach the rendezvous can join, so keep it on a network that you trust.",
+    )
+    group.add_argument("--nodes", type=int, default=1, metavar="M", help="number of machines (default: 1)")
+    group.add_argument(
+        "--node-rank", type=int, default=0, metavar="I", help="which one this is, from 0 (default: 0)"
+    )
+    group.add_argument("--rendezvous", metavar="HOST:PORT", help="an address of node 0 and a free port there")
+    group.add_argument(
+        "--patience", type=float, default=60.0, metavar="S", help="seconds to wait for nodes (default: 60)"
+    )
+
+
+def nodes_of(args: argparse.Namespace) -> Nodes:
+    """Read which machine this is, or refuse what cannot be."""
+    if args.restarts < 0:
+        raise AskedWrongly(f"--restarts {args.restarts}: must be at least 0")
+    if args.nodes < 1:
+        raise AskedWrongly(f"--nodes {args.nodes}: must be at least 1")
+    if not 0 <= args.node_rank < args.nodes:
+        raise AskedWrongly(f"--node-rank {args.node_rank}: must be one of 0 to {args.nodes - 1}")
+    if args.nodes > 1 and args.rendezvous is None:
+        raise AskedWrongly(
+            f"--nodes {args.nodes} needs --rendezvous HOST:PORT", hint="an address of node 0 and a free port"
+        )
+    if args.nodes == 1:
+        return Nodes()
+    parse_address(args.rendezvous)
+    return Nodes(args.nodes, args.node_rank, args.rendezvous, args.patience)
+
+
+def laid_out(job: Job, layout_text: str | None, workers: int | None, nodes: int) -> Job:
+    """Return the job with the layout that the options ask for."""
+    layout = job.layout if layout_text is None else parse_layout(layout_text, job.layout)
+    if workers is not None and workers < 1:
+        raise AskedWrongly(f"--workers {workers}: must be at least 1")
+    world = layout.world if workers is None else workers * nodes
+    if layout.world == 1 and world > 1:
+        layout = Layout.model_validate({**layout.model_dump(), "dp": world})
+    where = f" on {nodes} machines" if nodes > 1 else ""
+    if layout.world != world:
+        raise AskedWrongly(
+            f"--workers {workers}{where} makes {world} processes, but layout {layout} has {layout.world}",
+            hint="leave out --workers, or give a --layout whose degrees multiply to it",
+        )
+    if world % nodes:
+        raise AskedWrongly(
+            f"layout {layout} has {world} processes, which {nodes} machines cannot share equally",
+            hint=f"give --workers, so many processes on each of the {nodes}",
+        )
+    return parse(Job, {**job.model_dump(), "layout": layout.model_dump()}, "--layout")
+
+
+def repeated(args: argparse.Namespace) -> str:
+    """Return the options as they were given, to be given again."""
+    given = [("--workers", args.workers), ("--layout", args.layout)]
+    if args.nodes > 1:
+        given += [("--nodes", args.nodes), ("--node-rank", args.node_rank), ("--rendezvous", args.rendezvous)]
+    return "".join(f" {name} {value}" for name, value in given if value is not None)

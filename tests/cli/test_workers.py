@@ -1,0 +1,85 @@
+"""How many processes on how many machines: what the options mean together, and what cannot be."""
+
+import argparse
+
+import pytest
+
+from windlass.cli.workers import add_workers, laid_out, nodes_of, repeated
+from windlass.cluster.meeting import Nodes
+from windlass.spec.errors import AskedWrongly
+from windlass.spec.job import Job
+from windlass.spec.layout import Layout
+
+
+def args(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_workers(parser)
+    return parser.parse_args(words)
+
+
+def job(**layout: int) -> Job:
+    return Job(layout=Layout.model_validate(layout))
+
+
+def test_workers_alone_divide_the_batch() -> None:
+    assert laid_out(job(), None, 3, 1).layout == Layout(dp=3)
+
+
+def test_workers_count_on_every_machine() -> None:
+    assert laid_out(job(), None, 2, 2).layout.world == 4
+
+
+def test_the_layout_of_the_job_stays() -> None:
+    assert laid_out(job(tp=2), None, None, 1) == job(tp=2)
+    assert laid_out(job(tp=2), None, 2, 1) == job(tp=2)
+
+
+def test_a_given_layout_takes_its_place() -> None:
+    assert laid_out(job(), "dp=2,tp=2", None, 1).layout == Layout(dp=2, tp=2)
+
+
+@pytest.mark.parametrize(
+    ("layout", "workers", "nodes", "reason"),
+    [
+        ("dp=2", 3, 1, "--workers 3 makes 3 processes, but layout dp=2 has 2"),
+        ("dp=2", 2, 2, "--workers 2 on 2 machines makes 4 processes, but layout dp=2 has 2"),
+        ("tp=3", None, 2, "which 2 machines cannot share equally"),
+        (None, None, 2, "which 2 machines cannot share equally"),
+        (None, 0, 1, "--workers 0: must be at least 1"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    layout: str | None, workers: int | None, nodes: int, reason: str
+) -> None:
+    with pytest.raises(AskedWrongly, match=reason):
+        laid_out(job(), layout, workers, nodes)
+
+
+def test_one_machine_needs_no_rendezvous() -> None:
+    assert nodes_of(args()) == Nodes()
+
+
+def test_a_machine_among_several_is_read_whole() -> None:
+    words = ("--nodes", "3", "--node-rank", "2", "--rendezvous", "10.0.0.1:29400", "--patience", "5")
+    assert nodes_of(args(*words)) == Nodes(3, 2, "10.0.0.1:29400", 5.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--nodes", "0"), "--nodes 0: must be at least 1"),
+        (("--nodes", "2"), "needs --rendezvous"),
+        (("--nodes", "2", "--rendezvous", "x"), "HOST:PORT"),
+        (("--nodes", "2", "--node-rank", "2", "--rendezvous", "h:1"), "must be one of 0 to 1"),
+        (("--node-rank", "1"), "must be one of 0 to 0"),
+        (("--restarts", "-1"), "at least 0"),
+    ],
+)
+def test_a_machine_that_cannot_be_is_refused(words: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(AskedWrongly, match=reason):
+        nodes_of(args(*words))
+
+
+def test_options_can_be_said_again() -> None:
+    assert repeated(args()) == ""
+    assert repeated(args("--workers", "2", "--restarts", "1")) == " --workers 2"
