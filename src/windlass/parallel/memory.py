@@ -38,7 +38,7 @@ def check_memories(cut: Cut, shape: Shape, layout: Layout, memories: Sequence[in
             layers = sum(piece.until - piece.first for piece in cut.at(position))
             raise BadInput(
                 f"the device at position {position} has {format_bytes(memories[position])}, but {layers}"
-                f" layer{'s' * (layers != 1)} with what else belongs there need {format_bytes(needed)}",
+                f" layer{'s' * (layers != 1)} and what else belongs there need {format_bytes(needed)}",
                 hint=HINT,
             )
 

@@ -5,6 +5,7 @@ run.json in the run's directory, whose other parts are named here:
 
     run.json        this plan
     journal.jsonl   what happened
+    settings.json   what it was asked to change meanwhile, if anything (spec.settings)
     checkpoints/    step-00000020/ ...
     tensorboard/    event files
     model/          the result, a Hugging Face directory with a manifest

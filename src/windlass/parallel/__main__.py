@@ -1,0 +1,85 @@
+"""The process door of the room: `python -m windlass.parallel cut --shape JSON --layout JSON`.
+
+Input: a shape and a layout, and what is known of the devices along the pipeline. Output: one line of JSON
+on standard output, {"done": ...} or {"error": ...}. Nothing here loads torch, so it answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from windlass.parallel.cut import cut_model, loads_of
+from windlass.parallel.memory import held_weights, state_bytes
+from windlass.parallel.schedule import bubble
+from windlass.spec.door import DoorParser, emit, run_door
+from windlass.spec.layout import Cut, Layout
+from windlass.spec.shape import Shape
+
+SHAPE: TypeAdapter[Shape] = TypeAdapter(Shape)
+RULES = ("fixed", "balanced")
+
+
+def main(argv: list[str]) -> None:
+    args = _parser().parse_args(argv)
+    shape, layout = SHAPE.validate_json(args.shape), Layout.model_validate_json(args.layout)
+    emit({"done": describe(shape, layout, args.micro_batches, args.speeds, args.memories)})
+
+
+def describe(
+    shape: Shape,
+    layout: Layout,
+    micro_batches: int,
+    speeds: Sequence[float] | None = None,
+    memories: Sequence[int] | None = None,
+) -> dict[str, Any]:
+    """Return the cut and what follows from it: loads, weights and memory by position, and idle time."""
+    cut = cut_model(shape, layout, speeds=speeds, memories=memories)
+    return {
+        "cut": cut.model_dump(),
+        "loads": loads_of(cut, layout, speeds),
+        "weights": held_weights(cut, shape, layout),
+        "state_bytes": state_bytes(cut, shape, layout),
+        "unevenness": {
+            "this": unevenness(cut, layout, speeds),
+            **{rule: unevenness(_by(rule, shape, layout, speeds), layout, speeds) for rule in RULES},
+        },
+        "micro_batches": micro_batches,
+        "bubble": bubble(layout.schedule, layout.pp, micro_batches, layout.virtual),
+    }
+
+
+def unevenness(cut: Cut, layout: Layout, speeds: Sequence[float] | None) -> float:
+    """Return the time of the slowest process over what it would be if work could be divided at will."""
+    whole_speed = sum(speeds) if speeds is not None else float(layout.pp)
+    return max(loads_of(cut, layout, speeds)) * whole_speed
+
+
+def _by(rule: str, shape: Shape, layout: Layout, speeds: Sequence[float] | None) -> Cut:
+    return cut_model(shape, layout.model_copy(update={"cut": rule, "stages": None}), speeds=speeds)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = DoorParser(prog="python -m windlass.parallel")
+    verb = parser.add_subparsers(dest="verb", required=True).add_parser("cut", help="cut a model")
+    verb.add_argument("--shape", required=True)
+    verb.add_argument("--layout", required=True)
+    verb.add_argument("--micro-batches", type=int, default=1)
+    verb.add_argument("--speeds", type=_numbers)
+    verb.add_argument("--memories", type=_bytes)
+    return parser
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(number) for number in text.split(",")]
+
+
+def _bytes(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+if __name__ == "__main__":
+    run_door(main)

@@ -1,0 +1,89 @@
+"""`windlass jobs`: lists, shows and changes runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from windlass.cli.effective import sync_words
+from windlass.cli.main import main
+from windlass.plan.machine import MachineFacts
+from windlass.plan.search import CorpusFacts, plan_run
+from windlass.spec.job import Job
+from windlass.spec.run import JOURNAL, RUN_FILE
+from windlass.spec.sync import Sync
+from windlass.store.journal import Journal
+from windlass.store.place import Place
+
+STEP = {"event": "step", "step": 30, "loss": 2.5, "tokens_per_s": 1234.0, "bytes_sent": 3 << 20}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with one run that has come to step 30."""
+    job = Job.model_validate(
+        {
+            "name": "poems",
+            "model": {"layers": 4, "width": 64},
+            "train": {"steps": 100, "batch_sequences": 8},
+            "layout": {"dp": 2},
+        }
+    )
+    corpus = CorpusFacts("corpus", "digest", 512, 1_000_000, 100_000)
+    run = plan_run(job, corpus, MachineFacts(2, 8 << 30, 1e11, False))
+    place = Place(tmp_path / "runs" / "poems" / "1")
+    place.write(RUN_FILE, run.model_dump_json().encode())
+    Journal(place, JOURNAL).append(STEP)
+    return tmp_path
+
+
+def shown(capsys: pytest.CaptureFixture[str], home: Path, *argv: str) -> str:
+    assert main(["jobs", *argv, "--home", str(home)]) == 0
+    return capsys.readouterr().out
+
+
+def test_runs_are_listed_with_their_state(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = shown(capsys, home, "list").splitlines()[1].split()
+    assert row == ["poems/1", "stopped", "30/100", "2.500", "1.23k", "dp=2"]
+
+
+def test_an_empty_home_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "windlass train" in shown(capsys, tmp_path, "list")
+
+
+def test_a_run_is_shown_with_the_settings_in_force(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, home, "show", "poems")
+    for part in ("30 of 100", "dp=2, 2 processes", "4 sequences", "gradients are added up at every step"):
+        assert part in text
+    assert "3.0 MiB by each process" in text
+
+
+def test_a_change_is_shown_until_it_is_taken(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = shown(capsys, home, "set", "poems", "sync.policy=diloco", "sync.every=20")
+    assert "run poems/1 will go on from its next step border with: diloco every 20 steps" in said
+    assert "asked for, not taken yet: diloco every 20 steps" in shown(capsys, home, "show", "poems/1")
+
+
+def test_a_script_gets_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(shown(capsys, home, "list", "--json"))[0]["loss"] == 2.5
+    told = json.loads(shown(capsys, home, "set", "poems", "sync.every=7", "--json"))
+    assert (told["run"], told["id"], told["sync"]["every"]) == ("poems/1", 1, 7)
+    assert json.loads(shown(capsys, home, "show", "poems", "--json"))["asked"]["sync"]["every"] == 7
+
+
+def test_a_key_that_cannot_change_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jobs", "set", "poems", "train.steps=5", "--home", str(home)]) == 2
+    assert "only [sync] can" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("sync", "words"),
+    [
+        (Sync(policy="local", every=7), "weights are averaged every 7 steps"),
+        (Sync(policy="timed", seconds=90), "weights are averaged every 1m 30s"),
+        (Sync(compress="top-k"), "gradients are added up at every step, sent as top-k"),
+        (Sync(policy="diloco", fragments=4, delay=2), "4 fragments, 2 steps of delay"),
+    ],
+)
+def test_a_policy_is_said_with_the_keys_that_count(sync: Sync, words: str) -> None:
+    assert words in sync_words(sync)
