@@ -10,6 +10,13 @@
     shards.py     token ids -> memory-mapped files, and back; docs/formats/corpus.md
     batches.py    which sample, for whom, when: pure functions of (seed, position)
 
+A corpus may be kept on a store and read from there by many machines:
+
+    remote.py     a corpus directory -> a store, and from there a directory without its tokens
+    cache.py      a token file that is not here -> fetched, verified, kept on local disk within a limit;
+                  shelf.py is that disk, shared by processes, eviction.py the policies, ahead.py the prefetch,
+                  cached.py what a part sees of it
+
 build.py runs the stages in this order on a process pool (pool.py); tokenizer.py is what training and
 serving keep of it; stats.py counts; bench.py measures.
 

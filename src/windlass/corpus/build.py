@@ -3,7 +3,8 @@
     list the files -> read and clean -> drop duplicates -> split -> tokenizer -> tokenise -> commit
 
 Input: the [corpus] table. Output: a directory under home/corpora, named by what it was made from, so that
-building the same again finds it there. A build that dies leaves no manifest and thus no corpus; the next one
+building the same again finds it there. With a store, a corpus that it has is used and one that it lacks is
+published there (remote.py). A build that dies leaves no manifest and thus no corpus; the next one
 clears its debris and starts over.
 """
 
@@ -22,7 +23,8 @@ from windlass.corpus.clean import CleanBlock, clean_block
 from windlass.corpus.gathered import Gathered, gather
 from windlass.corpus.pool import processes_for, spread
 from windlass.corpus.readers import Document, documents
-from windlass.corpus.shards import SHARD_TOKENS, PartWriter, token_type
+from windlass.corpus.remote import Origin, adopt, origin_for, settle
+from windlass.corpus.shards import PartWriter, shard_tokens_of, token_type
 from windlass.corpus.sources import FORMAT, SourceFile, corpus_key, list_sources
 from windlass.corpus.split import Pieces, divide
 from windlass.corpus.stats import PartCount, describe
@@ -50,18 +52,12 @@ def build_corpus(corpus: Corpus, home: Path, report: Report = silent, processes:
     given = _given_tokenizer(corpus)
     files = list_sources(corpus, tally.skipped)
     folder = _folder(corpus, home, files, given)
-    if is_whole(folder):
-        return folder
-    processes = processes_for(sum(file.bytes for file in files), processes)
-    lock = folder.with_name(f".{folder.name}.lock")
-    with told(str(folder)), locked(lock, f"the corpus {folder.name}"):
-        if not is_whole(folder):  # another process may have finished it just before we got the lock
-            _begin(folder)
-            try:
-                _Build(corpus, files, given, folder, tally, report, processes).run()
-            except BaseException:
-                shutil.rmtree(folder, ignore_errors=True)
-                raise
+    origin = origin_for(corpus.store, folder.name, corpus.cache, home) if corpus.store else None
+    if not is_whole(folder):
+        processes = processes_for(sum(file.bytes for file in files), processes)
+        _make(_Build(corpus, files, given, folder, tally, report, processes), origin)
+    if origin is not None:
+        settle(folder, origin, report)
     return folder
 
 
@@ -163,7 +159,7 @@ class _Build:
         writer.write(FILE, tokenizer.json)
         writer.write(CONFIG, _json(tokenizer.config))
         writer.write("sources.json", _json([file.name for file in self.files]))
-        writer.write("config.json", _json(self.corpus.model_dump(mode="json")))
+        writer.write("config.json", _json(self.corpus.model_dump(mode="json", exclude={"store", "cache"})))
         writer.write(TABLE, _json(table))
         writer.commit({"kind": FORMAT})
 
@@ -171,13 +167,13 @@ class _Build:
         self, writer: DirectoryWriter, gathered: Gathered, parts: dict[str, Pieces], tokenizer: Tokenizer
     ) -> dict[str, PartCount]:
         total = sum(int(pieces.text_bytes.sum()) for pieces in parts.values())
-        done = tokens = 0
+        done, tokens, size = 0, 0, shard_tokens_of(self.corpus)
         counts = {part: PartCount(tokenizer.vocabulary) for part in parts}
         for part, pieces in parts.items():
             # A small part is done sooner than processes are started for it.
             processes = self.processes if pieces.text_bytes.sum() > SMALL_BYTES else 1
             blocks = tokenise(gathered.path, pieces, tokenizer, processes)
-            with PartWriter(writer, part, token_type(tokenizer.vocabulary), SHARD_TOKENS) as shards:
+            with PartWriter(writer, part, token_type(tokenizer.vocabulary), size) as shards:
                 for block in write_part(shards, pieces, blocks):
                     counts[part].add(block.tokens, block.document_tokens)
                     done, tokens = done + block.text_bytes, tokens + len(block.tokens)
@@ -196,6 +192,22 @@ def _given_tokenizer(corpus: Corpus) -> Tokenizer | None:
 def _folder(corpus: Corpus, home: Path, files: Sequence[SourceFile], given: Tokenizer | None) -> Path:
     key = corpus_key(corpus, files, "" if given is None else given.digest)
     return home / "corpora" / key[:KEY_LETTERS]
+
+
+def _make(build: _Build, origin: Origin | None) -> None:
+    """Adopt the corpus when its store has it, or else build it; leave nothing when that fails."""
+    folder = build.folder
+    lock = folder.with_name(f".{folder.name}.lock")
+    with told(str(folder)), locked(lock, f"the corpus {folder.name}"):
+        if is_whole(folder):  # another process has finished it just before we got the lock
+            return
+        _begin(folder)
+        try:
+            if origin is None or not adopt(folder, origin):
+                build.run()
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def _begin(folder: Path) -> None:

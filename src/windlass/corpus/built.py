@@ -1,6 +1,7 @@
 """A finished corpus, as training, evaluation and the terminal see it.
 
-Input: the directory that build.py committed. Output: tokenizer, train and validation tokens, counts.
+Input: the directory that build.py committed or remote.py adopted. Output: tokenizer, train and validation
+tokens, counts.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from windlass.corpus.ahead import Ahead
+from windlass.corpus.cache import CacheFacts, ShardCache
+from windlass.corpus.cached import CachedFiles
+from windlass.corpus.remote import is_large, load_origin
 from windlass.corpus.shards import PartRecord, TokenPart
 from windlass.corpus.sources import FORMAT
 from windlass.corpus.tokenizer import CONFIG, FILE, Tokenizer
@@ -37,11 +42,17 @@ class BuiltCorpus:
     sources: tuple[str, ...]
     config: dict[str, Any]
     stats: dict[str, Any]
+    cache: ShardCache | None = None
+    """Through which the tokens come when they lie on a store."""
 
     def part(self, name: str) -> TokenPart:
         if name not in PARTS:
             raise BadInput(f"a corpus has no part '{name}'", hint="parts: " + ", ".join(PARTS))
         return self.train if name == "train" else self.validation
+
+    def facts(self) -> CacheFacts | None:
+        """Return what this process got out of the cache; None for a corpus that lies on this machine."""
+        return None if self.cache is None else self.cache.facts()
 
     def document_id(self, part: str, document: int) -> str:
         """Return "source:number", which names the document in every build that reads the same files."""
@@ -58,19 +69,21 @@ def load_corpus(path: Path, *, thorough: bool = False) -> BuiltCorpus:
         raise NotFound(f"{path}: no finished corpus here", hint="`windlass corpus build` makes one")
     if TABLE not in manifest.files:
         raise BadInput(f"{path}: holds something other than a corpus", hint=f"a corpus has a {TABLE}")
-    _check_lengths(path, manifest)
+    origin = load_origin(path)
+    _check_lengths(path, manifest, partly=origin is not None)
     if thorough:
-        verify(place, manifest)
+        verify(Place(origin.url) if origin else place, manifest)
     table = json.loads(read_verified(place, TABLE, manifest))
     if table["format"] != FORMAT:
         raise Damaged(f"{path}: corpus of unknown format {table['format']!r}", hint=f"known: {FORMAT}")
-    return _opened(path, place, manifest, table)
+    cache = ShardCache(origin, content_digest(manifest), manifest.files) if origin else None
+    return _opened(path, place, manifest, table, cache)
 
 
-def _opened(path: Path, place: Place, manifest: Manifest, table: dict[str, Any]) -> BuiltCorpus:
-    kind = np.dtype(f"<u{table['token_bytes']}")
-    records = {name: PartRecord(**table["parts"][name]) for name in PARTS}
-    parts = [TokenPart(path / name, records[name], kind) for name in PARTS]
+def _opened(
+    path: Path, place: Place, manifest: Manifest, table: dict[str, Any], cache: ShardCache | None
+) -> BuiltCorpus:
+    parts = _parts(path, manifest, table, cache)
     return BuiltCorpus(
         path=path,
         digest=content_digest(manifest),
@@ -84,7 +97,22 @@ def _opened(path: Path, place: Place, manifest: Manifest, table: dict[str, Any])
         sources=tuple(json.loads(read_verified(place, "sources.json", manifest))),
         config=json.loads(read_verified(place, "config.json", manifest)),
         stats=table["stats"],
+        cache=cache,
     )
+
+
+def _parts(
+    path: Path, manifest: Manifest, table: dict[str, Any], cache: ShardCache | None
+) -> list[TokenPart]:
+    kind = np.dtype(f"<u{table['token_bytes']}")
+    records = [PartRecord(**table["parts"][name]) for name in PARTS]
+    if cache is None:
+        return [TokenPart(path / name, record, kind) for name, record in zip(PARTS, records, strict=True)]
+    ahead = Ahead(cache)
+    return [
+        TokenPart(path / name, record, kind, CachedFiles(path, name, manifest, cache, ahead))
+        for name, record in zip(PARTS, records, strict=True)
+    ]
 
 
 def content_digest(manifest: Manifest) -> str:
@@ -95,11 +123,14 @@ def content_digest(manifest: Manifest) -> str:
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
-def _check_lengths(path: Path, manifest: Manifest) -> None:
+def _check_lengths(path: Path, manifest: Manifest, *, partly: bool) -> None:
+    """Compare what is here with the manifest; `partly` when large files may still be on a store."""
     for name, record in manifest.files.items():
         try:
             length = (path / name).stat().st_size
         except FileNotFoundError:
+            if partly and is_large(name):
+                continue
             raise Damaged(f"{path / name}: missing", hint="build the corpus again") from None
         if length != record.bytes:
             raise Damaged(

@@ -1,25 +1,32 @@
 """Token ids on disk, memory-mapped, with the borders of documents kept.
 
 A part (train, validation) is a row of files of little-endian integers, and a table with one row for each
-document. Readers see one long row of tokens. The format is docs/formats/corpus.md.
+document. Readers see one long row of tokens. Files that lie on a store come through a cache (cached.py).
+The format is docs/formats/corpus.md.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from windlass.spec.errors import BadInput
+from windlass.spec.job import Corpus
 from windlass.store.manifest import DirectoryWriter
 
 SHARD_TOKENS = 64 << 20
+STORED_SHARD_TOKENS = 2 << 20
+"""For a corpus on a store: a shuffled read that misses fetches a whole shard for one window, so small is
+good, until below a few MiB the store takes longer to answer than to send."""
 DOCUMENTS = "documents.bin"
 COLUMNS = ("start", "text_bytes", "source", "number")
 
@@ -29,6 +36,11 @@ Ints = npt.NDArray[np.integer[Any]]
 def token_type(vocabulary: int) -> np.dtype[Any]:
     """Return the narrowest type of the format that holds every id."""
     return np.dtype("<u2") if vocabulary <= 1 << 16 else np.dtype("<u4")
+
+
+def shard_tokens_of(corpus: Corpus) -> int:
+    """Return how many tokens go into one file: as asked for, or as suits where the corpus is kept."""
+    return corpus.shard_tokens or (STORED_SHARD_TOKENS if corpus.store else SHARD_TOKENS)
 
 
 @dataclass(frozen=True)
@@ -102,28 +114,61 @@ def shard_name(number: int) -> str:
     return f"tokens-{number:05d}.bin"
 
 
+class Shard(Protocol):
+    """The tokens of one file."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, where: slice) -> Ints: ...
+
+
+class PartFiles(Protocol):
+    """Where the files of a part are read from."""
+
+    def shard(self, number: int, tokens: int, kind: np.dtype[Any]) -> Shard: ...
+
+    def documents(self, rows: int) -> npt.NDArray[np.uint64]: ...
+
+    def expect(self, numbers: Sequence[int]) -> None:
+        """Be told which shards are read next."""
+
+
+class LocalFiles:
+    """Files in a directory of this machine, mapped."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def shard(self, number: int, tokens: int, kind: np.dtype[Any]) -> Shard:
+        return np.memmap(self._folder / shard_name(number), dtype=kind, mode="r", shape=(tokens,))
+
+    def documents(self, rows: int) -> npt.NDArray[np.uint64]:
+        return np.memmap(self._folder / DOCUMENTS, dtype="<u8", mode="r", shape=(rows, len(COLUMNS)))
+
+    def expect(self, numbers: Sequence[int]) -> None:
+        """Do nothing: the operating system reads ahead."""
+
+
 class TokenPart:
     """A part to read from: one long row of tokens, and its documents."""
 
-    def __init__(self, folder: Path, record: PartRecord, kind: np.dtype[Any]) -> None:
+    def __init__(
+        self, folder: Path, record: PartRecord, kind: np.dtype[Any], files: PartFiles | None = None
+    ) -> None:
         self.folder = folder
         self.tokens = record.tokens
         self.text_bytes = record.text_bytes
-        self._shards = [
-            np.memmap(folder / shard_name(i), dtype=kind, mode="r", shape=(size,))
-            for i, size in enumerate(record.shards)
-        ]
+        self.documents = record.documents
+        self._files: PartFiles = files or LocalFiles(folder)
+        self._shards = [self._files.shard(i, size, kind) for i, size in enumerate(record.shards)]
         self._ends = list(np.cumsum(record.shards, dtype=np.int64).tolist())
-        self._table = np.memmap(
-            folder / DOCUMENTS, dtype="<u8", mode="r", shape=(record.documents, len(COLUMNS))
-        )
+
+    @cached_property
+    def _table(self) -> npt.NDArray[np.uint64]:
+        return self._files.documents(self.documents)
 
     def __len__(self) -> int:
         return self.tokens
-
-    @property
-    def documents(self) -> int:
-        return len(self._table)
 
     def read(self, start: int, stop: int) -> Ints:
         """Return the tokens from `start` up to `stop`; a view where they lie in one file."""
@@ -140,6 +185,11 @@ class TokenPart:
             return pieces[0]
         return np.concatenate(pieces) if pieces else self._shards[0][:0]
 
+    def expect(self, windows: npt.ArrayLike, context: int) -> None:
+        """Say which windows are read next, so that their shards are fetched ahead; return at once."""
+        if not isinstance(self._files, LocalFiles):
+            self._files.expect(shards_of(windows, context, self._ends))
+
     def column(self, name: str) -> npt.NDArray[np.uint64]:
         """Return a column of the table of documents: one of COLUMNS."""
         return self._table[:, COLUMNS.index(name)]
@@ -153,3 +203,13 @@ class TokenPart:
     def document(self, document: int) -> Ints:
         """Return the tokens of one document, its end token included."""
         return self.read(*self.bounds(document))
+
+
+def shards_of(windows: npt.ArrayLike, context: int, ends: Sequence[int]) -> list[int]:
+    """Return the numbers of the shards that windows touch, in the order of first use."""
+    starts = np.asarray(windows, dtype=np.int64).reshape(-1) * context
+    first = np.searchsorted(ends, starts, side="right")
+    last = np.searchsorted(ends, starts + context, side="right")
+    pairs = dict.fromkeys(zip(first.tolist(), last.tolist(), strict=True))
+    touched = dict.fromkeys(number for a, b in pairs for number in range(a, b + 1))
+    return [number for number in touched if number < len(ends)]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from windlass.corpus.shards import SHARD_TOKENS, shard_tokens_of
 from windlass.spec.errors import NotFound
 from windlass.spec.job import STDLIB, Corpus
 from windlass.store.place import Entry, Place, find
@@ -51,12 +52,14 @@ def list_sources(corpus: Corpus, skipped: Counter[str]) -> list[SourceFile]:
 
 def corpus_key(corpus: Corpus, files: Sequence[SourceFile], tokenizer_digest: str = "") -> str:
     """Name the corpus that these files and this table give."""
-    asked = {
+    asked: dict[str, object] = {
         "format": FORMAT,
-        "corpus": corpus.model_dump(mode="json"),
+        "corpus": corpus.model_dump(mode="json", exclude={"store", "cache", "shard_tokens"}),
         "files": [[f.name, f.bytes, f.mark, f.kind] for f in files],
         "tokenizer": tokenizer_digest,
     }
+    if (shard_tokens := shard_tokens_of(corpus)) != SHARD_TOKENS:
+        asked["shard_tokens"] = shard_tokens
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 

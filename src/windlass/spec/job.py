@@ -6,6 +6,7 @@ The descriptions below are the single source of `windlass init` and of the JSON 
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -14,9 +15,10 @@ from windlass.spec.layout import Layout
 from windlass.spec.shape import RopeScaling
 from windlass.spec.sync import Sync
 from windlass.spec.table import Table
-from windlass.spec.units import parse_count, parse_seconds
+from windlass.spec.units import parse_bytes, parse_count, parse_seconds
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+Bytes = Annotated[int, BeforeValidator(parse_bytes, json_schema_input_type=int | str), Field(ge=1)]
 Count = Annotated[int, BeforeValidator(parse_count, json_schema_input_type=int | str), Field(ge=1)]
 Seconds = Annotated[float, BeforeValidator(parse_seconds, json_schema_input_type=float | str), Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -63,6 +65,30 @@ class Tokenizer(Table):
         return self
 
 
+class Cache(Table):
+    """How much of a corpus that lies on a store is kept on this machine's disk."""
+
+    policy: Literal["lru", "lfu", "mru", "arc"] = Field(
+        "mru",
+        description="which shard goes first: read longest ago, least often, last (best for shuffled and for"
+        " repeated reading), or adaptive (arc)",
+    )
+    bytes: Bytes = Field(10 << 30, description="most bytes of shards on disk, e.g. '100GiB'")
+    prefetch: Annotated[int, Field(ge=0, le=512)] = Field(
+        64, description="most shards to fetch ahead of their use"
+    )
+    folder: str | None = Field(
+        None,
+        description="absolute path of a directory on this machine's disk; cache/ in the home if left out",
+    )
+
+    @model_validator(mode="after")
+    def _is_absolute(self) -> Cache:
+        if self.folder is not None and not PurePath(self.folder).is_absolute():
+            raise ValueError(f"folder '{self.folder}' must be an absolute path, e.g. '/scratch/windlass'")
+        return self
+
+
 class Corpus(Table):
     """The text to train on."""
 
@@ -84,13 +110,30 @@ class Corpus(Table):
     validation_share: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.05, description="share held out for validation"
     )
+    store: str | None = Field(
+        None,
+        description="URL or absolute path where the built corpus is kept for other machines, e.g."
+        " 's3://bucket/corpora'; they read it through a cache",
+    )
+    shard_tokens: Count | None = Field(
+        None, description="tokens in one file; if left out 64Mi, or 2Mi with a store, which is quick to fetch"
+    )
     clean: Clean = Field(Clean(), description="which documents are kept, and in what form")
     tokenizer: Tokenizer = Field(Tokenizer(), description="how text becomes token ids")
+    cache: Cache = Field(
+        Cache(), description="how much of a corpus that lies on a store is kept on this machine's disk"
+    )
 
     @model_validator(mode="after")
     def _has_sources(self) -> Corpus:
         if not self.sources or not all(source.strip() for source in self.sources):
             raise ValueError("sources must name at least one file, directory, glob or URL")
+        return self
+
+    @model_validator(mode="after")
+    def _names_a_store(self) -> Corpus:
+        if self.store is not None and "://" not in self.store and not PurePath(self.store).is_absolute():
+            raise ValueError(f"store '{self.store}' must be a URL or an absolute path")
         return self
 
 
