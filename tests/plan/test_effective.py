@@ -98,8 +98,15 @@ def test_a_chosen_micro_batch_divides_the_share_and_suits_the_schedule(
         check_layout(layout, run.shape.model_copy(update={"layers": 6}), share * dp)
     except BadInput:
         return  # not even one sequence at a time suits the schedule
-    said = layout.model_copy(update={"micro_batches": share // size})
-    check_layout(said, run.shape.model_copy(update={"layers": 6}), share * dp)
+    check_layout(layout, run.shape.model_copy(update={"layers": 6}), share * dp, size)
+
+
+def test_a_stated_size_that_the_schedule_cannot_run_is_refused() -> None:
+    train = Train(batch_sequences=32, micro_batch_sequences=16)
+    layout = Layout(pp=2, virtual=2, schedule="dualpipe-v")
+    size = choose_micro(train, layout, 32, 16)
+    with pytest.raises(BadInput, match="needs at least 4 micro-batches, not 2"):
+        check_layout(layout, planned().shape, 32, size)
 
 
 def test_going_on_with_more_replicas_changes_nothing_under_constant_scaling() -> None:

@@ -151,7 +151,7 @@ class Cut(Table):
 
 
 def parse_layout(text: str, start: Layout | None = None) -> Layout:
-    """Read "dp=2,tp=2"; what is not said stays as in `start`."""
+    """Read "dp=2,tp=2" or "pp=2,stages=5:7"; what is not said stays as in `start`."""
     given = (start or Layout()).model_dump()
     for part in filter(None, (p.strip() for p in text.split(","))):
         key, equals, value = (s.strip() for s in part.partition("="))
@@ -161,7 +161,7 @@ def parse_layout(text: str, start: Layout | None = None) -> Layout:
             raise AskedWrongly(
                 f"--layout {text}: unknown '{key}'", hint=did_you_mean(key, list(Layout.model_fields))
             )
-        given[key] = [int(n) for n in value.split(":")] if key in ("stages", "shares") else value
+        given[key] = value.split(":") if key in ("stages", "shares") else value
     try:
         return Layout.model_validate(given)
     except ValidationError as error:
@@ -171,9 +171,12 @@ def parse_layout(text: str, start: Layout | None = None) -> Layout:
         raise AskedWrongly(f"--layout {text}: {where + ': ' if where else ''}{reason}") from None
 
 
-def check_layout(layout: Layout, shape: Shape, batch_sequences: int) -> None:
-    """Refuse a layout that this model or this batch cannot have, with the reason."""
-    reason = next(_misfits(layout, shape, batch_sequences), None)
+def check_layout(layout: Layout, shape: Shape, batch_sequences: int, micro_batch_sequences: int = 1) -> None:
+    """Refuse a layout that this model or this batch cannot have, with the reason.
+
+    The size of a micro-batch counts where the layout does not say their number.
+    """
+    reason = next(_misfits(layout, shape, batch_sequences, micro_batch_sequences), None)
     if reason is not None:
         raise BadInput(f"layout {layout}: {reason}", hint="`windlass plan JOB show-cut` shows what fits")
 
@@ -196,7 +199,7 @@ def _contradictions(layout: Layout) -> Iterator[str]:
         yield "the asynchronous schedule goes with pp, dp and tp only"
 
 
-def _misfits(layout: Layout, shape: Shape, batch_sequences: int) -> Iterator[str]:
+def _misfits(layout: Layout, shape: Shape, batch_sequences: int, micro_sequences: int) -> Iterator[str]:
     """Yield what this model and this batch forbid."""
     if layout.stage_count > shape.layers:
         yield f"{layout.stage_count} stages, but the model has only {shape.layers} layers"
@@ -206,7 +209,7 @@ def _misfits(layout: Layout, shape: Shape, batch_sequences: int) -> Iterator[str
     pieces = layout.cp * 2 if layout.cp > 1 and shape.family != "bert" else layout.cp
     if shape.context % pieces:
         yield f"context {shape.context} is not a multiple of {pieces}, into which cp = {layout.cp} cuts it"
-    yield from _batch_misfits(layout, batch_sequences)
+    yield from _batch_misfits(layout, batch_sequences, micro_sequences)
 
 
 def _feature_misfits(layout: Layout, shape: Shape) -> Iterator[str]:
@@ -220,7 +223,7 @@ def _feature_misfits(layout: Layout, shape: Shape) -> Iterator[str]:
         yield f"sequence parallel: tp = {layout.tp} does not divide the {shape.context // layout.cp} tokens"
 
 
-def _batch_misfits(layout: Layout, batch_sequences: int) -> Iterator[str]:
+def _batch_misfits(layout: Layout, batch_sequences: int, micro_sequences: int) -> Iterator[str]:
     replicas = layout.replicas
     if batch_sequences < replicas:
         yield f"{replicas} replicas cannot divide a batch of {batch_sequences} sequences"
@@ -235,7 +238,7 @@ def _batch_misfits(layout: Layout, batch_sequences: int) -> Iterator[str]:
     if micro is not None and layout.shares is None and share % micro:
         yield f"{share} sequences of a replica cannot be cut into {micro} equal micro-batches"
     if layout.pp > 1:
-        yield from schedule_misfits(layout, micro or share)
+        yield from schedule_misfits(layout, micro or share // micro_sequences)
 
 
 def schedule_misfits(layout: Layout, micro: int) -> Iterator[str]:
