@@ -60,6 +60,17 @@ def test_people_see_a_table_and_a_histogram(here: Path, capsys: pytest.CaptureFi
     assert "明月几时有" in out
 
 
+def test_people_see_where_the_tokens_of_a_stored_corpus_are(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = ("--store", str(here / "store"))
+    assert build(capsys, "rows.jsonl", *SMALL, *store)["store"] is None  # it lies here, and there
+    assert main(["corpus", "build", "rows.jsonl", *SMALL, *store, "--home", "other"]) == 0
+    printed = capsys.readouterr().out
+    assert f"tokens at                       {here / 'store'}/" in printed
+    assert f"cached in                       {here / 'other' / 'cache'} (mru, at most 10.0 GiB)" in printed
+
+
 def test_options_and_a_job_file_mean_the_same_corpus(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "job.toml").write_text(
         '[corpus]\nsources = ["rows.jsonl"]\n'

@@ -25,6 +25,7 @@ examples:
   windlass corpus build poems.jsonl.zst --text-field text --vocabulary 16k
   windlass corpus build s3://bucket/crawl/*.parquet --text-field content
   windlass corpus build job.toml --set corpus.clean.duplicates=exact
+  windlass corpus build books.jsonl --store s3://bucket/corpora
   windlass corpus stats CORPUS
   windlass corpus show CORPUS --documents 5 --part validation
 
@@ -41,6 +42,7 @@ SETTINGS = {
     "vocabulary": ("corpus.tokenizer.vocabulary", "size of a trained BPE, e.g. 16k (default: 8192)"),
     "duplicates": ("corpus.clean.duplicates", "which to drop: keep, exact or near (default: near)"),
     "least-chars": ("corpus.clean.least_chars", "drop documents shorter than this (default: 16)"),
+    "store": ("corpus.store", "URL or absolute path to keep it at for other machines, or to find it"),
 }
 
 
@@ -182,6 +184,7 @@ def _summary(built: BuiltCorpus) -> dict[str, Any]:
         "corpus": built.path.name,
         "path": str(built.path),
         "digest": built.digest,
+        "store": None if built.cache is None else built.cache.origin.url,
         "sources": built.config["sources"],
         **built.stats,
         "parts": parts,
@@ -203,6 +206,10 @@ def _print_summary(built: BuiltCorpus) -> None:
         "vocabulary": f"{stats['vocabulary']}, of which {stats['vocabulary_used']} are used",
         "digest": built.digest[:16],
     }
+    if built.cache is not None:
+        origin = built.cache.origin
+        facts["tokens at"] = origin.url
+        facts["cached in"] = f"{origin.folder} ({origin.policy}, at most {format_bytes(origin.bytes)})"
     facts |= {f"dropped: {reason}": count for reason, count in stats["dropped"].items()}
     for fact, value in facts.items():
         print(f"{fact:<32}{value}")
