@@ -187,6 +187,17 @@ def box_in(draw: st.DrawFn, shape: Sequence[int]) -> Box:
     return Box(tuple((start, stop) for start, stop in spans))
 
 
+@pytest.mark.parametrize("world", [1, 3])
+def test_the_crew_of_these_tests_is_a_crew(world: int) -> None:
+    """As test_checkpoint_processes.py finds it of torch's."""
+    crew = Threads(world)
+    facts = [{"rank": rank, "text": "x" * (10 * rank)} for rank in range(world)]
+    assert (
+        crew.run(lambda rank: crew.share({"rank": crew.rank, "text": "x" * (10 * rank)})) == [facts] * world
+    )
+    assert world > 1 or Alone().share(facts[0]) == facts
+
+
 @settings(max_examples=20, deadline=None)
 @given(written=random_cuts(), wanted=random_cuts())
 def test_what_one_layout_saved_another_reads_bit_by_bit(
