@@ -188,13 +188,12 @@ def _kept(shape: tuple[int, ...], share: float) -> int:
 
 SHAPES = list(scenes.SHAPES.values())
 SENT_BY_RULE = {
-    # The embedding travels alone, the rest together; each is rounded down by itself.
-    "every_step": lambda n: ring_bytes(n, 300 * 256) + ring_bytes(n, VALUES - 300 * 256),
+    "every_step": lambda n: ring_bytes(n, VALUES),
     "bfloat16": lambda n: ring_bytes(n, VALUES, 2),
     "powersgd": lambda n: ring_bytes(n, sum(map(_factors, SHAPES))),
     "top_k": lambda n: (n - 1) * 8 * sum(_kept(shape, 0.05) for shape in SHAPES),
-    "local": lambda n: 2 * (ring_bytes(n, 300 * 256) + ring_bytes(n, VALUES - 300 * 256)),
-    "diloco_bfloat16": lambda n: 3 * ring_bytes(n, VALUES, 2),
+    "local": lambda n: ring_bytes(n, 2 * VALUES),
+    "diloco_bfloat16": lambda n: ring_bytes(n, 3 * VALUES, 2),
     "diloco_top_k": lambda n: 3 * (n - 1) * 8 * sum(_kept(shape, 0.1) for shape in SHAPES),
 }
 

@@ -11,12 +11,12 @@ Karimireddy et al. 2019, arXiv:1901.09847): late, but not lost.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
 from windlass.spec.sync import Sync
 from windlass.train.wire import Wire
@@ -132,56 +132,60 @@ class Largest:
 
 
 class Factors:
-    """Two thin factors of each matrix: PowerSGD, Vogels et al. 2019, arXiv:1905.13727, as torch has it."""
+    """Two thin factors of each matrix, M = P Q': PowerSGD, Vogels et al. 2019, arXiv:1905.13727.
+
+    One power iteration an exchange: P = M Q from the last Q, made orthonormal, then Q = M' P. torch has it
+    as a hook of DDP, whose chain of futures now and then ends a gloo process in an abort.
+    """
 
     def __init__(self, wire: Wire, rank: int) -> None:
-        self._wire, self.residual = wire, Payload()
-        # The small number keeps a gradient of zeros from becoming 0/0.
-        self._state = PowerSGDState(
-            wire.group, rank, start_powerSGD_iter=2, orthogonalization_epsilon=1e-8, use_error_feedback=False
-        )
-        self._state.iter = 2  # torch waits two steps for DDP to settle its buckets; ours never change
+        self._wire, self._rank, self.residual = wire, rank, Payload()
+        self._rest = Whole(wire)
+        self._q: Payload = {}
 
     def start(self, payload: Payload) -> End:
         _join(payload, self.residual)
-        flat = _flat(payload.values())
-        before = self._state.total_numel_after_compression
-        average = powerSGD_hook(self._state, _Bucket(flat, payload.values()))
-        sent = self._state.total_numel_after_compression - before
-        self._wire.count_sum(sent * flat.element_size())
+        matrices = {name: t.flatten(1) for name, t in payload.items() if self._pays(t)}
+        end_rest = self._rest.start({name: t for name, t in payload.items() if name not in matrices})
+        p = [m @ self._start_of(name, m) for name, m in matrices.items()]
+        self._add_up(p)
+        p = [torch.linalg.qr(factor).Q for factor in p]
+        q = [m.t() @ factor for m, factor in zip(matrices.values(), p, strict=True)]
+        self._add_up(q)
+        self._q = dict(zip(matrices, q, strict=True))
 
         def end() -> None:
-            average.wait()
-            for (name, t), mean in zip(payload.items(), _views(flat, payload.values()), strict=True):
-                self.residual[name] = t - mean
-                torch.mul(mean, self._wire.replicas, out=t)
+            end_rest()
+            for (name, m), left, right in zip(matrices.items(), p, q, strict=True):
+                total = (left @ right.t()).view_as(payload[name])
+                self.residual[name] = m.view_as(total) - total / self._wire.replicas
+                payload[name].copy_(total)
 
         return end
 
     def forget(self) -> None:
         """Drop the factors from which the next ones would start."""
-        self._state.p_memory_dict.clear()
-        self._state.q_memory_dict.clear()
-        self._state.rng.seed(0)
+        self._q = {}
 
+    def _pays(self, t: Tensor) -> bool:
+        """Return whether the factors have less than half the values of the tensor."""
+        if t.dim() < 2:
+            return False
+        rows, columns = t.shape[0], t.numel() // t.shape[0]
+        return 2 * self._rank * (rows + columns) < rows * columns
 
-class _Bucket:
-    """What torch's hook asks of a bucket of DDP."""
+    def _start_of(self, name: str, matrix: Tensor) -> Tensor:
+        """Return the last Q; the first one is random, but the same on every replica."""
+        if name not in self._q:
+            generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+            self._q[name] = torch.randn(matrix.shape[1], self._rank, generator=generator).to(matrix)
+        return self._q[name]
 
-    def __init__(self, flat: Tensor, tensors: Iterable[Tensor]) -> None:
-        self._flat, self._views = flat, _views(flat, tensors)
-
-    def buffer(self) -> Tensor:
-        return self._flat
-
-    def gradients(self) -> list[Tensor]:
-        return self._views
-
-    def index(self) -> int:
-        return 0
-
-    def is_last(self) -> bool:
-        return True
+    def _add_up(self, factors: list[Tensor]) -> None:
+        together = _flat(factors)
+        if together.numel():
+            self._wire.add_up(together).wait()
+            _copy_back(together, factors)
 
 
 def _join(payload: Payload, residual: Payload) -> None:

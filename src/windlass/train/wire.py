@@ -18,18 +18,23 @@ class Wire:
     def __init__(self, group: dist.ProcessGroup | None) -> None:
         self.group = group
         self.replicas = 1 if group is None else group.size()
-        self.bytes_sent = 0
+        self._summed_bytes, self._gathered_bytes = 0, 0
+
+    @property
+    def bytes_sent(self) -> int:
+        n = self.replicas
+        return 2 * (n - 1) * self._summed_bytes // n + (n - 1) * self._gathered_bytes
 
     def add_up(self, tensor: Tensor) -> dist.Work:
         """Begin to replace a tensor by the sum over the replicas."""
-        self.count_sum(tensor.nbytes)
+        self._summed_bytes += tensor.nbytes
         work = dist.all_reduce(tensor, group=self.group, async_op=True)
         assert work is not None
         return work
 
     def gather(self, tensor: Tensor) -> tuple[list[Tensor], dist.Work]:
         """Begin to collect everybody's tensor, in the order of ranks."""
-        self.bytes_sent += (self.replicas - 1) * tensor.nbytes
+        self._gathered_bytes += tensor.nbytes
         heard = [torch.empty_like(tensor) for _ in range(self.replicas)]
         work = dist.all_gather(heard, tensor, group=self.group, async_op=True)
         assert work is not None
@@ -43,8 +48,5 @@ class Wire:
         """
         told = torch.tensor([seconds], dtype=torch.float32, device=device)
         dist.all_reduce(told, op=dist.ReduceOp.MAX)
-        self.count_sum(told.nbytes)
+        self._summed_bytes += told.nbytes
         return float(told)
-
-    def count_sum(self, size_bytes: int) -> None:
-        self.bytes_sent += 2 * (self.replicas - 1) * size_bytes // self.replicas
