@@ -57,7 +57,7 @@ def test_a_truncated_checkpoint_is_passed_over(windlass: Run, folder: Path) -> N
     run = folder / "home" / "runs" / "tiny" / "1"
     shutil.rmtree(run / "model")
     newest = sorted((run / "checkpoints").iterdir())[-1]
-    os.truncate(newest / "weights.safetensors", 100)
+    os.truncate(newest / "part-00000.safetensors", 100)
     done = windlass("train", "job.toml", "--resume")
     assert "warning: checkpoint passed over" in done.stderr
     assert "going on from step 30" in done.stderr

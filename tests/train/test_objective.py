@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from windlass.models.build import build
 from windlass.spec.shape import BertShape, LlamaShape
-from windlass.train.objective import IGNORED, Causal, Masked, summed_loss
+from windlass.models.loss import IGNORED, summed_loss
+from windlass.train.objective import Causal, Masked
 
 LLAMA = LlamaShape(
     vocabulary=50, context=16, layers=1, width=16, heads=2, kv_heads=2, ffn_width=32, tied=True

@@ -7,6 +7,7 @@ weight's own name, so neither the order of building nor the device changes a bit
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -52,21 +53,24 @@ def outline(shape: LlamaShape | Gpt2Shape | BertShape) -> LanguageModel:
 
 @torch.no_grad()
 def initialize(model: LanguageModel, seed: int) -> None:
-    """Set all weights: matrices from a normal distribution, norms to one, biases to zero.
+    """Set all weights to their first values."""
+    for name, parameter in model.named_parameters():
+        parameter.copy_(first_value(model, name, parameter.shape, seed))
+
+
+def first_value(model: LanguageModel, name: str, size: Sequence[int], seed: int) -> Tensor:
+    """Return the first value of one weight: matrices are normal, norms one, biases zero.
 
     The matrices that write into the residual stream are smaller by the root of their number, so that the
     stream's variance does not grow with depth (Radford et al. 2019, section 2.3).
     """
-    shrink = (2 * model.shape.layers) ** -0.5
-    for name, parameter in model.named_parameters():
-        if parameter.dim() > 1:
-            scale = DEVIATION * (shrink if name.endswith(model.residual) and model.residual else 1.0)
-            parameter.copy_(_normal(parameter.shape, seed, name) * scale)
-        else:
-            parameter.fill_(0.0 if name.endswith("bias") else 1.0)
+    if len(size) == 1:
+        return torch.zeros(size) if name.endswith("bias") else torch.ones(size)
+    shrink = (2 * model.shape.layers) ** -0.5 if model.residual and name.endswith(model.residual) else 1.0
+    return _normal(size, seed, name) * (DEVIATION * shrink)
 
 
-def _normal(size: torch.Size, seed: int, name: str) -> Tensor:
+def _normal(size: Sequence[int], seed: int, name: str) -> Tensor:
     digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
-    return torch.randn(size, generator=generator, dtype=torch.float32)
+    return torch.randn(tuple(size), generator=generator, dtype=torch.float32)

@@ -13,6 +13,11 @@ def place_process(machine: Machine, threads: int) -> torch.device:
     torch.set_num_threads(threads)
     # Subnormal numbers cost a hundred times a normal multiplication and carry nothing here.
     torch.set_flush_denormal(True)
+    return device_of(machine)
+
+
+def device_of(machine: Machine) -> torch.device:
+    """Return the device that a machine table asks for, or say that it is not there."""
     if machine.device == "cuda" and not torch.cuda.is_available():
         raise BadInput(
             "[machine] device = 'cuda', but torch sees no GPU", hint="use device = 'auto' or 'cpu'"

@@ -15,11 +15,13 @@ from pydantic import ValidationError
 
 from windlass import __version__
 from windlass.plan.duration import tokens_per_second
+from windlass.plan.effective import Effective, effective
 from windlass.plan.loss import expected_loss
 from windlass.plan.machine import MachineFacts
 from windlass.plan.memory import training_bytes
 from windlass.spec.errors import BadInput, BadJob
 from windlass.spec.job import Job, objective_of
+from windlass.spec.layout import check_layout
 from windlass.spec.run import Prediction, Run
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Shape
 from windlass.spec.units import format_bytes, format_count, format_seconds
@@ -61,6 +63,11 @@ def plan_run(
     batch = job.train.batch_sequences or choose_batch(job, shape, machine, budget_s)
     steps = choose_steps(job, shape, batch, machine, budget_s)
     micro = job.train.micro_batch_sequences or choose_micro_batch(shape, batch, machine.memory_bytes)
+    rate = job.train.learning_rate or choose_learning_rate(shape.width)
+    warmup = job.train.warmup_steps if job.train.warmup_steps is not None else choose_warmup(steps)
+    used = effective(job.train, Effective(batch, micro, rate, warmup, steps), job.layout)
+    batch, micro, steps = used.batch_sequences, used.micro_batch_sequences, used.steps
+    check_layout(job.layout, shape, batch, micro)
     speed = tokens_per_second(shape, batch * shape.context, machine.peak_flops)
     seconds = steps * batch * shape.context / speed
     predicted = Prediction(
@@ -85,8 +92,8 @@ def plan_run(
         time_s=budget_s,
         batch_sequences=batch,
         micro_batch_sequences=micro,
-        learning_rate=job.train.learning_rate or choose_learning_rate(shape.width),
-        warmup_steps=job.train.warmup_steps if job.train.warmup_steps is not None else choose_warmup(steps),
+        learning_rate=used.learning_rate,
+        warmup_steps=used.warmup_steps,
         evaluate_every=job.train.evaluate_every or max(20, steps // 8),
         evaluate_sequences=min(job.train.evaluate_sequences or max(8, 2 * batch), held_out),
         final_sequences=final,

@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 
 from windlass.spec.door import INTERRUPTED, DoorParser, emit, run_door
+from windlass.spec.member import Member, add_member, member_of, settle
 
 
 def main(argv: list[str]) -> int:
@@ -17,6 +18,7 @@ def main(argv: list[str]) -> int:
     doors = parser.add_subparsers(dest="door", required=True, parser_class=DoorParser)
     run = doors.add_parser("run")
     run.add_argument("folder", type=Path)
+    add_member(run)
     measure = doors.add_parser("eval")
     measure.add_argument("model", type=Path)
     measure.add_argument("corpus", type=Path)
@@ -27,7 +29,7 @@ def main(argv: list[str]) -> int:
     bench.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args(argv)
     if args.door == "run":
-        return _run(args.folder)
+        return _run(args.folder, member_of(args))
     if args.door == "eval":
         from windlass.train.measure import measure_model
 
@@ -38,7 +40,8 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _run(folder: Path) -> int:
+def _run(folder: Path, member: Member) -> int:
+    settle(member)
     from windlass.train.loop import train
 
     asked_to_stop = False
@@ -49,7 +52,7 @@ def _run(folder: Path) -> int:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    return 0 if train(folder, lambda: asked_to_stop) else INTERRUPTED
+    return 0 if train(folder, lambda: asked_to_stop, member) else INTERRUPTED
 
 
 if __name__ == "__main__":

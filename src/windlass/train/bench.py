@@ -90,7 +90,7 @@ def _rounds(run: Run, scratch: Path, repeats: int) -> Rounds:
         kind: Trainer(run.model_copy(update={"compile": kind == "compiled"}), scratch, record)
         for kind in KINDS
     }
-    save_model(ours["eager"].model, scratch / "model")
+    save_model(ours["eager"].strategy.stages[0].model, scratch / "model")
     steps = WARM_STEPS + repeats + 1  # a peer that is done tidies up, which would disturb the last round
     times: Rounds = {
         name: [] for name in (*(f"{who}_{k}" for who in ("ours", "theirs") for k in KINDS), "peak")

@@ -1,6 +1,6 @@
-"""From tokens to the summed loss; the model is compiled where the planner found that it pays.
+"""Compiles a model, and goes on without where compiling fails.
 
-The loss itself stays outside: torch's chunked one cannot be part of a graph, and needs no fusing.
+The loss stays outside: torch's chunked one cannot be part of a graph, and needs no fusing.
 """
 
 from __future__ import annotations
@@ -11,25 +11,12 @@ import torch
 from torch import Tensor
 
 from windlass.models.language import LanguageModel
-from windlass.train.objective import summed_loss
 from windlass.train.record import Record
 
 Forward = Callable[[Tensor], Tensor]
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""Tokens and targets, both (B, T), to the sum of the losses."""
 
 
-def build_loss(model: LanguageModel, record: Record, *, compile_it: bool) -> Loss:
-    """Return the function whose gradient training follows."""
-    forward: Forward = _compiled(model, record) if compile_it else model
-
-    def loss(tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        return summed_loss(model, forward(tokens_BT), targets_BT)
-
-    return loss
-
-
-def _compiled(model: LanguageModel, record: Record) -> Forward:
+def compiled(model: LanguageModel, record: Record) -> Forward:
     """Return the compiled model, or rather the plain one from the moment that the compiler fails."""
     record.tell("progress", keep=False, stage="compile", done=0, total=None, unit="")
     fast = torch.compile(model, fullgraph=True)

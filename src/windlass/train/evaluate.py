@@ -1,7 +1,7 @@
 """How good a model is on text that it has not seen.
 
-Input: a model and the validation part of a corpus. Output: loss in nats per token, its exponential,
-and bits per byte, which alone is comparable between tokenizers.
+Input: a way to look at a batch, and the validation part of a corpus. Output: loss in nats per token, its
+exponential, and bits per byte, which alone is comparable between tokenizers.
 """
 
 from __future__ import annotations
@@ -12,14 +12,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from windlass.corpus.batches import read_windows, sample_count
 from windlass.corpus.shards import TokenPart
-from windlass.models.language import LanguageModel
+from windlass.models.loss import IGNORED
 from windlass.spec.progress import Progress, Report, silent
-from windlass.train.objective import Objective, summed_loss
+from windlass.train.objective import Objective
 
 BATCH_TOKENS = 4096
+
+Windows = NDArray[np.int64]
+Look = Callable[[tuple[Tensor, Tensor]], Tensor]
+"""Inputs and targets to the sum of the losses, or to what this process knows of it."""
 
 
 @dataclass(frozen=True)
@@ -34,30 +40,33 @@ class Evaluation:
 
 
 def evaluate(
-    model: LanguageModel,
+    look: Look,
     part: TokenPart,
     objective: Objective,
     *,
     context: int,
     sequences: int | None = None,
+    share: tuple[int, int] = (0, 1),
+    add_up: Callable[[Tensor], Tensor] = lambda known: known,
     report: Report = silent,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Evaluation:
-    """Measure on the first `sequences` windows of `part`, or on all of them."""
+    """Measure on the first `sequences` windows of `part`, or on all of them.
+
+    With a `share` (which, of how many) this process looks at its part of them and `add_up` adds what the
+    others saw. All of them look equally often, at nothing if need be, because they look together.
+    """
     total = min(sequences or (1 << 62), sample_count(len(part), context))
-    batch = max(1, BATCH_TOKENS // context)
-    summed, asked, seen = 0.0, 0, 0
-    device = next(model.parameters()).device
-    with torch.inference_mode():
-        while seen < total and not stopped():
-            windows = np.arange(seen, min(seen + batch, total), dtype=np.int64)
-            example = objective.examples(read_windows(part, windows, context), windows)
-            x_BTD = model(example.inputs_BT.to(device))
-            summed += float(summed_loss(model, x_BTD, example.targets_BT.to(device)))
-            asked += example.asked
-            seen += len(windows)
-            report(Progress("evaluate", seen * context, total * context, "tokens"))
-    loss = summed / max(1, asked)
+    which, shares = share
+    batch = shares * max(1, BATCH_TOKENS // context)
+    summed, seen = torch.zeros((), dtype=torch.float64), 0
+    while seen < total and not stopped():
+        windows = np.arange(seen, min(seen + batch, total), dtype=np.int64)
+        summed += look(_batch(part, objective, windows[which::shares], context)).double().cpu()
+        seen += len(windows)
+        report(Progress("evaluate", seen * context, total * context, "tokens"))
+    asked = seen * objective.asked_of(context)
+    loss = float(add_up(summed)) / max(1, asked)
     tokens_per_byte = part.tokens / max(1, part.text_bytes)
     return Evaluation(
         loss=loss,
@@ -66,3 +75,11 @@ def evaluate(
         tokens=asked,
         sequences=seen,
     )
+
+
+def _batch(part: TokenPart, objective: Objective, windows: Windows, context: int) -> tuple[Tensor, Tensor]:
+    """Read windows; instead of none, one of which nothing is asked."""
+    some = windows if len(windows) else np.zeros(1, dtype=np.int64)
+    example = objective.examples(read_windows(part, some, context), some)
+    targets_BT = example.targets_BT if len(windows) else torch.full_like(example.targets_BT, IGNORED)
+    return example.inputs_BT, targets_BT

@@ -9,80 +9,127 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from windlass.spec.errors import StoreFailed, WindlassError
+import torch
+
+from windlass.parallel.device import device_of
+from windlass.parallel.grid import meeting
+from windlass.spec.errors import BadInput, StoreFailed, WindlassError
+from windlass.spec.member import Member
 from windlass.spec.run import RUN_FILE, Run
+from windlass.spec.settings import Settings
 from windlass.store.place import Place
+from windlass.train.assemble import Assembled
 from windlass.train.peak import peak_flops
 from windlass.train.record import Record
 from windlass.train.replan import replanned
 from windlass.train.result import save_result
+from windlass.train.settings import load_request, newest_request
 from windlass.train.trainer import StepFacts, Trainer
 
 SMOOTHING = 0.9
 TELL_EVERY_S = 0.2
 
 
-def train(folder: Path, stopped: Callable[[], bool]) -> bool:
+def train(folder: Path, stopped: Callable[[], bool], member: Member | None = None) -> bool:
     """Do a whole run, or go on with it. Return whether it came to its end."""
-    run = load_run(folder)
-    record = Record(folder)
+    run, member = load_run(folder), member or Member()
+    if member.world != run.layout.world:
+        raise BadInput(f"layout {run.layout} needs {run.layout.world} processes, not {member.world}")
+    record = Record(folder, rank=member.rank)
     try:
-        trainer = Trainer(run, folder, record)
-        record.tell(
-            "started",
-            parameters=run.shape.parameters,
-            steps=run.steps,
-            device=trainer.device.type,
-            threads=run.threads,
-            compile=run.compile,
-        )
-        trainer.restore()
-        if not _loop(trainer, stopped):
-            return False
-        _finish(trainer)
+        with meeting(member, device_of(run.job.machine)):
+            trainer = Trainer(run, folder, record, member)
+            _tell_start(trainer)
+            trainer.restore()
+            _take_settings(trainer, newest_request(folder))
+            if not _loop(trainer, stopped):
+                return False
+            _finish(trainer)
         return True
     finally:
         record.close()
 
 
+def _tell_start(trainer: Trainer) -> None:
+    run = trainer.run
+    trainer.record.tell(
+        "started",
+        parameters=run.shape.parameters,
+        steps=run.steps,
+        device=trainer.device.type,
+        threads=torch.get_num_threads(),
+        compile=run.compile,
+        layout=str(run.layout),
+        workers=run.layout.world,
+    )
+
+
 def _loop(trainer: Trainer, stopped: Callable[[], bool]) -> bool:
     """Step until the run is over; return False when asked to stop before."""
-    teller = _Teller(trainer, peak_flops(trainer.device))
+    teller = _Teller(trainer, peak_flops(trainer.device) * trainer.run.layout.world)
+    agreed_at = trainer.step_number
     while trainer.step_number < trainer.run.steps:
-        facts = trainer.step()
+        facts = trainer.step(stop=stopped())
         _check_finite(facts, trainer)
         teller.tell(facts)
+        if not facts.agreed:
+            continue
+        _take_settings(trainer, facts.request)
         _replan(trainer)
-        if stopped():
+        if facts.stop:
             trainer.save()
             trainer.record.tell("stopped", step=trainer.step_number, steps=trainer.run.steps)
             return False
         if trainer.step_number < trainer.run.steps:
-            _look_and_save(trainer)
+            _look_and_save(trainer, agreed_at)
+        agreed_at = trainer.step_number
     return True
 
 
-def _look_and_save(trainer: Trainer) -> None:
-    """Evaluate and save when it is time. A failed save costs a checkpoint, not the run."""
-    if trainer.step_number % trainer.run.evaluate_every == 0:
-        trainer.evaluate(trainer.run.evaluate_sequences)
+def _look_and_save(trainer: Trainer, before: int) -> None:
+    """Evaluate and save when it is time, or has become so since step `before`.
+
+    A failed save costs a checkpoint, not the run.
+    """
+    step, run = trainer.step_number, trainer.run
+    if step // run.evaluate_every > before // run.evaluate_every:
+        trainer.evaluate(run.evaluate_sequences)
         trainer.sample()
-    if trainer.step_number % trainer.run.checkpoint_every == 0:
+    if step // run.checkpoint_every > before // run.checkpoint_every:
         try:
             trainer.save()
         except StoreFailed as failure:
             trainer.record.tell("warning", message=failure.message)
+        else:
+            trainer.balance()
+
+
+def _take_settings(trainer: Trainer, request: int) -> None:
+    """Go on with other settings where they were asked for, all processes at the same step."""
+    if request > trainer.taken:
+        told = load_request(trainer.folder).model_dump(mode="json") if trainer.grid.crew.rank == 0 else None
+        trainer.take(Settings.model_validate(trainer.grid.crew.share(told)[0]))
 
 
 def _finish(trainer: Trainer) -> None:
     result = trainer.evaluate(trainer.run.final_sequences)
     trainer.sample()
-    trainer.save()
-    path = save_result(trainer.folder, trainer.run, trainer.model, trainer.corpus, result)
-    seconds = round(trainer.train_s, 2)
-    trainer.record.tell("finished", step=trainer.step_number, train_s=seconds, model=str(path), sync=True)
+    source = Assembled(trainer.save())
+    if trainer.grid.crew.rank == 0:
+        path = save_result(trainer.folder, trainer.run, source, trainer.corpus, result)
+        seconds, sent = round(trainer.train_s, 2), trainer.replicas.bytes_sent
+        trainer.record.tell(
+            "finished",
+            step=trainer.step_number,
+            train_s=seconds,
+            bytes_sent=sent,
+            model=str(path),
+            durable=True,
+        )
 
 
 def _replan(trainer: Trainer) -> None:
@@ -93,7 +140,8 @@ def _replan(trainer: Trainer) -> None:
     before = trainer.run.steps
     trainer.record.tell("replanned", step=trainer.step_number, steps_before=before, steps=run.steps)
     trainer.run = run
-    save_run(trainer.folder, run)
+    if trainer.grid.crew.rank == 0:
+        save_run(trainer.folder, run)
 
 
 def _check_finite(facts: StepFacts, trainer: Trainer) -> None:
@@ -134,11 +182,22 @@ class _Teller:
             tokens_per_s=round(speed, 1),
             share_of_peak=round(speed * run.shape.training_flops_per_token() / self._peak, 4),
             seconds_left=round((run.steps - step) * self._step_s, 1),
+            **self._more(),
         )
         if kept:
             trainer.record.plot(
                 step, train__loss=facts.loss, train__rate=facts.rate, train__tokens_per_s=speed
             )
+
+    def _more(self) -> dict[str, Any]:
+        """What only some runs have: bytes sent to other replicas, and the cache of a remote corpus."""
+        told: dict[str, Any] = {}
+        if not self._trainer.replicas.alone:
+            told["bytes_sent"] = self._trainer.replicas.bytes_sent
+        cache = self._trainer.corpus.facts()
+        if cache is not None:
+            told["cache"] = asdict(cache)
+        return told
 
 
 def load_run(folder: Path) -> Run:

@@ -6,9 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from windlass.corpus.built import load_corpus
 from windlass.models.huggingface import load_model
+from windlass.models.language import LanguageModel
+from windlass.models.loss import summed_loss
 from windlass.parallel.device import place_process
 from windlass.plan.machine import usable_cores
 from windlass.spec.door import emit
@@ -42,7 +45,7 @@ def measure_model(
         else Masked(MASK_SEED, MASK_SHARE, mask, model.shape.vocabulary)
     )
     result = evaluate(
-        model,
+        lambda batch: _look(model, batch, device),
         corpus.validation,
         objective,
         context=min(context or model.shape.context, model.shape.context),
@@ -53,3 +56,9 @@ def measure_model(
     )
     emit({"done": {**asdict(result), "model": str(path), "corpus": str(corpus_path)}})
     return 0
+
+
+@torch.inference_mode()
+def _look(model: LanguageModel, batch: tuple[Tensor, Tensor], device: torch.device) -> Tensor:
+    inputs_BT, targets_BT = batch
+    return summed_loss(model, model(inputs_BT.to(device)), targets_BT.to(device))

@@ -1,9 +1,10 @@
-"""What the model is asked to predict, and how wrong it was.
+"""What the model is asked to predict.
 
-Input: sequences of context + 1 tokens. Output: the sum of the losses in nats, and how many there were;
-sums, because micro-batches of masked tokens are unequal and only sums add up exactly.
+Input: sequences of context + 1 tokens. Output: what the model sees, what it should say, and how many
+answers that are: losses are summed and divided by that number, because only sums add up exactly over
+micro-batches and processes.
 
-Legend: B batch, T time, D width.
+Legend: B batch, T time.
 """
 
 from __future__ import annotations
@@ -13,15 +14,11 @@ from typing import Protocol
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from windlass.models.language import LanguageModel
+from windlass.models.loss import IGNORED
 
-IGNORED = -100
-CHUNK = torch.nn.LinearCrossEntropyOptions(batch_chunk_size=512)
-"""Scores of 512 tokens at a time stay in a CPU's last cache; those of a whole batch do not."""
 SHOWN_AS_MASK, SHOWN_AS_RANDOM = 0.8, 0.1
 """Of the masked tokens, 80% are hidden, 10% replaced, 10% left (Devlin et al. 2018, arXiv:1810.04805)."""
 
@@ -40,6 +37,9 @@ class Objective(Protocol):
 
     def examples(self, tokens: NDArray[np.int64], positions: NDArray[np.int64]) -> Example: ...
 
+    def asked_of(self, context: int) -> int:
+        """Return how many answers are asked of one sequence: the same of each."""
+
 
 class Causal:
     """Predict each token from those before it."""
@@ -48,6 +48,9 @@ class Causal:
         tokens_BS = torch.from_numpy(tokens)
         inputs_BT, targets_BT = tokens_BS[:, :-1], tokens_BS[:, 1:]
         return Example(inputs_BT.contiguous(), targets_BT.contiguous(), targets_BT.numel())
+
+    def asked_of(self, context: int) -> int:
+        return context
 
 
 @dataclass(frozen=True)
@@ -67,26 +70,15 @@ class Masked:
         asked = int((targets != IGNORED).sum())
         return Example(torch.from_numpy(inputs), torch.from_numpy(targets), asked)
 
+    def asked_of(self, context: int) -> int:
+        return max(1, round(self.share * context))
+
     def _hide(self, inputs: NDArray[np.int64], targets: NDArray[np.int64], position: int) -> None:
         rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
-        count = max(1, round(self.share * len(inputs)))
+        count = self.asked_of(len(inputs))
         chosen = rng.permutation(len(inputs))[:count]
         targets[chosen] = inputs[chosen]
         fate = rng.random(count)
         inputs[chosen[fate < SHOWN_AS_MASK]] = self.mask_token
         replaced = chosen[fate >= 1 - SHOWN_AS_RANDOM]
         inputs[replaced] = rng.integers(0, self.vocabulary, len(replaced))
-
-
-def summed_loss(model: LanguageModel, x_BTD: Tensor, targets_BT: Tensor) -> Tensor:
-    """Return the summed cross-entropy of the model's final states against the targets."""
-    x_ND, targets_N = x_BTD.flatten(0, 1), targets_BT.flatten()
-    return F.linear_cross_entropy(
-        model.features(x_ND),
-        model.output_weight,
-        targets_N,
-        linear_bias=model.output_bias,
-        ignore_index=IGNORED,
-        reduction="sum",
-        options=CHUNK,
-    )

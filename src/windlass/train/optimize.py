@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from torch import nn
 
+from windlass.parallel.holding import Holding
 from windlass.spec.job import Train
 from windlass.spec.run import Run
 
 
-def build_optimizer(model: nn.Module, run: Run) -> torch.optim.AdamW:
+def build_optimizer(holdings: Sequence[Holding], run: Run) -> torch.optim.AdamW:
     """Matrices decay, vectors (norms, biases) do not: shrinking those only hurts."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    train = run.job.train
+    train, held = run.job.train, [h for h in holdings if h.tensor.numel()]
     return torch.optim.AdamW(
         [
-            {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": train.weight_decay},
-            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+            {"params": [h.tensor for h in held if len(h.shape) >= 2], "weight_decay": train.weight_decay},
+            {"params": [h.tensor for h in held if len(h.shape) < 2], "weight_decay": 0.0},
         ],
         lr=run.learning_rate,
         betas=(train.beta1, train.beta2),

@@ -13,33 +13,41 @@ from typing import Any
 from tensorboardX import SummaryWriter
 
 from windlass.spec.door import emit
+from windlass.spec.progress import Progress
 from windlass.spec.run import JOURNAL, TENSORBOARD
 from windlass.store.journal import Journal
 from windlass.store.place import Place
 
 
 class Record:
-    """Where events of one run go."""
+    """Where events of one run go. Of several processes only rank 0 tells them; the others only warn."""
 
-    def __init__(self, folder: Path, *, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self._journal = Journal(Place(folder), JOURNAL)
-        self._board = SummaryWriter(logdir=str(folder / TENSORBOARD), flush_secs=10)
+    def __init__(self, folder: Path, *, quiet: bool = False, rank: int = 0) -> None:
+        self._quiet = quiet or rank > 0
+        self._keeps = rank == 0
+        if self._keeps:
+            self._journal = Journal(Place(folder), JOURNAL)
+            self._board = SummaryWriter(logdir=str(folder / TENSORBOARD), flush_secs=10)
 
-    def tell(self, event: str, *, keep: bool = True, sync: bool = False, **facts: Any) -> None:
-        """Pass an event on; `keep` also writes it to the journal."""
+    def tell(self, event: str, *, keep: bool = True, durable: bool = False, **facts: Any) -> None:
+        """Pass an event on; `keep` also writes it to the journal, `durable` waits for the disk."""
         body = {"event": event, "time": round(time.time(), 3), **facts}
         if not self._quiet or event == "warning":
             emit(body)
-        if keep:
-            self._journal.append(body, sync=sync)
+        if keep and self._keeps:
+            self._journal.append(body, sync=durable)
 
     def plot(self, step: int, **scalars: float) -> None:
-        for name, value in scalars.items():
+        for name, value in scalars.items() if self._keeps else ():
             self._board.add_scalar(name.replace("__", "/"), value, step)
 
     def plot_text(self, step: int, name: str, text: str) -> None:
-        self._board.add_text(name, text, step)
+        if self._keeps:
+            self._board.add_text(name, text, step)
+
+    def tell_progress(self, p: Progress) -> None:
+        self.tell("progress", keep=False, stage=p.stage, done=p.done, total=p.total, unit=p.unit)
 
     def close(self) -> None:
-        self._board.close()
+        if self._keeps:
+            self._board.close()

@@ -5,24 +5,30 @@ It computes the whole sequence for every token: a few dozen tokens now and then 
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable
 
-from windlass.models.language import LanguageModel
+import torch
+from torch import Tensor
 
 TEMPERATURE = 0.8
 
 
-@torch.inference_mode()
-def continue_tokens(model: LanguageModel, prompt: list[int], count: int, *, seed: int, end: int) -> list[int]:
-    """Return up to `count` tokens that follow `prompt`."""
-    device = next(model.parameters()).device
+def continue_tokens(
+    last_scores: Callable[[Tensor], Tensor],
+    prompt: list[int],
+    count: int,
+    *,
+    context: int,
+    seed: int,
+    end: int,
+) -> list[int]:
+    """Return up to `count` tokens that follow `prompt`; `last_scores` scores the token after a text."""
     generator = torch.Generator().manual_seed(seed)
     tokens = list(prompt) or [end]
     first = len(tokens)
     for _ in range(count):
-        seen_BT = torch.tensor([tokens[-model.shape.context :]], device=device)
-        logits_V = model.logits(model(seen_BT)[:, -1:])[0, 0].float().cpu()
-        chosen = int(torch.multinomial(torch.softmax(logits_V / TEMPERATURE, -1), 1, generator=generator))
+        scores_V = last_scores(torch.tensor([tokens[-context:]]))
+        chosen = int(torch.multinomial(torch.softmax(scores_V / TEMPERATURE, -1), 1, generator=generator))
         if chosen == end:
             break
         tokens.append(chosen)

@@ -1,0 +1,83 @@
+"""Divides each sequence among processes (context parallel).
+
+Every process computes its own tokens; in attention the keys and values of all of them are gathered, as
+Llama 3 was trained (Grattafiori et al. 2024, arXiv:2407.21783, section 3.3.2). Under a causal mask later
+tokens cost more, so a sequence is cut into twice as many pieces as processes and each gets one from the
+front and the matching one from the back.
+
+Legend: B batch, T tokens of the whole sequence, S tokens at hand, H query heads, K key/value heads,
+C width of a head.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class DividedSequence:
+    """Which tokens this process computes, and the attention that sees all of them.
+
+    It takes the place of a model's cache of keys and values, so models need not know of it.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, context: int, device: torch.device, *, causal: bool) -> None:
+        self._group, self._causal = group, causal
+        parts = [own_tokens(context, group.size(), rank, causal=causal) for rank in range(group.size())]
+        self.own_S = parts[group.rank()].to(device)
+        self._order_T = torch.cat(parts).argsort().to(device)
+        self._mask_ST = self.own_S[:, None] >= torch.arange(context, device=device) if causal else None
+
+    @property
+    def positions(self) -> Tensor:
+        """The positions of the tokens at hand, as a batch of one."""
+        return self.own_S[None]
+
+    def taken(self, x_BT: Tensor) -> Tensor:
+        """Return the tokens of a batch that this process computes."""
+        return x_BT[:, self.own_S]
+
+    def attend(self, layer: int, q_BHSC: Tensor, k_BKSC: Tensor, v_BKSC: Tensor) -> Tensor:
+        """Mix all values by the agreement of the queries at hand with all keys."""
+        both = torch.stack((k_BKSC, v_BKSC))
+        gathered = gather_tokens(both, self._group)
+        k_BKTC, v_BKTC = gathered.index_select(3, self._order_T)
+        grouped = q_BHSC.shape[1] != k_BKSC.shape[1]
+        return F.scaled_dot_product_attention(
+            q_BHSC, k_BKTC, v_BKTC, attn_mask=self._mask_ST, enable_gqa=grouped
+        )
+
+
+def own_tokens(context: int, parts: int, part: int, *, causal: bool) -> Tensor:
+    """Return the positions that one of `parts` processes computes."""
+    if not causal:
+        return torch.arange(context).chunk(parts)[part]
+    pieces = torch.arange(context).chunk(2 * parts)
+    return torch.cat((pieces[part], pieces[2 * parts - 1 - part]))
+
+
+def gather_tokens(own: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """Put everybody's tokens (dimension 3) one after the other; gradients go back to their owners."""
+    gathered: Tensor = _Gather.apply(own, group)  # type: ignore[no-untyped-call]
+    return gathered
+
+
+class _Gather(torch.autograd.Function):
+    """`gather_tokens` with its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        parts = [torch.empty_like(own) for _ in range(group.size())]
+        dist.all_gather(parts, own.contiguous(), group=group)
+        return torch.cat(parts, dim=3)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        summed = grads[0].contiguous().clone()
+        dist.all_reduce(summed, group=ctx.group)
+        return summed.chunk(ctx.group.size(), dim=3)[ctx.group.rank()].contiguous(), None

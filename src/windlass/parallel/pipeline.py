@@ -1,0 +1,126 @@
+"""Runs micro-batches through a row of stages, in the order of a schedule of torch's.
+
+GPipe: Huang et al. 2018, arXiv:1811.06965. 1F1B and interleaved: Narayanan et al. 2021, arXiv:2104.04473.
+Looped: Lamy-Poirier 2022, arXiv:2211.05953. Zero-bubble and its V: Qi et al. 2023, arXiv:2401.10241.
+DualPipeV: DeepSeek-AI 2024, arXiv:2412.19437, folded in half.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import (
+    PipelineScheduleSingle,
+    Schedule1F1B,
+    ScheduleDualPipeV,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+    ScheduleLoopedBFS,
+    ScheduleZBVZeroBubble,
+)
+
+from windlass.parallel.grid import Grid
+from windlass.parallel.stage import Loss, Stage
+from windlass.spec.layout import Cut
+
+SCHEDULES: dict[str, Any] = {
+    "gpipe": ScheduleGPipe,
+    "1f1b": Schedule1F1B,
+    "interleaved": ScheduleInterleaved1F1B,
+    "looped": ScheduleLoopedBFS,
+    "zero-bubble": ScheduleInterleavedZeroBubble,
+    "zbv": ScheduleZBVZeroBubble,
+    "dualpipe-v": ScheduleDualPipeV,
+}
+SPLIT = ("zero-bubble", "zbv", "dualpipe-v")
+"""Schedules that go back twice: at once for the stage before, and later, in idle time, for the weights."""
+_TIMED = ("forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk")
+
+
+class Pipeline:
+    """The stages of this process, and the schedule that all processes of the row follow."""
+
+    def __init__(self, stages: Sequence[Stage], grid: Grid, cut: Cut, loss: Loss, micro_batches: int) -> None:
+        self._stages, self._grid, self._cut, self._loss = stages, grid, cut, loss
+        self._asked = 1
+        self.busy_s = dict.fromkeys((stage.piece.stage for stage in stages), 0.0)
+        """Seconds that each stage at hand has computed, without waiting for its neighbours."""
+        group = grid.group("pp")
+        rows = [PipelineStage(s, s.piece.stage, len(cut.pieces), grid.device, group=group) for s in stages]
+        for row in rows:
+            self._time(row)
+        kind = SCHEDULES[grid.layout.schedule]
+        what = rows[0] if issubclass(kind, PipelineScheduleSingle) else rows
+        self._schedule = kind(what, micro_batches, loss_fn=self._mean_loss, scale_grads=False)
+
+    def step(self, inputs_BT: Tensor, targets_BT: Tensor, asked: int) -> Tensor:
+        """Add up gradients of a batch; return its loss where the last stage is, and 0 elsewhere."""
+        self._asked = asked
+        losses: list[Tensor] = []
+        first = any(stage.piece.embedding for stage in self._stages)
+        last = any(stage.piece.head for stage in self._stages)
+        arguments = (inputs_BT,) if first else ()
+        self._schedule.step(
+            *arguments, target=targets_BT if last else None, losses=losses, return_outputs=False
+        )
+        return torch.stack(losses).sum() if losses else torch.zeros((), device=self._grid.device)
+
+    def look(self, inputs_BT: Tensor, targets_BT: Tensor, width: int) -> Tensor:
+        """Return the summed loss of a batch without learning from it; 0 where the last stage is not."""
+        total = torch.zeros((), device=self._grid.device)
+        length = self._stages[0].length
+        if self._grid.layout.tp > 1 and self._grid.layout.sequence:
+            length //= self._grid.layout.tp
+        for stage in self._stages:
+            x = inputs_BT
+            if not stage.piece.embedding:
+                x = torch.empty(len(inputs_BT), length, width, device=self._grid.device)
+                self._pass(dist.recv, x, stage.piece.stage - 1)
+            y = stage(x)
+            if stage.piece.head:
+                total += self._loss(stage.model, y, targets_BT)
+            else:
+                self._pass(dist.send, y.contiguous(), stage.piece.stage + 1)
+        return total
+
+    def take_busy(self) -> dict[int, float]:
+        """Return the seconds that each stage at hand has computed since this was last asked."""
+        taken = dict(self.busy_s)
+        self.busy_s.update(dict.fromkeys(taken, 0.0))
+        return taken
+
+    def _pass(self, how: Callable[..., Any], x: Tensor, stage: int) -> None:
+        """Exchange the stream with a neighbouring stage; one on this very process keeps it in hand."""
+        position = self._cut.pieces[stage].position
+        if position != self._grid.at["pp"]:
+            how(x, self._grid.peer(pp=position), group=self._grid.group("pp"))
+            return
+        if how is dist.send:
+            self._in_hand = x
+        else:
+            x.copy_(self._in_hand)
+
+    def _mean_loss(self, x_BTD: Tensor, targets_BT: Tensor) -> Tensor:
+        last = next(stage for stage in self._stages if stage.piece.head)
+        return self._loss(last.model, x_BTD, targets_BT) / self._asked
+
+    def _time(self, row: Any) -> None:
+        for name in _TIMED:
+            setattr(row, name, self._timed(getattr(row, name), row.stage_index))
+
+    def _timed(self, call: Callable[..., Any], stage: int) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            begin = time.perf_counter()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self.busy_s[stage] += time.perf_counter() - begin
+
+        return timed

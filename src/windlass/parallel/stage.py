@@ -1,0 +1,50 @@
+"""The part of a model that one process computes in one go.
+
+Input: the whole model without memory (device "meta") and a piece of the cut. Output: a module that holds
+only the layers, embedding and head of that piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from windlass.models.language import LanguageModel
+from windlass.parallel.context import DividedSequence
+from windlass.spec.layout import Piece
+
+Loss = Callable[[LanguageModel, Tensor, Tensor], Tensor]
+"""Final states and targets, to the sum of the losses."""
+
+
+class Stage(nn.Module):
+    """Tokens or the stream of the stage before in, the stream or final states out."""
+
+    def __init__(self, model: LanguageModel, piece: Piece, divided: DividedSequence | None) -> None:
+        super().__init__()
+        self.piece, self.divided = piece, divided
+        self.length = model.shape.context if divided is None else len(divided.own_S)
+        keep_piece(model, piece)
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        positions, cache = (None, None) if self.divided is None else (self.divided.positions, self.divided)
+        length = self.length
+        if self.piece.embedding:
+            length = x.shape[1]
+            x = self.model.embed(x, positions)
+        x = self.model.through(x, length, positions, cache)
+        return self.model.finish(x) if self.piece.head else x
+
+
+def keep_piece(model: LanguageModel, piece: Piece) -> None:
+    """Remove what other processes compute."""
+    wanted = {*(model.entry if piece.embedding else ()), *(model.exit if piece.head else ())}
+    if piece.head and model.output_weight is model.get_submodule("embedding").weight:
+        wanted.add("embedding")
+    for name in {*model.entry, *model.exit} - wanted:
+        delattr(model, name)
+    for number in list(model.layers):
+        if not piece.first <= int(number) < piece.until:
+            del model.layers[number]

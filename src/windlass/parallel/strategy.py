@@ -1,0 +1,161 @@
+"""One model on the processes of a layout: cut, divided, sharded, and run as if it were on one.
+
+Input: a run, this process's place on the grid, and a cut. Output: an object that adds up gradients of a
+batch (`learn`), measures without learning (`look`), and holds this process's weights as plain boxes.
+Model code knows nothing of it; everything is applied here, from outside, in this order: keep the piece,
+divide features, recompute, shard, then give memory.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from windlass.models.build import first_value, outline
+from windlass.models.huggingface import load_model
+from windlass.models.language import LanguageModel
+from windlass.models.loss import summed_loss
+from windlass.parallel.context import DividedSequence
+from windlass.parallel.grid import Grid
+from windlass.parallel.held import Held, rest
+from windlass.parallel.pipeline import SPLIT, Pipeline
+from windlass.parallel.recompute import recompute_blocks
+from windlass.parallel.stage import Loss, Stage
+from windlass.parallel.tensor import divide_features
+from windlass.parallel.vocabulary import VocabularyLoss, repeatable_loss
+from windlass.spec.layout import Cut, Piece
+from windlass.spec.run import Run
+
+Batch = tuple[Tensor, Tensor]
+"""Inputs and targets, both (B, T)."""
+
+
+class Strategy:
+    """This process's part in computing the model."""
+
+    def __init__(self, run: Run, grid: Grid, cut: Cut) -> None:
+        self.run, self.grid, self.cut = run, grid, cut
+        self._narrow = run.job.machine.precision == "bfloat16"
+        self.divided = _divided_sequence(run, grid)
+        self._loss: Loss = _loss(run, grid)
+        pieces = [piece for piece in cut.pieces if piece.position == grid.at["pp"]]
+        self.stages = [self._build(piece) for piece in pieces]
+        self.held = Held(self.stages, grid)
+        self.held.fill(_first_values(run, self.stages[0].model))
+        self.forward: Callable[[Tensor], Tensor] = self.stages[0]
+        self.pipeline = self._pipeline() if run.layout.pp > 1 else None
+
+    def learn(self, batches: Sequence[Batch], asked: int) -> Tensor:
+        """Add up the gradients of the mean loss over `asked` answers; return what is known of it here.
+
+        The parts that processes of one replica return add up to the loss; those along tp are all the same.
+        """
+        with self._arithmetic():
+            if self.pipeline is not None:
+                inputs_BT, targets_BT = (torch.cat(tensors) for tensors in zip(*batches, strict=True))
+                return self.pipeline.step(*self._own(inputs_BT, targets_BT), asked).detach()
+            total = torch.zeros((), device=self.grid.device)
+            for batch in batches:
+                loss = self._summed(*self._own(*batch)) / asked
+                loss.backward()  # type: ignore[no-untyped-call]
+                total += loss.detach()
+            return total
+
+    @torch.no_grad()
+    def look(self, batch: Batch) -> Tensor:
+        """Return what is known here of the summed loss of a batch, without learning from it."""
+        with self._arithmetic():
+            inputs_BT, targets_BT = self._own(*batch)
+            if self.pipeline is not None:
+                return self.pipeline.look(inputs_BT, targets_BT, self.run.shape.width)
+            return self._summed(inputs_BT, targets_BT)
+
+    def rest(self) -> None:
+        """End a series of looks: sharded weights are given up again."""
+        rest(self.stages)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the processes that divide the batch can each compute scores by themselves."""
+        layout = self.run.layout
+        return layout.pp == layout.tp == layout.cp == 1
+
+    @torch.no_grad()
+    def last_scores(self, tokens_1T: Tensor) -> Tensor:
+        """Return the scores of the token after `tokens_1T`; only where `whole`, by all processes together."""
+        stage = self.stages[0]
+        with self._arithmetic():
+            return stage.model.logits(stage(tokens_1T.to(self.grid.device))[:, -1:])[0, 0].float().cpu()
+
+    def _summed(self, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
+        return self._loss(self.stages[0].model, self.forward(inputs_BT), targets_BT)
+
+    def _own(self, inputs_BT: Tensor, targets_BT: Tensor) -> Batch:
+        """Take the tokens that this process computes to its device."""
+        if self.divided is not None:
+            inputs_BT, targets_BT = self.divided.taken(inputs_BT), self.divided.taken(targets_BT)
+        return inputs_BT.to(self.grid.device), targets_BT.to(self.grid.device)
+
+    def _arithmetic(self) -> torch.autocast:
+        return torch.autocast(self.grid.device.type, torch.bfloat16, enabled=self._narrow)
+
+    def _build(self, piece: Piece) -> Stage:
+        layout, device = self.run.layout, self.grid.device
+        model = outline(self.run.shape)
+        stage = Stage(model, piece, self.divided)
+        if layout.tp > 1:
+            divide_features(model, self.grid.mesh["tp"], sequence=layout.sequence)
+        recompute_blocks(model, layout.recompute)
+        if layout.sharded > 1:
+            _shard(stage, self.grid)
+        stage.to_empty(device=device)
+        model.place_tables(device)
+        return stage
+
+    def _pipeline(self) -> Pipeline:
+        run = self.run
+        share = run.batch_sequences // run.layout.replicas
+        return Pipeline(self.stages, self.grid, self.cut, self._loss, share // run.micro_batch_sequences)
+
+
+def _divided_sequence(run: Run, grid: Grid) -> DividedSequence | None:
+    group = grid.group("cp")
+    if group is None:
+        return None
+    return DividedSequence(group, run.shape.context, grid.device, causal=run.objective == "causal")
+
+
+def _loss(run: Run, grid: Grid) -> Loss:
+    if run.layout.tp == 1:
+        return repeatable_loss if run.layout.pp > 1 and run.layout.schedule in SPLIT else summed_loss
+    return VocabularyLoss(grid.mesh["tp"], run.shape.vocabulary, sequence=run.layout.sequence)
+
+
+def _shard(stage: Stage, grid: Grid) -> None:
+    """Let each process keep one part of every weight, and borrow the others while it computes.
+
+    Gradients are added up, not averaged: the loss is already divided by all that is asked.
+    """
+    # Nothing is done in place on what a stage returns, of which torch warns.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
+    mesh = grid.mesh["sharded"]
+    modules: list[nn.Module] = [*stage.model.layers.values(), stage]
+    for module in modules:
+        fully_shard(module, mesh=mesh)
+    for module in stage.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)  # gloo cannot scale while it adds
+
+
+def _first_values(run: Run, model: LanguageModel) -> Callable[[str, tuple[int, ...]], Tensor]:
+    """Where the weights of the first step come from: the seed, or a registered model."""
+    if run.start_from is None:
+        return lambda name, size: first_value(model, name, size, run.job.seed)
+    start = load_model(Path(run.start_from), dtype=torch.float32)
+    return lambda name, _size: start.get_parameter(name).detach()

@@ -1,0 +1,69 @@
+"""Puts a run's processes on their places: who computes which piece of the model.
+
+Input: a run and its crew. Output: the cut and this process's place on the grid. A run that goes on under
+the layout of its newest checkpoint keeps that checkpoint's cut, which may have been corrected since.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import psutil
+import torch
+
+from windlass.parallel.crew import Alone, Crew, Together
+from windlass.parallel.cut import cut_model
+from windlass.parallel.grid import Grid
+from windlass.parallel.memory import state_bytes
+from windlass.parallel.schedule import place
+from windlass.spec.layout import Cut, check_layout
+from windlass.spec.run import CHECKPOINTS, Run
+from windlass.train.checkpoint import LAYOUT, committed
+from windlass.train.peak import peak_flops
+
+MEASURE_S = 0.1
+
+
+def settle_run(run: Run, folder: Path, device: torch.device) -> tuple[Grid, Cut]:
+    """Cut the model and take this process to its place."""
+    layout = run.layout
+    check_layout(layout, run.shape, run.batch_sequences)
+    crew: Crew = Alone() if layout.world == 1 else Together()
+    cut = saved_cut(run, folder, crew)
+    if layout.pp == 1:
+        return Grid(layout, device, crew), cut or cut_model(run.shape, layout)
+    speed = peak_flops(device, least_s=MEASURE_S) if layout.placement == "load-aware" else 1.0
+    free = psutil.virtual_memory().available
+    known = crew.share({"host": socket.gethostname(), "speed": speed, "free": free})
+    rough = cut or cut_model(run.shape, layout)
+    ranks = place(
+        layout,
+        seed=run.job.seed,
+        hosts=[fact["host"] for fact in known],
+        speeds=[fact["speed"] for fact in known],
+        memories=[fact["free"] for fact in known],
+        cut=rough,
+        needs=state_bytes(rough, run.shape, layout),
+    )
+    if cut is None and layout.placement == "load-aware":
+        each = layout.world // layout.pp
+        along = [
+            min(known[rank]["speed"] for rank in ranks[i : i + each]) for i in range(0, layout.world, each)
+        ]
+        cut = cut_model(run.shape, layout, speeds=along)
+    return Grid(layout, device, crew, ranks), cut or rough
+
+
+def saved_cut(run: Run, folder: Path, crew: Crew) -> Cut | None:
+    """Return the cut of the newest checkpoint if this run's layout is the one that it was saved under."""
+    found = None
+    if crew.rank == 0:
+        for path in reversed(committed(folder / CHECKPOINTS)):
+            told = json.loads((path / LAYOUT).read_bytes())
+            if told["layout"] == run.layout.model_dump(mode="json"):
+                found = told["cut"]
+            break
+    told_cut = crew.share(found)[0]
+    return None if told_cut is None else Cut.model_validate(told_cut)
