@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.models.build import build
-from windlass.spec.shape import BertShape, LlamaShape
 from windlass.models.loss import IGNORED, summed_loss
+from windlass.spec.shape import BertShape, LlamaShape
 from windlass.train.objective import Causal, Masked
 
 LLAMA = LlamaShape(
