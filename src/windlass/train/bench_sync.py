@@ -1,0 +1,152 @@
+"""What each sync policy costs and keeps: bytes sent and loss reached, beside every-step.
+
+A small Llama learns a part of Python's own source, with two processes of one core each. All runs start from
+the same weights, see the same samples in the same order and take the same number of steps; only the policy
+differs.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from windlass.corpus.build import build_corpus
+from windlass.corpus.built import load_corpus
+from windlass.plan.machine import MachineFacts, usable_cores
+from windlass.plan.search import CorpusFacts, plan_run
+from windlass.spec.door import emit
+from windlass.spec.errors import ProcessFailed
+from windlass.spec.job import Corpus, Job, Machine, Model, Tokenizer, Train
+from windlass.spec.layout import Layout
+from windlass.spec.member import Member
+from windlass.spec.progress import silent
+from windlass.spec.run import Run
+from windlass.spec.sync import Sync
+from windlass.train.loop import save_run
+
+PACKAGES = ("asyncio", "email", "http", "json", "unittest", "xml", "concurrent", "importlib", "logging")
+WORLD = 2
+EVERY = 50
+STEPS = 1000
+POLICIES: Mapping[str, Sync] = {
+    "every_step": Sync(),
+    "local": Sync(policy="local", every=EVERY),
+    "timed": Sync(policy="timed", seconds=5),
+    "diloco": Sync(policy="diloco", every=EVERY),
+    "diloco_streaming": Sync(policy="diloco", every=EVERY, fragments=4, delay=5),
+    "diloco_bfloat16": Sync(policy="diloco", every=EVERY, compress="bfloat16"),
+    "bfloat16": Sync(compress="bfloat16"),
+    "powersgd": Sync(compress="powersgd", rank=4),
+    "top_k": Sync(compress="top-k", keep_share=0.01),
+}
+
+Outcome = dict[str, float]
+
+
+def bench_sync(steps: int = STEPS, policies: Mapping[str, Sync] = POLICIES) -> dict[str, Any]:
+    """Train under each policy; return the figures and a table of what each came to."""
+    outcomes: dict[str, Outcome] = {}
+    with tempfile.TemporaryDirectory(prefix="windlass-bench-") as scratch:
+        run = sync_run(Path(scratch), steps)
+        for number, (name, sync) in enumerate(policies.items()):
+            folder = Path(scratch) / name
+            folder.mkdir()
+            outcomes[name] = _train(run, sync, folder)
+            told = " ".join(f"{key} {value:.6g}" for key, value in outcomes[name].items())
+            emit({"event": "note", "message": f"{name}: {told}"})
+            done = {"done": number + 1, "total": len(policies), "unit": "policies"}
+            emit({"event": "progress", "stage": "policies", **done})
+    return {"figures": figures_of(outcomes), "policies": outcomes, "parameters": run.shape.parameters}
+
+
+def figures_of(outcomes: Mapping[str, Outcome]) -> dict[str, float]:
+    """Compare each policy with every-step: its loss, its bytes, its speed."""
+    first = outcomes["every_step"]
+    figures = {"every_step_loss": first["loss"], "every_step_bytes": first["bytes"]}
+    for name, outcome in outcomes.items():
+        if name != "every_step":
+            figures[f"{name}_loss_ratio"] = outcome["loss"] / first["loss"]
+            figures[f"{name}_bytes_share"] = outcome["bytes"] / first["bytes"]
+            figures[f"{name}_speed_ratio"] = outcome["tokens_per_s"] / first["tokens_per_s"]
+    return figures
+
+
+def sync_run(home: Path, steps: int) -> Run:
+    """Build a small real corpus and a run of two replicas on it."""
+    stdlib = Path(sysconfig.get_path("stdlib"))
+    job = Job(
+        name="bench-sync",
+        corpus=Corpus(
+            sources=tuple(str(stdlib / name) for name in PACKAGES), tokenizer=Tokenizer(vocabulary=2048)
+        ),
+        model=Model(layers=3, width=96, heads=3, context=64),
+        train=Train(
+            steps=steps, batch_sequences=16, micro_batch_sequences=8, learning_rate=3e-3, warmup_steps=50,
+            evaluate_every=steps, checkpoint_every=steps,
+        ),
+        layout=Layout(dp=WORLD),
+        machine=Machine(compile="off"),
+    )  # fmt: skip
+    path = build_corpus(job.corpus, home, silent)
+    corpus = load_corpus(path)
+    facts = CorpusFacts(
+        path=str(path),
+        digest=corpus.digest,
+        vocabulary=corpus.tokenizer.vocabulary,
+        train_tokens=corpus.train.tokens,
+        validation_tokens=corpus.validation.tokens,
+    )
+    machine = MachineFacts(cores=1, memory_bytes=1 << 40, peak_flops=1e11, has_compiler=True)
+    return plan_run(job, facts, machine)
+
+
+def _train(run: Run, sync: Sync, folder: Path) -> Outcome:
+    """Do a whole run in processes of its own."""
+    job = run.job.model_copy(update={"sync": sync})
+    save_run(folder, run.model_copy(update={"job": job}))
+    outcome: Outcome = {}
+    for event in _events(folder):
+        if "error" in event:
+            raise ProcessFailed(event["error"]["message"])
+        if event.get("event") == "evaluation":
+            outcome["loss"] = event["loss"]
+        elif event.get("event") == "finished":
+            outcome["bytes"] = event["bytes_sent"]
+            outcome["tokens_per_s"] = run.steps * run.tokens_per_step / event["train_s"]
+    return outcome
+
+
+def _events(folder: Path) -> Iterator[dict[str, Any]]:
+    """Start the processes of a run; yield what the first one tells, and what goes wrong with any."""
+    meeting = f"127.0.0.1:{_free_port()}"
+    members = [Member(rank, WORLD, meeting, (rank % usable_cores(),)) for rank in range(WORLD)]
+    command = [sys.executable, "-m", "windlass.train", "run", str(folder)]
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen([*command, *member.arguments], stdout=subprocess.PIPE, text=True)
+            )
+            for member in members
+        ]
+        for process in processes:
+            stack.callback(process.kill)
+        for rank, process in enumerate(processes):
+            assert process.stdout is not None
+            told = map(json.loads, process.stdout)
+            yield from (event for event in told if rank == 0 or "error" in event)
+            if process.wait() != 0:
+                raise ProcessFailed(f"rank {rank} ended with code {process.returncode}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
