@@ -27,6 +27,7 @@ VERBS = {
     "generate": "continue a text",
     "models": "list, show, import, export, promote, roll back and delete models",
     "serve": "answer over HTTP, as OpenAI's API does",
+    "prove": "show on these machines that layouts agree and that crashes lose nothing",
     "bench": "measure this machine and our speed beside peers",
 }
 

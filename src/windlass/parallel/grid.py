@@ -16,7 +16,7 @@ from itertools import product
 import psutil
 import torch
 import torch.distributed as dist
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh
 
 from windlass.parallel.crew import Crew
@@ -100,12 +100,24 @@ def meeting(member: Member, device: torch.device) -> Iterator[None]:
     if member.world == 1:
         yield
         return
+    with gathered(open_store(member), member, device):
+        yield
+
+
+def open_store(member: Member) -> Store:
+    """Open the place where processes leave their addresses; rank 0 keeps it."""
     host, _, port = member.rendezvous.rpartition(":")
     _speak_through(host)
-    try:
-        store = TCPStore(
+    with _told(member):
+        return TCPStore(
             host, int(port), member.world, is_master=member.rank == 0, timeout=timedelta(seconds=MEET_S)
         )
+
+
+@contextmanager
+def gathered(store: Store, member: Member, device: torch.device) -> Iterator[None]:
+    """Form a process group through a store, and dissolve it at the end."""
+    with _told(member):
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
             store=store,
@@ -113,15 +125,21 @@ def meeting(member: Member, device: torch.device) -> Iterator[None]:
             world_size=member.world,
             timeout=timedelta(seconds=STUCK_S),
         )
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _told(member: Member) -> Iterator[None]:
+    try:
+        yield
     except (dist.DistError, RuntimeError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ProcessFailed(
             f"rank {member.rank} of {member.world} did not meet the others at {member.rendezvous}: {reason}"
         ) from None
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
 
 
 def _speak_through(host: str) -> None:

@@ -96,7 +96,7 @@ class Held:
         tied = [pair for pair in self._pairs if pair[1].name == TIED]
         if len(tied) < 2:
             return []
-        self._pairs.remove(tied[1])
+        self._pairs = [pair for pair in self._pairs if pair is not tied[1]]
         return [tied[1]]
 
     def _sum_over(self, group: dist.ProcessGroup | None, holdings: Sequence[Holding]) -> None:

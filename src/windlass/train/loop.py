@@ -22,7 +22,9 @@ from windlass.spec.member import Member
 from windlass.spec.run import RUN_FILE, Run
 from windlass.spec.settings import Settings
 from windlass.store.place import Place
+from windlass.train.accord import accord
 from windlass.train.assemble import Assembled
+from windlass.train.evaluate import Evaluation
 from windlass.train.peak import peak_flops
 from windlass.train.record import Record
 from windlass.train.replan import replanned
@@ -119,6 +121,11 @@ def _finish(trainer: Trainer) -> None:
     result = trainer.evaluate(trainer.run.final_sequences)
     trainer.sample()
     source = Assembled(trainer.save())
+    with accord(trainer.grid.crew, f"{trainer.folder}: the model could not be written"):
+        _export(trainer, source, result)
+
+
+def _export(trainer: Trainer, source: Assembled, result: Evaluation) -> None:
     if trainer.grid.crew.rank == 0:
         path = save_result(trainer.folder, trainer.run, source, trainer.corpus, result)
         seconds, sent = round(trainer.train_s, 2), trainer.replicas.bytes_sent

@@ -1,0 +1,118 @@
+"""`windlass prove`: show on these machines that training does what it promises."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from windlass.cli.home import add_home, home_of
+from windlass.cli.terminal import ProgressLine, print_json, print_table
+from windlass.operate.kills import prove_kills
+from windlass.operate.proof import prove
+from windlass.spec.errors import BadInput, did_you_mean
+from windlass.spec.layout import parse_layout
+from windlass.spec.proof import LAYOUTS, LOSS_TOLERANCE, RESHARD, WEIGHT_TOLERANCE
+from windlass.spec.shape import FAMILIES
+
+EPILOG = f"""\
+layouts   every layout learns the same as one process: the loss of every step within {LOSS_TOLERANCE:g}
+          (relative), every weight within {WEIGHT_TOLERANCE:g} at the end
+reshard   a run goes on under one layout after another as if it had never changed
+kills     a killed process ends or restarts the run within seconds, and nothing is lost
+
+examples:
+  windlass prove layouts --steps 50
+  windlass prove layouts --layouts dp=2 --layouts tp=2,sequence=false --families llama
+  windlass prove reshard
+  windlass prove kills --times 20
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    whats = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    layouts = whats.add_parser("layouts", help="every layout learns the same as one process")
+    layouts.add_argument("--steps", type=int, default=50, help="steps of each run (default: 50)")
+    layouts.add_argument(
+        "--layouts", action="append", metavar="LAYOUT", help="only these; may be given several times"
+    )
+    layouts.set_defaults(run=run_layouts)
+    reshard = whats.add_parser("reshard", help="a run goes on under one layout after another")
+    reshard.add_argument("--steps", type=int, default=20, help="steps under each layout (default: 20)")
+    reshard.set_defaults(run=run_reshard)
+    for inner in (layouts, reshard):
+        inner.add_argument(
+            "--families", default=",".join(FAMILIES), help="model families (default: all of them)"
+        )
+    kills = whats.add_parser("kills", help="a killed process ends or restarts the run, and nothing is lost")
+    kills.add_argument("--times", type=int, default=20, help="processes to kill (default: 20)")
+    kills.set_defaults(run=run_kills)
+    for inner in (layouts, reshard, kills):
+        inner.add_argument("--json", action="store_true", help="print JSON")
+        add_home(inner)
+
+
+def run_layouts(args: argparse.Namespace) -> int:
+    return _prove(args, "layouts", tuple(args.layouts or LAYOUTS))
+
+
+def run_reshard(args: argparse.Namespace) -> int:
+    return _prove(args, "reshard", RESHARD)
+
+
+def run_kills(args: argparse.Namespace) -> int:
+    _at_least_one(args.times, "--times")
+    line = ProgressLine(quiet=args.json)
+    result = prove_kills(home_of(args), args.times, line.say)
+    line.close()
+    return _print(result, args, good=result["figures"]["ended_within_5_s"] == args.times)
+
+
+def _prove(args: argparse.Namespace, kind: Any, layouts: tuple[str, ...]) -> int:
+    _at_least_one(args.steps, "--steps")
+    for layout in layouts:
+        parse_layout(layout)
+    families = [name.strip() for name in args.families.split(",")]
+    for name in families:
+        if name not in FAMILIES:
+            raise BadInput(
+                f"--families {args.families}: no family '{name}'", hint=did_you_mean(name, list(FAMILIES))
+            )
+    line = ProgressLine(quiet=args.json)
+    result = prove(
+        kind,
+        home_of(args),
+        families=families,
+        layouts=layouts,
+        steps=args.steps,
+        report=line,
+        tell=lambda event: _say(event, line),
+    )
+    line.close()
+    figures = result["figures"]
+    return _print(result, args, good=figures["layouts_equal"] == figures["layouts_tried"])
+
+
+def _say(event: dict[str, Any], line: ProgressLine) -> None:
+    if event.get("event") == "case":
+        apart = (
+            event["failure"]
+            or f"loss {event['loss_difference']:.1e}, weights {event['weight_difference']:.1e}"
+        )
+        verdict = "equal" if event["equal"] else "DIFFERENT"
+        line.say(f"{verdict:9}  {event['family']:5}  {event['layout']:44}  {apart}")
+    elif event.get("event") == "warning":
+        line.say(f"warning: {event['message']}")
+
+
+def _print(result: dict[str, Any], args: argparse.Namespace, *, good: bool) -> int:
+    if args.json:
+        print_json(result)
+    else:
+        print_table([(k, f"{v:.4g}") for k, v in result["figures"].items()], ("figure", "value"))
+    return 0 if good else 1
+
+
+def _at_least_one(value: int, option: str) -> None:
+    if value < 1:
+        raise BadInput(f"{option} {value}: must be at least 1")
