@@ -169,13 +169,33 @@ def test_one_who_finds_the_room_taken_by_a_fetch_waits_for_it(store: Path, folde
         part = shelf.new_part(f"{'a' * 16}/train-tokens-00000")
     got: list[bytes] = []
     cache = cache_on(store, folder, shards=1)
-    thread = threading.Thread(target=lambda: got.append(read(cache, 1)))
+    thread = threading.Thread(target=lambda: got.append(read(cache, 1)), daemon=True)
     thread.start()
     time.sleep(0.2)
     assert got == []
     part.close()  # it died
     thread.join(10)
     assert got == [content_of(1)]
+
+
+def test_one_who_wants_what_another_fetches_has_it_from_there(store: Path, folder: Path) -> None:
+    key = f"{'a' * 16}/train-tokens-00001"
+    shelf = Shelf(folder, "lru", 3 * SIZE)
+    with shelf.policy() as policy:
+        policy.admit(key, SIZE)
+        part = shelf.new_part(key)
+    cache, got = cache_on(store, folder), list[bytes]()
+    thread = threading.Thread(target=lambda: got.append(read(cache, 1)), daemon=True)
+    part.write(content_of(1)[:500])
+    part.flush()
+    thread.start()
+    time.sleep(0.2)
+    part.write(content_of(1)[500:])
+    shelf.finish(key, part)
+    thread.join(10)  # though the part is still open
+    assert got == [content_of(1)]
+    assert cache.facts().fetched == 0
+    part.close()
 
 
 class Erring(MemoryFileSystem):
@@ -217,11 +237,13 @@ def test_wrong_bytes_are_fetched_once_more(erring: str, folder: Path) -> None:
 
 def test_bytes_that_are_wrong_twice_are_refused_and_leave_nothing(erring: str, folder: Path) -> None:
     Erring.lies = 2
-    cache = cache_on(erring, folder, shards=1)
+    cache = cache_on(erring, folder, policy="mru")
     with pytest.raises(Damaged, match=r"erring://corpus/train/tokens-00002.bin: 1000 bytes of digest"):
         read(cache, 2)
     assert list(folder.glob("*/*.shard*")) == []
-    assert read(cache, 3) == content_of(3)
+    for number in (3, 4, 5):
+        read(cache, number)
+    assert here(folder) == [3, 4, 5]  # its room is free
 
 
 def test_a_shard_that_the_store_lost_is_named(store: Path, folder: Path) -> None:
@@ -239,6 +261,15 @@ def test_the_debris_of_the_dead_is_cleared_and_the_work_of_the_living_is_not(
     read(cache_on(store, folder), 0)
     assert [path.name for path in folder.glob("a/*")] == ["living.shard.part"]
     living.close()
+
+
+def test_a_shard_that_is_only_in_the_index_takes_no_room(store: Path, folder: Path) -> None:
+    with Shelf(folder, "mru", 3 * SIZE).policy() as policy:
+        policy.admit(f"{'a' * 16}/train-tokens-00007", SIZE)  # its process died before it had a part
+    cache = cache_on(store, folder, policy="mru")
+    for number in range(3):
+        read(cache, number)
+    assert here(folder) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("index", [b"", b"{", b'{"format": "windlass-cache-1", "policy": "lru", "state": 3}'])
