@@ -18,6 +18,8 @@ EPILOG = """\
 examples:
   windlass bench corpus
   windlass bench train --json
+  windlass bench train --layouts
+  windlass bench train --sync --steps 1000
 
 Peers come with: pip install 'windlass[bench]'. The latest figures are in docs/benchmarks.md.
 """
@@ -41,6 +43,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         inner.add_argument("--json", action="store_true", help="print JSON")
         add_home(inner)
         inner.set_defaults(run=action)
+        if what == "train":
+            _add_train(inner)
+
+
+def _add_train(parser: argparse.ArgumentParser) -> None:
+    whats = parser.add_mutually_exclusive_group()
+    whats.add_argument(
+        "--layouts", action="store_true", help="two processes in several layouts beside one with two threads"
+    )
+    whats.add_argument("--sync", action="store_true", help="every sync policy: its loss, bytes and speed")
+    whats.add_argument(
+        "--asynchronous", action="store_true", help="the asynchronous pipeline beside 1F1B: time to a loss"
+    )
+    parser.add_argument("--steps", type=int, help="steps of each run (--sync)")
 
 
 def run_corpus(args: argparse.Namespace) -> int:
@@ -48,7 +64,9 @@ def run_corpus(args: argparse.Namespace) -> int:
 
 
 def run_train(args: argparse.Namespace) -> int:
-    return _bench(args, "windlass.train", ["bench"])
+    chosen = [what for what in ("layouts", "sync", "asynchronous") if getattr(args, what)]
+    door = ["bench", "--what", *(chosen or ["peers"])]
+    return _bench(args, "windlass.train", door + (["--steps", str(args.steps)] if args.steps else []))
 
 
 def _bench(args: argparse.Namespace, module: str, door: list[str]) -> int:

@@ -49,7 +49,7 @@ class Pipeline:
 
     def __init__(self, stages: Sequence[Stage], grid: Grid, cut: Cut, loss: Loss, micro_batches: int) -> None:
         self._stages, self._grid, self._cut, self._loss = stages, grid, cut, loss
-        self._asked = 1
+        self._asked, self._spent_s = 1, 0.0
         self.busy_s = dict.fromkeys((stage.piece.stage for stage in stages), 0.0)
         """Seconds that each stage at hand has computed, without waiting for its neighbours."""
         group = grid.group("pp")
@@ -67,9 +67,11 @@ class Pipeline:
         first = any(stage.piece.embedding for stage in self._stages)
         last = any(stage.piece.head for stage in self._stages)
         arguments = (inputs_BT,) if first else ()
+        begin = time.perf_counter()
         self._schedule.step(
             *arguments, target=targets_BT if last else None, losses=losses, return_outputs=False
         )
+        self._spent_s += time.perf_counter() - begin
         return torch.stack(losses).sum() if losses else torch.zeros((), device=self._grid.device)
 
     def look(self, inputs_BT: Tensor, targets_BT: Tensor, width: int) -> Tensor:
@@ -95,6 +97,11 @@ class Pipeline:
         taken = dict(self.busy_s)
         self.busy_s.update(dict.fromkeys(taken, 0.0))
         return taken
+
+    def take_spent(self) -> float:
+        """Return the seconds that steps of the schedule took since this was last asked, waiting included."""
+        spent, self._spent_s = self._spent_s, 0.0
+        return spent
 
     def _pass(self, how: Callable[..., Any], x: Tensor, stage: int) -> None:
         """Exchange the stream with a neighbouring stage; one on this very process keeps it in hand."""

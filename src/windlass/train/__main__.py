@@ -6,8 +6,10 @@ current step, with a checkpoint.
 
 from __future__ import annotations
 
+import argparse
 import signal
 from pathlib import Path
+from typing import Any
 
 from windlass.spec.door import INTERRUPTED, DoorParser, emit, run_door
 from windlass.spec.member import Member, add_member, member_of, settle
@@ -27,6 +29,8 @@ def main(argv: list[str]) -> int:
     measure.add_argument("--threads", type=int)
     bench = doors.add_parser("bench")
     bench.add_argument("--repeats", type=int, default=5)
+    bench.add_argument("--what", choices=("peers", "layouts", "sync", "asynchronous"), default="peers")
+    bench.add_argument("--steps", type=int)
     args = parser.parse_args(argv)
     if args.door == "run":
         return _run(args.folder, member_of(args))
@@ -34,10 +38,26 @@ def main(argv: list[str]) -> int:
         from windlass.train.measure import measure_model
 
         return measure_model(args.model, args.corpus, args.sequences, args.context, args.threads)
+    emit({"done": _bench(args)})
+    return 0
+
+
+def _bench(args: argparse.Namespace) -> dict[str, Any]:
+    if args.what == "layouts":
+        from windlass.train.bench_layouts import bench_layouts
+
+        return bench_layouts(args.repeats)
+    if args.what == "sync":
+        from windlass.train.bench_sync import bench_sync
+
+        return bench_sync(args.steps) if args.steps else bench_sync()
+    if args.what == "asynchronous":
+        from windlass.train.bench_async import bench_async
+
+        return bench_async()
     from windlass.train.bench import bench_train
 
-    emit({"done": bench_train(args.repeats)})
-    return 0
+    return bench_train(args.repeats)
 
 
 def _run(folder: Path, member: Member) -> int:
