@@ -1,10 +1,13 @@
 """Batches in, checkpoints out.
 
-    run.json -> loop.py -> trainer.py: batch (corpus.batches) -> loss (objective.py) -> update (optimize.py)
+    run.json -> loop.py -> trainer.py: batch (feed.py) -> loss and gradients (parallel.strategy)
+             -> exchange between replicas (sync.py decides, replicas.py does) -> update (optimize.py)
              -> now and then evaluate.py, sample.py, checkpoint.py -> result.py
 
-journal, TensorBoard and the parent process hear of it through record.py. The order of samples and the
-masks are pure functions of position, so a run is resumed from a checkpoint and one integer.
+All processes of a run do this together, each with its part of the model; settle.py says which. Checkpoints
+are written in parts (part.py) and read by anybody (assemble.py). Journal, TensorBoard and the parent process
+hear of it through record.py. The order of samples and the masks are pure functions of position, so a run is
+resumed from a checkpoint and one integer, under any layout; prove.py shows that.
 
 Start at loop.py.
 """
