@@ -21,7 +21,7 @@ from windlass.plan.machine import MachineFacts
 from windlass.plan.memory import training_bytes
 from windlass.spec.errors import BadInput, BadJob
 from windlass.spec.job import Job, objective_of
-from windlass.spec.layout import check_layout
+from windlass.spec.layout import Layout, check_layout
 from windlass.spec.run import Prediction, Run
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Shape
 from windlass.spec.units import format_bytes, format_count, format_seconds
@@ -59,7 +59,7 @@ def plan_run(
     """Turn a job into a run in which nothing is left open."""
     budget_s = job.train.time or (None if job.train.steps or job.train.tokens else DEFAULT_TIME_S)
     shape = start_shape or choose_shape(job, corpus, machine, budget_s)
-    _check_fits(shape, corpus, machine)
+    _check_fits(shape, corpus, machine, job.layout)
     batch = job.train.batch_sequences or choose_batch(job, shape, machine, budget_s)
     steps = choose_steps(job, shape, batch, machine, budget_s)
     micro = job.train.micro_batch_sequences or choose_micro_batch(shape, batch, machine.memory_bytes)
@@ -74,7 +74,7 @@ def plan_run(
         tokens_per_s=speed,
         seconds=seconds,
         loss=expected_loss(shape.matrix_parameters, steps * batch * shape.context, corpus.train_tokens),
-        memory_bytes=training_bytes(shape, micro),
+        memory_bytes=training_bytes(shape, micro, job.layout),
         reasons=_reasons(shape, steps, batch, corpus, machine, budget_s),
     )
     held_out = max(1, (corpus.validation_tokens - 1) // shape.context)
@@ -120,7 +120,7 @@ def choose_shape(job: Job, corpus: CorpusFacts, machine: MachineFacts, budget_s:
         speed = tokens_per_second(shape, MICRO_BATCH_TOKENS, machine.peak_flops)
         return expected_loss(shape.matrix_parameters, seconds * speed, corpus.train_tokens)
 
-    return min((s for s in shapes if _fits(s, machine)), key=loss, default=shapes[0])
+    return min((s for s in shapes if _fits(s, machine, job.layout)), key=loss, default=shapes[0])
 
 
 def build_shape(job: Job, vocabulary: int, width: int, layers: int | None = None) -> Shape:
@@ -197,11 +197,12 @@ def _compiles(job: Job, machine: MachineFacts, seconds: float) -> bool:
     return job.machine.compile == "auto" and machine.has_compiler and seconds > COMPILE_PAYS_AFTER_S
 
 
-def _fits(shape: Shape, machine: MachineFacts) -> bool:
-    return training_bytes(shape, 1) <= machine.memory_bytes
+def _fits(shape: Shape, machine: MachineFacts, layout: Layout) -> bool:
+    """Whether one process fits; how many of them share a machine is the launcher's business."""
+    return training_bytes(shape, 1, layout) <= machine.memory_bytes
 
 
-def _check_fits(shape: Shape, corpus: CorpusFacts, machine: MachineFacts) -> None:
+def _check_fits(shape: Shape, corpus: CorpusFacts, machine: MachineFacts, layout: Layout) -> None:
     if shape.vocabulary < corpus.vocabulary:
         raise BadInput(
             f"the model knows {shape.vocabulary} tokens, but the corpus has {corpus.vocabulary}",
@@ -213,12 +214,12 @@ def _check_fits(shape: Shape, corpus: CorpusFacts, machine: MachineFacts) -> Non
                 f"the {part} text has {tokens} tokens, fewer than one sequence of {shape.context + 1}",
                 hint="add text, or set a smaller [model] context",
             )
-    if not _fits(shape, machine):
-        needed = format_bytes(training_bytes(shape, 1))
+    if not _fits(shape, machine, layout):
+        needed = format_bytes(training_bytes(shape, 1, layout))
         raise BadInput(
             f"training {format_count(shape.parameters)} weights needs {needed},"
             f" and {format_bytes(machine.memory_bytes)} is free",
-            hint="set a smaller [model] parameters or context",
+            hint="set a smaller [model] parameters or context, or divide it: --layout sharded=N",
         )
 
 
