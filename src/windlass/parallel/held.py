@@ -45,11 +45,12 @@ class Held:
                 holding.tensor.copy_(value(holding.name, holding.shape)[inside])
         self.follow()
 
-    def collect(self) -> None:
-        """Hand the gradients of a finished backward pass to the holdings."""
+    def collect(self, *, tied: bool = True) -> None:
+        """Hand the gradients of a finished backward pass to the holdings; `tied`: the ends add up theirs."""
         for parameter, holding in (*self._pairs, *self._twins):
             holding.tensor.grad = _gradient(parameter, holding)
-        self._sum_tied()
+        if tied:
+            self._sum_tied()
         self._sum_over(self._grid.group("cp"), self.holdings)
 
     def clear(self) -> None:

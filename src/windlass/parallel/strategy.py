@@ -20,6 +20,7 @@ from windlass.models.build import first_value, outline
 from windlass.models.huggingface import load_model
 from windlass.models.language import LanguageModel
 from windlass.models.loss import summed_loss
+from windlass.parallel.asynchronous import AsyncPipeline, Source
 from windlass.parallel.context import DividedSequence
 from windlass.parallel.grid import Grid
 from windlass.parallel.held import Held, rest
@@ -65,6 +66,12 @@ class Strategy:
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += loss.detach()
             return total
+
+    def flow(self, step: int, border: int, source: Source, asked: int) -> Tensor:
+        """Learn from batch `step` while later ones, none of step `border`, may be under way already."""
+        assert isinstance(self.pipeline, AsyncPipeline)
+        with self._arithmetic():
+            return self.pipeline.advance(step, border, source, asked).detach()
 
     @torch.no_grad()
     def look(self, batch: Batch) -> Tensor:
@@ -117,10 +124,14 @@ class Strategy:
         model.place_tables(device)
         return stage
 
-    def _pipeline(self) -> Pipeline:
-        run = self.run
-        share = run.batch_sequences // run.layout.replicas
-        return Pipeline(self.stages, self.grid, self.cut, self._loss, share // run.micro_batch_sequences)
+    def _pipeline(self) -> Pipeline | AsyncPipeline:
+        run, sequences = self.run, self.run.micro_batch_sequences
+        count = run.batch_sequences // run.layout.replicas // sequences
+        if run.layout.asynchronous:
+            return AsyncPipeline(
+                self.stages[0], self.grid, self._loss, micro_batches=count, sequences=sequences
+            )
+        return Pipeline(self.stages, self.grid, self.cut, self._loss, count)
 
 
 def _divided_sequence(run: Run, grid: Grid) -> DividedSequence | None:

@@ -56,8 +56,8 @@ class Layout(Table):
         description="parts in which a replica's batch is computed; in a pipeline they flow behind each other",
     )
     schedule: Schedule = Field("1f1b", description="order of a pipeline step")
-    staleness: Degree = Field(
-        1, description="updates by which the asynchronous schedule may run on older weights"
+    staleness: Annotated[int, Field(ge=0, le=65536)] = Field(
+        1, description="updates that a forward pass of the asynchronous schedule may miss; 0 is synchronous"
     )
     recompute: Literal["none", "selective", "full"] = Field(
         "none",
@@ -88,6 +88,11 @@ class Layout(Table):
     def replicas(self) -> int:
         """Number of parts into which the batch is divided."""
         return self.dp * self.sharded
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether stages of a pipeline update their weights without waiting for each other."""
+        return self.pp > 1 and self.schedule == "asynchronous"
 
     @property
     def stage_count(self) -> int:
@@ -195,7 +200,7 @@ def _contradictions(layout: Layout) -> Iterator[str]:
         yield f"stages lists {len(layout.stages)} numbers, but there are {layout.stage_count} stages"
     if layout.shares is not None and len(layout.shares) != layout.replicas:
         yield f"shares lists {len(layout.shares)} weights, but {layout.replicas} replicas divide the batch"
-    if layout.schedule == "asynchronous" and layout.pp > 1 and (layout.sharded > 1 or layout.cp > 1):
+    if layout.asynchronous and (layout.sharded > 1 or layout.cp > 1):
         yield "the asynchronous schedule goes with pp, dp and tp only"
 
 

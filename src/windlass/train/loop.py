@@ -24,6 +24,7 @@ from windlass.spec.settings import Settings
 from windlass.store.place import Place
 from windlass.train.accord import accord
 from windlass.train.assemble import Assembled
+from windlass.train.asynchronous import AsyncTrainer
 from windlass.train.evaluate import Evaluation
 from windlass.train.peak import peak_flops
 from windlass.train.record import Record
@@ -44,7 +45,8 @@ def train(folder: Path, stopped: Callable[[], bool], member: Member | None = Non
     record = Record(folder, rank=member.rank)
     try:
         with meeting(member, device_of(run.job.machine)):
-            trainer = Trainer(run, folder, record, member)
+            kind = AsyncTrainer if run.layout.asynchronous else Trainer
+            trainer = kind(run, folder, record, member)
             _tell_start(trainer)
             trainer.restore()
             _take_settings(trainer, newest_request(folder))

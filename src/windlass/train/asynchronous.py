@@ -1,0 +1,242 @@
+"""Training with a pipeline that does not stop between batches (parallel/asynchronous.py).
+
+Between borders each stage updates its own weights as soon as a batch has come back to it, and nothing waits
+for all stages:
+
+    clipping         by the norm of the stage's own gradient; there is no norm of the whole without a stop
+    tied matrix      both ends apply the sum of their gradients one update later, so it has one step to travel
+    what happened    loss, time and wishes to stop of a step are added up while the next one is computed
+
+Borders are steps that all processes know beforehand: those at which the loop evaluates, saves, corrects its
+length or ends; and a few steps after somebody asked to stop or to change settings. There the pipeline drains,
+the last update is done as a synchronous one, and nothing but weights and moments is left. `step_number`
+counts the steps of which everything is known; up to one more is computed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from windlass.parallel.asynchronous import AsyncPipeline
+from windlass.parallel.grid import Grid
+from windlass.parallel.held import TIED
+from windlass.parallel.holding import Holding
+from windlass.spec.layout import Cut
+from windlass.spec.run import Run
+from windlass.train.optimize import rate_of, set_rate
+from windlass.train.replan import LOOK_AT
+from windlass.train.settings import newest_request
+from windlass.train.trainer import StepFacts, Trainer
+
+Batch = tuple[Tensor, Tensor]
+
+
+def next_border(run: Run, step: int) -> int:
+    """Return the first step after `step` at which all processes must have equal ideas of the weights."""
+    marks = [(step // every + 1) * every for every in (run.evaluate_every, run.checkpoint_every)]
+    if run.time_s is not None:
+        marks += [mark for mark in LOOK_AT if mark > step]
+    return min(*marks, run.steps)
+
+
+class AsyncTrainer(Trainer):
+    """A trainer whose stages do not wait for each other between borders."""
+
+    def _assemble(self, cut: Cut) -> None:
+        super()._assemble(cut)
+        pipeline = self.strategy.pipeline
+        assert isinstance(pipeline, AsyncPipeline)
+        self._pipeline = pipeline
+        tied = [h for h in self.strategy.held.holdings if h.name == TIED]
+        self._tied = TiedGradient(tied[0] if tied else None, self.grid) if _tied(self.run) else None
+        self._tp = self.grid.group("tp")
+        self._micro_batches = self.run.batch_sequences // self.run.layout.replicas
+        self._micro_batches //= self.run.micro_batch_sequences
+        self._told: deque[_Told] = deque()
+        self._read: dict[int, list[Batch]] = {}
+        self._border, self._asked_to_stop = 0, False
+
+    def step(self, *, stop: bool = False) -> StepFacts:
+        """Advance by one step of which everything is known; between borders, compute one further."""
+        if not self._told:
+            self._border = next_border(self.run, self.step_number)
+        while len(self._told) < 2 and self._computed < self._border:
+            self._told.append(self._compute(stop=stop))
+        return self._hear()
+
+    @property
+    def _computed(self) -> int:
+        return self.step_number + len(self._told)
+
+    def _compute(self, *, stop: bool) -> _Told:
+        """Compute one step and begin to tell the others of it."""
+        begin, step = time.perf_counter(), self._computed
+        rate = rate_of(self.run, step)
+        set_rate(self.optimizer, rate)
+        loss = self.strategy.flow(step, self._border, self._batch, self._asked)
+        drained = step + 1 == self._border or self.run.layout.staleness == 0
+        square = self._update_together(step) if drained else self._update_apart(step)
+        self.strategy.held.clear()
+        self.replicas.after_update(step + 1, self.train_s + time.perf_counter() - begin)
+        self._pipeline.updated()
+        self._read.pop(step, None)
+        seconds = time.perf_counter() - begin
+        request = newest_request(self.folder) if self.grid.crew.rank == 0 else 0
+        layout = self.run.layout
+        told = [float(loss) / layout.tp, square, float(stop), seconds / layout.world, float(request)]
+        return _Told(torch.tensor(told, dtype=torch.float64), rate)
+
+    def _update_together(self, step: int) -> float:
+        """Update as a synchronous pipeline does; return this process's part of the squared norm."""
+        self._apply_late()
+        held = self.strategy.held
+        held.collect()
+        self.replicas.after_backward(step)
+        norm = held.clip(self._most)
+        self.optimizer.step()
+        return norm**2 / self.run.layout.world
+
+    def _update_apart(self, step: int) -> float:
+        """Update this stage alone; return this process's part of the squared norm."""
+        held, layout = self.strategy.held, self.run.layout
+        held.collect(tied=False)
+        self.replicas.after_backward(step)
+        own = held.holdings
+        square = 0.0
+        if self._tied is not None and self._tied.holding is not None:
+            tied = self._tied.holding
+            own = [h for h in own if h is not tied]
+            tied.tensor.grad = self._tied.exchange()
+            square += clip_apart([tied], self._most, self._tp) ** 2 / 2
+        square += clip_apart(own, self._most, self._tp) ** 2
+        self.optimizer.step()
+        return square / (layout.tp * layout.dp)
+
+    def _apply_late(self) -> None:
+        """Update the tied matrix by the gradient that is still on its way, and nothing else."""
+        if self._tied is None or self._tied.holding is None or not self._tied.under_way:
+            return
+        holdings, tied = self.strategy.held.holdings, self._tied.holding
+        kept = [h.tensor.grad for h in holdings]
+        for holding in holdings:
+            holding.tensor.grad = None
+        tied.tensor.grad = self._tied.take()
+        clip_apart([tied], self._most, self._tp)
+        self.optimizer.step()
+        for holding, gradient in zip(holdings, kept, strict=True):
+            holding.tensor.grad = gradient
+
+    def _hear(self) -> StepFacts:
+        """Hear what all processes know of the oldest step that was computed."""
+        told = self._told.popleft()
+        loss, square, stops, seconds, request = told.heard()
+        run = self.run
+        self.step_number += 1
+        self.samples += run.batch_sequences
+        self.train_s += seconds
+        self._asked_to_stop |= stops > 0
+        if self._asked_to_stop or request > self.taken:
+            # Forward passes have gone as far as this already, on all stages.
+            self._border = min(self._border, self._computed + run.layout.staleness)
+        agreed = self.step_number == self._border
+        stop = agreed and self._asked_to_stop
+        replicas = run.layout.dp if run.job.sync.local else 1
+        return StepFacts(
+            loss / replicas, math.sqrt(square), told.rate, seconds, agreed, stop=stop, request=int(request)
+        )
+
+    @property
+    def _most(self) -> float:
+        return self.run.job.train.clip or math.inf
+
+    def _batch(self, micro: int) -> Batch:
+        """Return a micro-batch by its number; only the first and the last stage ask."""
+        step, place = divmod(micro, self._micro_batches)
+        if step not in self._read:
+            samples = self.samples + (step - self.step_number) * self.run.batch_sequences
+            self._read[step] = self.feed.batches(samples)
+        return self._read[step][place]
+
+
+class _Told:
+    """What a process tells of a step, on its way to all others and their sum on its way back."""
+
+    def __init__(self, known: Tensor, rate: float) -> None:
+        self.rate, self._known = rate, known
+        self._work = dist.all_reduce(known, async_op=True)
+
+    def heard(self) -> list[float]:
+        assert self._work is not None
+        self._work.wait()
+        heard: list[float] = self._known.tolist()
+        return heard
+
+
+class TiedGradient:
+    """The gradient of the matrix that both ends of the pipeline hold, added up one step late.
+
+    Both ends get the same sums in the same order and so hold the same bits. A process in between has no
+    holding and nothing to do.
+    """
+
+    def __init__(self, holding: Holding | None, grid: Grid) -> None:
+        self.holding, self._group = holding, grid.ends()
+        self._under_way: tuple[dist.Work, Tensor] | None = None
+
+    @property
+    def under_way(self) -> bool:
+        return self._under_way is not None
+
+    def exchange(self) -> Tensor | None:
+        """Send this step's gradient; return the sum of the step before, None right after a border."""
+        assert self.holding is not None
+        assert self.holding.tensor.grad is not None
+        late, own = self.take(), self.holding.tensor.grad.clone()
+        work = dist.all_reduce(own, group=self._group, async_op=True)
+        assert work is not None
+        self._under_way = (work, own)
+        return late
+
+    def take(self) -> Tensor | None:
+        """Return the sum that is under way, if any."""
+        if self._under_way is None:
+            return None
+        work, total = self._under_way
+        work.wait()
+        self._under_way = None
+        return total
+
+
+@torch.no_grad()
+def clip_apart(holdings: Sequence[Holding], most: float, group: dist.ProcessGroup | None) -> float:
+    """Shrink the gradients of one stage to a norm of at most `most`; return the norm that they had.
+
+    A group of processes that divide the stage's features shrinks all by one factor.
+    """
+    filled = [(h, h.tensor.grad) for h in holdings if h.tensor.grad is not None]
+    if not filled:
+        return 0.0
+    parts = 1 if group is None else group.size()
+    gradients = [gradient for _, gradient in filled]
+    whole = [h.box.shape == h.shape for h, _ in filled]
+    squares = [
+        norm.square() / (parts if everywhere else 1)
+        for norm, everywhere in zip(torch._foreach_norm(gradients), whole, strict=True)
+    ]
+    total = torch.stack(squares).sum()
+    if group is not None:
+        dist.all_reduce(total, group=group)
+    norm = total.sqrt()
+    torch._foreach_mul_(gradients, (most / (norm + 1e-6)).clamp(max=1.0))
+    return float(norm)
+
+
+def _tied(run: Run) -> bool:
+    return getattr(run.shape, "tied", True)
