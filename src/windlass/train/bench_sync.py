@@ -89,8 +89,8 @@ def sync_run(home: Path, steps: int) -> Run:
         ),
         model=Model(layers=3, width=96, heads=3, context=64),
         train=Train(
-            steps=steps, batch_sequences=16, micro_batch_sequences=8, learning_rate=3e-3, warmup_steps=50,
-            evaluate_every=steps, checkpoint_every=steps,
+            steps=steps, batch_sequences=16, micro_batch_sequences=8, learning_rate=3e-3,
+            warmup_steps=max(1, steps // 20), evaluate_every=steps, checkpoint_every=steps,
         ),
         layout=Layout(dp=WORLD),
         machine=Machine(compile="off"),
