@@ -28,7 +28,7 @@ class Follower:
 
     def _on_started(self, event: dict[str, Any]) -> None:
         compiled = ", compiled" if event["compile"] else ""
-        world = event.get("world", 1)
+        world = event.get("workers", 1)
         processes = f", {world} processes ({event['layout']})" if world > 1 else ""
         each = " each" if world > 1 else ""
         self._line.say(
