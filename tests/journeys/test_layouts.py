@@ -1,5 +1,9 @@
 """Layouts proved by real processes, as `windlass prove` does it, in a small form."""
 
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +12,8 @@ import pytest
 from windlass.operate.proof import prove
 from windlass.spec.progress import silent
 from windlass.spec.proof import RESHARD
+from windlass.store.journal import Journal
+from windlass.store.place import Place
 
 pytestmark = pytest.mark.slow
 
@@ -43,3 +49,53 @@ def test_a_run_goes_on_under_other_layouts_as_if_nothing_had_changed(tmp_path: P
         tell=lambda _event: None,
     )
     assert result["figures"]["layouts_equal"] == 1, result
+
+
+def test_a_pipeline_that_drifted_apart_is_cut_anew(
+    windlass: Callable[..., Any], as_json: Callable[..., Any], folder: Path
+) -> None:
+    uneven = "pp=2,stages=7:1,micro_batches=4"
+    wide = ("--set", "model.layers=8", "--set", "model.width=64", "--set", "train.checkpoint_every=5")
+    as_json("train", "job.toml", "--layout", f"{uneven},recut=apply", *wide, "--set", "train.steps=15")
+    cuts = events(folder, "recut")
+    assert cuts, "seven layers against one are not worth a word"
+    assert cuts[0]["applied"]
+    assert max(cuts[0]["stages"]) < 7
+    assert [e["step"] for e in events(folder, "finished")] == [15]
+
+
+def test_the_way_to_synchronise_changes_in_mid_run(
+    windlass: Callable[..., Any], environment: dict[str, str], folder: Path
+) -> None:
+    command = [sys.executable, "-m", "windlass.cli", "train", "job.toml", "--layout", "dp=2"]
+    steps = ["--set", "train.steps=400", "--set", "train.evaluate_every=400"]
+    with subprocess.Popen([*command, *steps], cwd=folder, env=environment) as launcher:
+        wait_until(lambda: len(journal(folder)) > 3)
+        done = windlass("jobs", "set", "tiny", "sync.policy=local", "sync.every=7")
+        assert done.returncode == 0, done.stderr
+        assert launcher.wait() == 0
+    (taken,) = events(folder, "settings")
+    assert taken["sync"]["every"] == 7
+    steps_told = [e for e in events(folder, "step") if "bytes_sent" in e]
+    before = [e for e in steps_told if e["step"] <= taken["step"]]
+    after = [e for e in steps_told if e["step"] > taken["step"] + 10]
+    per_step = before[-1]["bytes_sent"] / before[-1]["step"]
+    later = (after[-1]["bytes_sent"] - after[0]["bytes_sent"]) / (after[-1]["step"] - after[0]["step"])
+    assert later < per_step / 3
+
+
+def journal(folder: Path) -> list[dict[str, Any]]:
+    place = folder / "home" / "runs" / "tiny" / "1"
+    return list(Journal(Place(place)).read()) if (place / "journal.jsonl").exists() else []
+
+
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+    return [event for event in journal(folder) if event["event"] == kind]
+
+
+def wait_until(seen: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if seen():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not happen within a minute")
