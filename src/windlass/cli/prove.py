@@ -65,7 +65,9 @@ def run_kills(args: argparse.Namespace) -> int:
     line = ProgressLine(quiet=args.json)
     result = prove_kills(home_of(args), args.times, line.say)
     line.close()
-    return _print(result, args, good=result["figures"]["ended_within_5_s"] == args.times)
+    figures = result["figures"]
+    kept = [figures[name] for name in ("ended_within_5_s", "named", "whole_checkpoints")]
+    return _print(result, args, good=kept == [args.times] * 3 and not figures["orphans"])
 
 
 def _prove(args: argparse.Namespace, kind: Any, layouts: tuple[str, ...]) -> int:

@@ -32,6 +32,7 @@ from windlass.spec.job import Corpus, Job, Tokenizer
 from windlass.spec.layout import Layout, check_layout
 from windlass.spec.progress import Report
 from windlass.spec.run import CHECKPOINTS, JOURNAL, RESULT, RUN_FILE, Run
+from windlass.spec.settings import SETTINGS
 from windlass.spec.shape import Shape
 from windlass.spec.sync import Sync
 from windlass.store.journal import Journal
@@ -166,6 +167,9 @@ def relaid(folder: RunFolder, job: Job) -> RunFolder:
             check_layout(run.layout, run.shape, run.batch_sequences)
         if run != before:
             Place(folder.path).write(RUN_FILE, run.model_dump_json(indent=1).encode())
+        if job.sync != before.job.sync:
+            # What the job file says now is newer than what the run was asked for while it ran.
+            Place(folder.path).remove(SETTINGS)
     return folder
 
 

@@ -8,9 +8,11 @@ for all stages:
     what happened    loss, time and wishes to stop of a step are added up while the next one is computed
 
 Borders are steps that all processes know beforehand: those at which the loop evaluates, saves, corrects its
-length or ends; and a few steps after somebody asked to stop or to change settings. There the pipeline drains,
-the last update is done as a synchronous one, and nothing but weights and moments is left. `step_number`
-counts the steps of which everything is known; up to one more is computed.
+length or ends, and every so many in between, at which wishes to stop or to change settings are heard. There
+the pipeline drains, the last update is done as a synchronous one, and nothing but weights and moments is
+left. Borders depend on the run alone, not on wishes: draining changes the bits that come after, and a run
+that was stopped must go on as if it had not been. `step_number` counts the steps of which everything is
+known; up to one more is computed.
 """
 
 from __future__ import annotations
@@ -37,10 +39,15 @@ from windlass.train.trainer import StepFacts, Trainer
 
 Batch = tuple[Tensor, Tensor]
 
+BORDER_EVERY = 16
+"""Steps after which the pipeline drains at the latest. With p stages and m micro-batches it idles for p - 1 of
+16 m turns, so for less than 2% where m is at least 4 p, and a wish is heard within 16 steps."""
+
 
 def next_border(run: Run, step: int) -> int:
-    """Return the first step after `step` at which all processes must have equal ideas of the weights."""
-    marks = [(step // every + 1) * every for every in (run.evaluate_every, run.checkpoint_every)]
+    """Return the first step after `step` at which the pipeline drains."""
+    periods = (run.evaluate_every, run.checkpoint_every, BORDER_EVERY)
+    marks = [(step // every + 1) * every for every in periods]
     if run.time_s is not None:
         marks += [mark for mark in LOOK_AT if mark > step]
     return min(*marks, run.steps)
@@ -61,21 +68,22 @@ class AsyncTrainer(Trainer):
         self._micro_batches //= self.run.micro_batch_sequences
         self._told: deque[_Told] = deque()
         self._read: dict[int, list[Batch]] = {}
-        self._border, self._asked_to_stop = 0, False
+        self._border, self._wish = 0, False
 
     def step(self, *, stop: bool = False) -> StepFacts:
         """Advance by one step of which everything is known; between borders, compute one further."""
+        self._wish = self._wish or stop
         if not self._told:
             self._border = next_border(self.run, self.step_number)
         while len(self._told) < 2 and self._computed < self._border:
-            self._told.append(self._compute(stop=stop))
+            self._told.append(self._compute())
         return self._hear()
 
     @property
     def _computed(self) -> int:
         return self.step_number + len(self._told)
 
-    def _compute(self, *, stop: bool) -> _Told:
+    def _compute(self) -> _Told:
         """Compute one step and begin to tell the others of it."""
         begin, step = time.perf_counter(), self._computed
         rate = rate_of(self.run, step)
@@ -90,7 +98,7 @@ class AsyncTrainer(Trainer):
         seconds = time.perf_counter() - begin
         request = newest_request(self.folder) if self.grid.crew.rank == 0 else 0
         layout = self.run.layout
-        told = [float(loss) / layout.tp, square, float(stop), seconds / layout.world, float(request)]
+        told = [float(loss) / layout.tp, square, float(self._wish), seconds / layout.world, float(request)]
         return _Told(torch.tensor(told, dtype=torch.float64), rate)
 
     def _update_together(self, step: int) -> float:
@@ -141,13 +149,9 @@ class AsyncTrainer(Trainer):
         self.step_number += 1
         self.samples += run.batch_sequences
         self.train_s += seconds
-        self._asked_to_stop |= stops > 0
-        if self._asked_to_stop or request > self.taken:
-            # Forward passes have gone as far as this already, on all stages.
-            self._border = min(self._border, self._computed + run.layout.staleness)
         agreed = self.step_number == self._border
-        stop = agreed and self._asked_to_stop
-        replicas = run.layout.dp if run.job.sync.local else 1
+        stop = agreed and stops > 0
+        replicas = run.layout.dp if self.sync.local else 1
         return StepFacts(
             loss / replicas, math.sqrt(square), told.rate, seconds, agreed, stop=stop, request=int(request)
         )

@@ -49,7 +49,7 @@ def train(folder: Path, stopped: Callable[[], bool], member: Member | None = Non
             trainer = kind(run, folder, record, member)
             _tell_start(trainer)
             trainer.restore()
-            _take_settings(trainer, newest_request(folder))
+            _take_settings(trainer, trainer.grid.crew.share(newest_request(folder))[0])
             if not _loop(trainer, stopped):
                 return False
             _finish(trainer)

@@ -33,9 +33,16 @@ class Record:
         """Pass an event on; `keep` also writes it to the journal, `durable` waits for the disk."""
         body = {"event": event, "time": round(time.time(), 3), **facts}
         if not self._quiet or event == "warning":
-            emit(body)
+            self._emit(body)
         if keep and self._keeps:
             self._journal.append(body, sync=durable)
+
+    def _emit(self, body: dict[str, Any]) -> None:
+        """A parent that is gone must not keep a run from saving what it has."""
+        try:
+            emit(body)
+        except BrokenPipeError:
+            self._quiet = True
 
     def plot(self, step: int, **scalars: float) -> None:
         for name, value in scalars.items() if self._keeps else ():

@@ -65,7 +65,7 @@ class Trainer:
         self.device = place_process(run.job.machine, len(member.cores) or run.threads)
         self.corpus = load_corpus(Path(run.corpus))
         self.step_number, self.samples, self.train_s = 0, 0, 0.0
-        self.taken = 0
+        self.taken, self.sync = 0, run.job.sync
         self.grid, cut = settle_run(run, folder, self.device)
         self._assemble(cut)
 
@@ -78,7 +78,7 @@ class Trainer:
         self.replica = at["dp"] * run.layout.sharded + at["sharded"]
         self.feed = Feed(run, self.corpus, self.replica)
         self.optimizer = build_optimizer(self.strategy.held.holdings, run)
-        self.replicas = Replicas(self.strategy.held.holdings, self.grid.group("dp"), run.job.sync)
+        self.replicas = Replicas(self.strategy.held.holdings, self.grid.group("dp"), self.sync)
         self._near = self.grid.group("pp", "sharded", "cp", "tp")
 
     def restore(self) -> None:
@@ -119,10 +119,8 @@ class Trainer:
 
     def take(self, settings: Settings) -> None:
         """Go on with other settings."""
-        self.taken = settings.id
+        self.taken, self.sync = settings.id, settings.sync
         self.replicas.change(settings.sync)
-        job = self.run.job.model_copy(update={"sync": settings.sync})
-        self.run = self.run.model_copy(update={"job": job})
         self.record.tell(
             "settings", step=self.step_number, id=settings.id, sync=settings.sync.model_dump(mode="json")
         )
@@ -206,13 +204,13 @@ class Trainer:
     @property
     def _own_replica(self) -> int | None:
         """Which replica this is where they walk apart, None where all are the same."""
-        return self.grid.at["dp"] if self.run.job.sync.local and self.run.layout.dp > 1 else None
+        return self.grid.at["dp"] if self.sync.local and self.run.layout.dp > 1 else None
 
     @property
     def _asked(self) -> int:
         """The answers that a gradient is the mean over: of all replicas that add up theirs."""
         layout = self.run.layout
-        return self.feed.asked(of_replicas=layout.sharded if self.run.job.sync.local else layout.replicas)
+        return self.feed.asked(of_replicas=layout.sharded if self.sync.local else layout.replicas)
 
     def _add_up(self, known: Tensor) -> Tensor:
         """Add up over all processes what each knows of a loss; those along tp know the same."""
@@ -223,7 +221,7 @@ class Trainer:
 
     def _agree(self, loss: Tensor, norm: float, rate: float, begin: float, *, stop: bool) -> StepFacts:
         """Let everybody know the loss, the time, and what was asked of any process meanwhile."""
-        layout, sync = self.run.layout, self.run.job.sync
+        layout, sync = self.run.layout, self.sync
         agreed = self.replicas.at_border(self.step_number) or (
             not self.replicas.has_borders and self.step_number % sync.every == 0
         )
