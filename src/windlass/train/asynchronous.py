@@ -40,8 +40,8 @@ from windlass.train.trainer import StepFacts, Trainer
 Batch = tuple[Tensor, Tensor]
 
 BORDER_EVERY = 16
-"""Steps after which the pipeline drains at the latest. With p stages and m micro-batches it idles for p - 1 of
-16 m turns, so for less than 2% where m is at least 4 p, and a wish is heard within 16 steps."""
+"""Steps after which the pipeline drains at the latest. With p stages and m micro-batches it then idles for
+p - 1 turns of 16 m, which is less than 2% where m is at least 4 p; and a wish is heard within 16 steps."""
 
 
 def next_border(run: Run, step: int) -> int:
