@@ -49,7 +49,7 @@ class Learner:
         self.rank = dist.get_rank()
         values = weights or start_weights()
         self.held = {name: nn.Parameter(t.clone()) for name, t in values.items()}
-        holdings = [Holding(n, SHAPES[n], whole(SHAPES[n]), w, 1, True) for n, w in self.held.items()]
+        holdings = [Holding(n, SHAPES[n], whole(SHAPES[n]), w, 1) for n, w in self.held.items()]
         self.replicas = Replicas(holdings, dist.group.WORLD, sync, step)
         self.step = step
 

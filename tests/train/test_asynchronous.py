@@ -228,7 +228,7 @@ def test_the_last_step_is_a_border() -> None:
 def held(name: str, gradient: list[float] | None) -> Holding:
     parameter = nn.Parameter(torch.zeros(2))
     parameter.grad = None if gradient is None else torch.tensor(gradient)
-    return Holding(name, (2,), whole((2,)), parameter, copies=1, first=True)
+    return Holding(name, (2,), whole((2,)), parameter, copies=1)
 
 
 def test_a_stage_is_clipped_by_its_own_norm() -> None:

@@ -70,12 +70,12 @@ class Threads:
 class Worker:
     """A rank with its holdings and their optimizer."""
 
-    def __init__(self, boxes: Sequence[tuple[str, Box]], seed: int | None = None, first: bool = True) -> None:
+    def __init__(self, boxes: Sequence[tuple[str, Box]], seed: int | None = None) -> None:
         self.holdings = []
         for name, box in boxes:
             values = whole_values(name, seed)[box.within(whole(SHAPES[name]))].clone()
             parameter = nn.Parameter(values)
-            self.holdings.append(Holding(name, SHAPES[name], box, parameter, copies=1, first=first))
+            self.holdings.append(Holding(name, SHAPES[name], box, parameter, copies=1))
         self.optimizer = torch.optim.AdamW([h.tensor for h in self.holdings], lr=0.1, fused=True)
 
     def step(self) -> None:
@@ -321,7 +321,7 @@ def test_extras_come_back_as_they_were(tmp_path: Path) -> None:
 def replicas_saved(folder: Path) -> list[Worker]:
     """Two replicas of two ranks each, whose moments and residuals differ."""
     boxes, crew = parts_of(2), Threads(4)
-    workers = [Worker(boxes[rank % 2], seed=1, first=rank < 2) for rank in range(4)]
+    workers = [Worker(boxes[rank % 2], seed=1) for rank in range(4)]
     for rank, worker in enumerate(workers):
         for holding in worker.holdings:
             moment = torch.full_like(holding.tensor, float(rank // 2 + 1))

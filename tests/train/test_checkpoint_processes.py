@@ -40,7 +40,7 @@ def values(name, seed):
 def holding(name, dimension):
     box = whole(SHAPES[name]).divided(min(dimension, len(SHAPES[name]) - 1), world, rank)
     parameter = nn.Parameter(values(name, 1)[box.within(whole(SHAPES[name]))].clone())
-    return Holding(name, SHAPES[name], box, parameter, copies=1, first=True)
+    return Holding(name, SHAPES[name], box, parameter, copies=1)
 
 def trained(dimension):
     held = [holding(name, dimension) for name in SHAPES]

@@ -116,7 +116,7 @@ def ring_bytes(world: int, values: int, width: int = 4) -> int:
 
 def test_a_single_replica_has_nobody_to_talk_to() -> None:
     weight = nn.Parameter(torch.ones(3))
-    alone = Replicas([Holding("w", (3,), whole((3,)), weight, 1, True)], None, Sync(policy="diloco"))
+    alone = Replicas([Holding("w", (3,), whole((3,)), weight, 1)], None, Sync(policy="diloco"))
     weight.grad = torch.full((3,), 2.0)
     alone.after_backward(0)
     alone.after_update(1, 1.0)

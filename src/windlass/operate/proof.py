@@ -28,7 +28,7 @@ from windlass.spec.proof import PROOF, RESULT, Proof
 
 PROVER = "windlass.train.prove"
 MODEL = Model(layers=4, width=64, heads=4, context=64)
-TRAIN = Train(batch_sequences=12, learning_rate=1e-3, warmup_steps=5)
+TRAIN = Train(batch_sequences=12, learning_rate=1e-3)
 VOCABULARY = 509
 """A prime number: no layout divides it evenly."""
 
@@ -53,7 +53,7 @@ def prove(
         layouts=tuple(layouts),
         steps=steps,
         model=MODEL,
-        train=TRAIN,
+        train=TRAIN.model_copy(update={"warmup_steps": min(5, steps // 2)}),
         machine=Machine(compile="off", threads=1),
         corpus=asdict(corpus_facts(corpus)),
     )

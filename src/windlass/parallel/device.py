@@ -8,12 +8,19 @@ from windlass.spec.errors import BadInput
 from windlass.spec.job import Machine
 
 
-def place_process(machine: Machine, threads: int) -> torch.device:
-    """Settle this process on its device; on a CPU, with as many threads as it was given."""
+def place_process(machine: Machine, threads: int, rank: int = 0) -> torch.device:
+    """Settle this process on its device; on a CPU, with as many threads as it was given.
+
+    GPUs of a machine go to its ranks in turn, which the launcher numbers machine by machine.
+    """
     torch.set_num_threads(threads)
     # Subnormal numbers cost a hundred times a normal multiplication and carry nothing here.
     torch.set_flush_denormal(True)
-    return device_of(machine)
+    device = device_of(machine)
+    if device.type == "cuda":
+        device = torch.device("cuda", rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    return device
 
 
 def device_of(machine: Machine) -> torch.device:

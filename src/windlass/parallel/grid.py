@@ -79,7 +79,7 @@ class Grid:
         for members in self._members(axes):
             if len(members) == 1:
                 continue
-            group = dist.new_group(members)
+            group = dist.new_group(members, sort_ranks=False)  # group ranks are places on the grid
             if self.crew.rank in members:
                 mine = group
         return mine

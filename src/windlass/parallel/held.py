@@ -13,12 +13,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor
 
+from windlass.parallel.cut import box_of
 from windlass.parallel.grid import Grid
 from windlass.parallel.holding import Box, Holding, whole
+from windlass.parallel.inventory import kind_of
 from windlass.parallel.stage import Stage
-from windlass.spec.layout import V_SHAPED
+from windlass.spec.layout import V_SHAPED, Cut
 
 TIED = "embedding.weight"
 
@@ -26,13 +28,12 @@ TIED = "embedding.weight"
 class Held:
     """The holdings of this process, and how their gradients come to them."""
 
-    def __init__(self, stages: Sequence[Stage], grid: Grid) -> None:
-        self._stages, self._grid = stages, grid
+    def __init__(self, stages: Sequence[Stage], grid: Grid, cut: Cut) -> None:
+        self._grid, self._cut = grid, cut
         self._tied = _tied_across(stages, grid)
         self._meet = grid.layout.schedule in V_SHAPED
         self._ends = grid.ends() if self._tied and grid.layout.pp > 1 else None
-        named = list(_named(stages))
-        self._pairs = [(p, self._holding(name, p, stage)) for stage, name, p in named]
+        self._pairs = [(p, self._holding(name, p)) for name, p in _named(stages)]
         self._twins = self._split_off_twins()
         self.holdings = [holding for _, holding in self._pairs]
         self._model_group = grid.group("pp", "sharded", "tp")
@@ -105,35 +106,25 @@ class Held:
             for holding in holdings:
                 dist.all_reduce(holding.tensor.grad, group=group)
 
-    def _holding(self, name: str, parameter: nn.Parameter, stage: Stage) -> Holding:
-        box, by_features = self._box(parameter)
+    def _holding(self, name: str, parameter: nn.Parameter) -> Holding:
+        box, by_features = self._box(name, parameter)
         local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
         assert tuple(local.shape) == box.shape, f"{name}: {tuple(local.shape)} is not {box}"
-        tied = self._tied and name == TIED
-        layout, at = self._grid.layout, self._grid.at
-        first = at["dp"] == at["cp"] == 0 and (by_features or at["tp"] == 0)
+        apart = self._tied and not self._meet and name == TIED
         return Holding(
             name=name,
             shape=tuple(parameter.shape),
             box=box,
             tensor=nn.Parameter(local.detach()) if isinstance(parameter, DTensor) else parameter,
-            copies=(1 if by_features else layout.tp) * (2 if tied and not self._meet else 1),
-            first=first and (not tied or stage.piece.embedding),
+            copies=(1 if by_features else self._grid.layout.tp) * (2 if apart else 1),
         )
 
-    def _box(self, parameter: nn.Parameter) -> tuple[Box, bool]:
+    def _box(self, name: str, parameter: nn.Parameter) -> tuple[Box, bool]:
         """Return the box of a parameter, and whether tensor parallel divides it."""
-        box, by_features = whole(parameter.shape), False
         layout, at = self._grid.layout, self._grid.at
-        if layout.tp > 1 and isinstance(parameter, DTensor):
-            names = parameter.device_mesh.mesh_dim_names or ()
-            placement = parameter.placements[names.index("tp")] if "tp" in names else Replicate()
-            if isinstance(placement, Shard):
-                by_features = True
-                box = box.divided(placement.dim, layout.tp, at["tp"])
-        if layout.sharded > 1:
-            box = box.divided(0, layout.sharded, at["sharded"])
-        return box, by_features
+        box = Box(box_of(name, parameter.shape, self._cut, at["tp"], layout.tp))
+        by_features = kind_of(name) in self._cut.features
+        return box.divided(0, layout.sharded, at["sharded"]), by_features
 
 
 def _gradient(parameter: nn.Parameter, holding: Holding) -> Tensor:
@@ -153,10 +144,9 @@ def rest(stages: Sequence[Stage]) -> None:
                 module.reshard()
 
 
-def _named(stages: Sequence[Stage]) -> Iterator[tuple[Stage, str, nn.Parameter]]:
+def _named(stages: Sequence[Stage]) -> Iterator[tuple[str, nn.Parameter]]:
     for stage in stages:
-        for name, parameter in stage.model.named_parameters():
-            yield stage, name, parameter
+        yield from stage.model.named_parameters()
 
 
 def _tied_across(stages: Sequence[Stage], grid: Grid) -> bool:

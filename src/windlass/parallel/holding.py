@@ -62,13 +62,10 @@ class Holding:
     """The values, shaped as the box. Its `grad` is set when a step's gradients are ready."""
     copies: int
     """How many processes of one replica hold this very box: norms count it once."""
-    first: bool
-    """Whether this process is the first of those: it writes the box into checkpoints."""
 
 
 def holdings_of(model: nn.Module) -> list[Holding]:
     """Return what a process holds that has the model to itself: every weight whole."""
     return [
-        Holding(name, tuple(p.shape), whole(p.shape), p, copies=1, first=True)
-        for name, p in model.named_parameters()
+        Holding(name, tuple(p.shape), whole(p.shape), p, copies=1) for name, p in model.named_parameters()
     ]

@@ -46,7 +46,7 @@ class Strategy:
         self._loss: Loss = _loss(run, grid)
         pieces = [piece for piece in cut.pieces if piece.position == grid.at["pp"]]
         self.stages = [self._build(piece) for piece in pieces]
-        self.held = Held(self.stages, grid)
+        self.held = Held(self.stages, grid, cut)
         self.held.fill(_first_values(run, self.stages[0].model))
         self.forward: Callable[[Tensor], Tensor] = self.stages[0]
         self.pipeline = self._pipeline() if run.layout.pp > 1 else None

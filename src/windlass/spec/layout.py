@@ -63,8 +63,10 @@ class Layout(Table):
         "none",
         description="activations computed again in the backward pass: none, all but matrix products, all",
     )
-    cut: Literal["balanced", "fixed"] = Field(
-        "balanced", description="give stages equal cost, or equal numbers of layers"
+    cut: Literal["balanced", "measured", "fixed"] = Field(
+        "balanced",
+        description="give stages equal predicted cost, equal cost as measured on the first process,"
+        " or equal numbers of layers",
     )
     stages: tuple[Degree, ...] | None = Field(
         None, description="layers of each stage, instead of cut, e.g. [5, 7]"

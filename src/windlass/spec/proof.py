@@ -32,6 +32,7 @@ LAYOUTS = (
     "tp=2,sequence=false",
     "cp=2",
     *(f"pp=2,micro_batches=4,{schedule}" for schedule in SCHEDULES),
+    "pp=2,micro_batches=4,placement=random",
     "dp=2,tp=2",
     "dp=2,pp=2,micro_batches=3",
     "pp=2,tp=2,micro_batches=3",

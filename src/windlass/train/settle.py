@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
 import torch
 
+from windlass.parallel.costs import measured_costs
 from windlass.parallel.crew import Alone, Crew, Together
-from windlass.parallel.cut import cut_model
+from windlass.parallel.cut import Costs, cut_model
 from windlass.parallel.grid import Grid
 from windlass.parallel.memory import state_bytes
 from windlass.parallel.schedule import place
@@ -34,26 +36,40 @@ def settle_run(run: Run, folder: Path, device: torch.device) -> tuple[Grid, Cut]
     cut = saved_cut(run, folder, crew)
     if layout.pp == 1:
         return Grid(layout, device, crew), cut or cut_model(run.shape, layout)
+    costs = _costs(run, device, crew)
+    rough = cut or cut_model(run.shape, layout, costs=costs)
+    ranks, speeds = _placed(run, rough, device, crew)
+    if cut is None and layout.placement == "load-aware":
+        cut = cut_model(run.shape, layout, costs=costs, speeds=speeds)
+    return Grid(layout, device, crew, ranks), cut or rough
+
+
+def _costs(run: Run, device: torch.device, crew: Crew) -> Costs | None:
+    """Return what rank 0 measured, if the cut shall be by that; all ranks must cut alike."""
+    if run.layout.cut != "measured":
+        return None
+    own = measured_costs(run.shape, run.micro_batch_sequences, device) if crew.rank == 0 else None
+    return Costs(**crew.share(asdict(own) if own else None)[0])
+
+
+def _placed(run: Run, cut: Cut, device: torch.device, crew: Crew) -> tuple[list[int], list[float]]:
+    """Return the rank at each point of the grid, and the speeds along the pipeline."""
+    layout = run.layout
     speed = peak_flops(device, least_s=MEASURE_S) if layout.placement == "load-aware" else 1.0
     free = psutil.virtual_memory().available
     known = crew.share({"host": socket.gethostname(), "speed": speed, "free": free})
-    rough = cut or cut_model(run.shape, layout)
     ranks = place(
         layout,
         seed=run.job.seed,
         hosts=[fact["host"] for fact in known],
         speeds=[fact["speed"] for fact in known],
         memories=[fact["free"] for fact in known],
-        cut=rough,
-        needs=state_bytes(rough, run.shape, layout),
+        cut=cut,
+        needs=state_bytes(cut, run.shape, layout),
     )
-    if cut is None and layout.placement == "load-aware":
-        each = layout.world // layout.pp
-        along = [
-            min(known[rank]["speed"] for rank in ranks[i : i + each]) for i in range(0, layout.world, each)
-        ]
-        cut = cut_model(run.shape, layout, speeds=along)
-    return Grid(layout, device, crew, ranks), cut or rough
+    each = layout.world // layout.pp
+    blocks = [ranks[start : start + each] for start in range(0, layout.world, each)]
+    return ranks, [min(known[rank]["speed"] for rank in block) for block in blocks]
 
 
 def saved_cut(run: Run, folder: Path, crew: Crew) -> Cut | None:

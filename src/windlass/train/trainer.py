@@ -62,7 +62,7 @@ class Trainer:
     def __init__(self, run: Run, folder: Path, record: Record, member: Member | None = None) -> None:
         self.run, self.folder, self.record = run, folder, record
         member = member or Member()
-        self.device = place_process(run.job.machine, len(member.cores) or run.threads)
+        self.device = place_process(run.job.machine, len(member.cores) or run.threads, member.rank)
         self.corpus = load_corpus(Path(run.corpus))
         self.step_number, self.samples, self.train_s = 0, 0, 0.0
         self.taken, self.sync = 0, run.job.sync
