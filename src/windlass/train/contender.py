@@ -49,6 +49,8 @@ def _compete(folder: Path, member: Member) -> int:
 
 def _stepped(trainer: Trainer) -> dict[str, Any]:
     """Take a step and tell its time, the memory it needs between backward pass and update, and idle time."""
+    from windlass.parallel.pipeline import Pipeline
+
     held = trainer.strategy.held
     memory: dict[str, int] = {}
     update = trainer.optimizer.step
@@ -68,7 +70,7 @@ def _stepped(trainer: Trainer) -> dict[str, Any]:
     )
     told: dict[str, Any] = {"seconds": seconds, "memory_bytes": sum(memory.values())}
     pipeline = trainer.strategy.pipeline
-    if pipeline is not None:
+    if isinstance(pipeline, Pipeline):
         busy, spent = sum(pipeline.take_busy().values()), pipeline.take_spent()
         told |= {"idle_share": 1 - busy / spent}
     return told
