@@ -89,7 +89,7 @@ class AsyncPipeline:
         self._next = 0
         self.most_versions = 0
         """The largest number of different weights that were held at a time."""
-        self.busy_s = {stage.piece.stage: 0.0}
+        self.busy_s, self._spent_s = {stage.piece.stage: 0.0}, 0.0
 
     def advance(self, step: int, border: int, source: Source, asked: int) -> Tensor:
         """Add up the gradients of batch `step`; go forward with later ones, but none of step `border`.
@@ -97,10 +97,9 @@ class AsyncPipeline:
         Return the batch's loss where the last stage is, and 0 elsewhere. The caller updates the weights and
         then says so by `updated`.
         """
-        first = step * self._window.micro_batches
+        begin, first = time.perf_counter(), step * self._window.micro_batches
         if not self._under_way:
             self._next = first
-        total = torch.zeros((), device=self._grid.device)
         losses = []
         for micro in range(first, first + self._window.micro_batches):
             while self._next < self._window.until(micro, border):
@@ -108,7 +107,8 @@ class AsyncPipeline:
             losses.append(self._backward(micro))
         if step + 1 == border:
             self._drain()
-        return torch.stack(losses).sum() if self._stage.piece.head else total
+        self._spent_s += time.perf_counter() - begin
+        return torch.stack(losses).sum() if self._after is None else torch.zeros((), device=self._grid.device)
 
     def updated(self) -> None:
         """The weights have changed: whoever goes forward from here on uses the new ones."""
@@ -139,6 +139,11 @@ class AsyncPipeline:
         taken = dict(self.busy_s)
         self.busy_s.update(dict.fromkeys(taken, 0.0))
         return taken
+
+    def take_spent(self) -> float:
+        """Return the seconds that batches took since this was last asked, waiting included."""
+        spent, self._spent_s = self._spent_s, 0.0
+        return spent
 
     def _forward(self, step: int, border: int, source: Source, asked: int) -> None:
         micro, device = self._next, self._grid.device
