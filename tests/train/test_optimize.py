@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windlass.parallel.holding import holdings_of
 from windlass.spec.job import Train
 from windlass.train.optimize import build_optimizer, rate_share
 
@@ -49,7 +50,7 @@ def test_the_share_is_always_between_zero_and_one(steps: int, warmup: int, step:
 
 def test_matrices_decay_and_vectors_do_not(make_run) -> None:  # type: ignore[no-untyped-def]
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4))
-    decaying, others = build_optimizer(model, make_run()).param_groups
+    decaying, others = build_optimizer(holdings_of(model), make_run()).param_groups
     assert decaying["weight_decay"] == TRAIN.weight_decay
     assert [p.dim() for p in decaying["params"]] == [2]
     assert others["weight_decay"] == 0.0
