@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.models.build import build
-from windlass.parallel.asynchronous import Stash, Window, window_of
+from windlass.parallel.asynchronous import Window, window_of
 from windlass.parallel.stage import Stage
+from windlass.parallel.stash import Stash
 from windlass.spec.layout import Piece
 from windlass.spec.shape import LlamaShape
 
@@ -163,3 +164,25 @@ def test_after_an_update_the_stage_computes_with_the_live_weights(stage: Stage) 
     assert not any(a is b for a, b in zip(stage.parameters(), live, strict=True))
     stash.close()
     assert all(a is b for a, b in zip(stage.parameters(), live, strict=True))
+
+
+def test_a_first_stage_goes_back_without_a_copy_of_its_table(stage: Stage) -> None:
+    piece = stage.piece.model_copy(update={"head": False})
+    first = Stage(stage.model, piece, None)
+    tokens_BT, live = torch.randint(0, 32, (2, 8)), list(first.parameters())
+    first(tokens_BT).square().sum().backward()
+    wanted = [p.grad.clone() for p in live if p.grad is not None]
+    first.zero_grad()
+
+    stash = Stash(first)
+    version = stash.open(lasting=True)
+    stash.mount(version)
+    y_BTD = first(tokens_BT)
+    table = first.model.get_submodule("embedding").get_parameter("weight")
+    with torch.no_grad():
+        for parameter in live:
+            parameter.add_(1.0)
+    with stash.adding_up(version):
+        y_BTD.square().sum().backward()
+    assert any(table is weight for weight in live)
+    assert all(torch.equal(p.grad, g) for p, g in zip(live, wanted, strict=True) if p.grad is not None)

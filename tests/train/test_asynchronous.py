@@ -20,7 +20,7 @@ from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job
 from windlass.spec.layout import parse_layout
 from windlass.spec.run import Run
-from windlass.train.asynchronous import BORDER_EVERY, clip_apart, next_border
+from windlass.train.asynchronous import BORDER_EVERY, clip_apart, limit_of_part, next_border
 from windlass.train.loop import save_run
 from windlass.train.replan import LOOK_AT
 
@@ -236,6 +236,17 @@ def test_a_stage_is_clipped_by_its_own_norm() -> None:
     assert clip_apart([large, none], 1.0, None) == 5.0
     assert large.tensor.grad is not None
     assert large.tensor.grad.tolist() == pytest.approx([0.6, 0.8])
+
+
+@given(st.lists(st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=2), min_size=1, max_size=5))
+def test_parts_that_are_clipped_apart_stay_within_the_limit_of_the_whole(
+    gradients: list[list[float]],
+) -> None:
+    parts = [held(str(number), gradient) for number, gradient in enumerate(gradients)]
+    for part in parts:
+        clip_apart([part], limit_of_part(1.0, 1 / len(parts)), None)
+    whole_gradient = torch.cat([part.tensor.grad for part in parts if part.tensor.grad is not None])
+    assert whole_gradient.norm() <= 1.0 + 1e-5
 
 
 def test_a_small_gradient_is_not_clipped() -> None:

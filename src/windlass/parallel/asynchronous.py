@@ -15,27 +15,25 @@ At borders, which all stages know beforehand, the pipeline drains: nothing is un
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from windlass.parallel.grid import Grid
+from windlass.parallel.neighbour import BACKWARD, FORWARD, Neighbour
 from windlass.parallel.stage import Loss, Stage
+from windlass.parallel.stash import Stash, Version
 
 Source = Callable[[int], tuple[Tensor, Tensor]]
 """The number of a micro-batch, counted from the run's first, to its inputs and targets."""
+Between = Callable[[int], None]
 
 SLACK = 1
 """Micro-batches that each stage goes ahead for those after it. One hides their computing."""
-POSTED = 2
-"""Messages of a neighbour that are waited for in advance: gloo sends only what is waited for."""
-FORWARD, BACKWARD = 1, 2
-"""Tags of messages; 0 is left to evaluation."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +89,13 @@ class AsyncPipeline:
         """The largest number of different weights that were held at a time."""
         self.busy_s, self._spent_s = {stage.piece.stage: 0.0}, 0.0
 
-    def advance(self, step: int, border: int, source: Source, asked: int) -> Tensor:
+    def advance(
+        self, step: int, border: int, source: Source, asked: int, between: Between | None = None
+    ) -> Tensor:
         """Add up the gradients of batch `step`; go forward with later ones, but none of step `border`.
 
         Return the batch's loss where the last stage is, and 0 elsewhere. The caller updates the weights and
-        then says so by `updated`.
+        then says so by `updated`. `between` hears after each micro-batch how many of the batch are back.
         """
         begin, first = time.perf_counter(), step * self._window.micro_batches
         if not self._under_way:
@@ -105,6 +105,8 @@ class AsyncPipeline:
             while self._next < self._window.until(micro, border):
                 self._forward(step, border, source, asked)
             losses.append(self._backward(micro))
+            if between is not None:
+                between(micro + 1 - first)
         if step + 1 == border:
             self._drain()
         self._spent_s += time.perf_counter() - begin
@@ -190,90 +192,6 @@ class AsyncPipeline:
 class _Flight:
     """A micro-batch that went forward and has not come back."""
 
-    version: list[nn.Parameter]
+    version: Version
     x: Tensor
     y: Tensor
-
-
-class Stash:
-    """The weights of a stage, and copies of older ones that micro-batches under way still need."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._slots = [
-            (module, name, parameter)
-            for module in stage.modules()
-            for name, parameter in module.named_parameters(recurse=False)
-        ]
-        self._live = [parameter for _, _, parameter in self._slots]
-        self._newest: list[nn.Parameter] | None = None
-        self._mounted = self._live
-
-    def open(self, *, lasting: bool) -> list[nn.Parameter]:
-        """Return the weights to go forward with: copies if they must last beyond the next update."""
-        if self._newest is None:
-            copies = (
-                [nn.Parameter(parameter.detach().clone()) for parameter in self._live] if lasting else None
-            )
-            self._newest = copies or self._live
-        return self._newest
-
-    def close(self) -> None:
-        """Forget the newest weights, which are no longer so; who still needs them holds them."""
-        self._newest = None
-        self.mount(self._live)
-
-    def mount(self, version: list[nn.Parameter]) -> None:
-        """Let the stage compute with these weights."""
-        if version is self._mounted:
-            return
-        for (module, name, _), weight in zip(self._slots, version, strict=True):
-            setattr(module, name, weight)
-        self._mounted = version
-
-    @contextmanager
-    def adding_up(self, version: list[nn.Parameter]) -> Iterator[None]:
-        """Let a backward pass use a version, and its gradients add up in the live weights."""
-        self.mount(version)
-        for weight, live in zip(version, self._live, strict=True):
-            weight.grad = live.grad
-        yield
-        if version is not self._live:
-            for weight, live in zip(version, self._live, strict=True):
-                live.grad, weight.grad = weight.grad, None
-
-
-class Neighbour:
-    """The stage before or after: what it sends comes in order, and nobody waits to send."""
-
-    def __init__(
-        self, grid: Grid, group: dist.ProcessGroup | None, at: int, shape: tuple[int, ...], tag: int
-    ) -> None:
-        self.rank, self.group = grid.peer(pp=at), group
-        self._shape, self._device, self._tag = shape, grid.device, tag
-        self._coming: deque[tuple[dist.Work, Tensor]] = deque()
-        self._going: deque[tuple[dist.Work, Tensor]] = deque()
-        self._most_going = SLACK * grid.layout.pp + POSTED
-
-    def take(self, coming: int) -> Tensor:
-        """Return the next message; `coming` more, with it, are sure to be sent."""
-        while len(self._coming) < min(coming, 1 + POSTED):
-            message = torch.empty(self._shape, device=self._device)
-            work = dist.irecv(message, self.rank, group=self.group, tag=self._tag)
-            assert work is not None
-            self._coming.append((work, message))
-        work, message = self._coming.popleft()
-        work.wait()
-        return message
-
-    def send(self, message: Tensor, tag: int) -> None:
-        """Begin to send. A message is kept until it is gone; by the window, old ones are."""
-        message = message.contiguous()
-        work = dist.isend(message, self.rank, group=self.group, tag=tag)
-        assert work is not None
-        self._going.append((work, message))
-        while len(self._going) > self._most_going:
-            self._going.popleft()[0].wait()
-
-    def drain(self) -> None:
-        while self._going:
-            self._going.popleft()[0].wait()

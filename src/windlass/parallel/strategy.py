@@ -20,7 +20,7 @@ from windlass.models.build import first_value, outline
 from windlass.models.huggingface import load_model
 from windlass.models.language import LanguageModel
 from windlass.models.loss import summed_loss
-from windlass.parallel.asynchronous import AsyncPipeline, Source
+from windlass.parallel.asynchronous import AsyncPipeline, Between, Source
 from windlass.parallel.context import DividedSequence
 from windlass.parallel.grid import Grid
 from windlass.parallel.held import Held, rest
@@ -67,11 +67,11 @@ class Strategy:
                 total += loss.detach()
             return total
 
-    def flow(self, step: int, border: int, source: Source, asked: int) -> Tensor:
+    def flow(self, step: int, border: int, source: Source, asked: int, between: Between) -> Tensor:
         """Learn from batch `step` while later ones, none of step `border`, may be under way already."""
         assert isinstance(self.pipeline, AsyncPipeline)
         with self._arithmetic():
-            return self.pipeline.advance(step, border, source, asked).detach()
+            return self.pipeline.advance(step, border, source, asked, between).detach()
 
     @torch.no_grad()
     def look(self, batch: Batch) -> Tensor:

@@ -3,8 +3,9 @@
 Between borders each stage updates its own weights as soon as a batch has come back to it, and nothing waits
 for all stages:
 
-    clipping         by the norm of the stage's own gradient; there is no norm of the whole without a stop
-    tied matrix      both ends apply the sum of their gradients one update later, so it has one step to travel
+    clipping         by the norm of the stage's own gradient, to its share of the limit; there is no norm of
+                     the whole without a stop, but the whole stays within the limit
+    tied matrix      both ends apply the sum of their gradients some micro-batches later (tied.py)
     what happened    loss, time and wishes to stop of a step are added up while the next one is computed
 
 Borders are steps that all processes know beforehand: those at which the loop evaluates, saves, corrects its
@@ -27,14 +28,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from windlass.parallel.asynchronous import AsyncPipeline
-from windlass.parallel.grid import Grid
-from windlass.parallel.held import TIED
 from windlass.parallel.holding import Holding
 from windlass.spec.layout import Cut
 from windlass.spec.run import Run
 from windlass.train.optimize import rate_of, set_rate
 from windlass.train.replan import LOOK_AT
 from windlass.train.settings import newest_request
+from windlass.train.tied import tied_gradient
 from windlass.train.trainer import StepFacts, Trainer
 
 Batch = tuple[Tensor, Tensor]
@@ -56,19 +56,21 @@ def next_border(run: Run, step: int) -> int:
 class AsyncTrainer(Trainer):
     """A trainer whose stages do not wait for each other between borders."""
 
+    saves_beside = False
+
     def _assemble(self, cut: Cut) -> None:
         super()._assemble(cut)
         pipeline = self.strategy.pipeline
         assert isinstance(pipeline, AsyncPipeline)
         self._pipeline = pipeline
-        tied = [h for h in self.strategy.held.holdings if h.name == TIED]
-        self._tied = TiedGradient(tied[0] if tied else None, self.grid) if _tied(self.run) else None
         self._tp = self.grid.group("tp")
         self._micro_batches = self.run.batch_sequences // self.run.layout.replicas
         self._micro_batches //= self.run.micro_batch_sequences
+        self._tied = tied_gradient(self.strategy.held.holdings, self.grid, self.run, self._micro_batches)
         self._told: deque[_Told] = deque()
         self._read: dict[int, list[Batch]] = {}
         self._border, self._wish = 0, False
+        self._late_norm = 0.0
 
     def step(self, *, stop: bool = False) -> StepFacts:
         """Advance by one step of which everything is known; between borders, compute one further."""
@@ -86,9 +88,9 @@ class AsyncTrainer(Trainer):
     def _compute(self) -> _Told:
         """Compute one step and begin to tell the others of it."""
         begin, step = time.perf_counter(), self._computed
-        rate = rate_of(self.run, step)
+        rate, self._late_norm = rate_of(self.run, step), 0.0
         set_rate(self.optimizer, rate)
-        loss = self.strategy.flow(step, self._border, self._batch, self._asked)
+        loss = self.strategy.flow(step, self._border, self._batch, self._asked, self._between)
         drained = step + 1 == self._border or self.run.layout.staleness == 0
         square = self._update_together(step) if drained else self._update_apart(step)
         self.strategy.held.clear()
@@ -103,11 +105,10 @@ class AsyncTrainer(Trainer):
 
     def _update_together(self, step: int) -> float:
         """Update as a synchronous pipeline does; return this process's part of the squared norm."""
-        self._apply_late()
         held = self.strategy.held
         held.collect()
         self.replicas.after_backward(step)
-        norm = held.clip(self._most)
+        norm = held.clip(self.run.job.train.clip or math.inf)
         self.optimizer.step()
         return norm**2 / self.run.layout.world
 
@@ -116,30 +117,31 @@ class AsyncTrainer(Trainer):
         held, layout = self.strategy.held, self.run.layout
         held.collect(tied=False)
         self.replicas.after_backward(step)
-        own = held.holdings
-        square = 0.0
-        if self._tied is not None and self._tied.holding is not None:
-            tied = self._tied.holding
-            own = [h for h in own if h is not tied]
-            tied.tensor.grad = self._tied.exchange()
-            square += clip_apart([tied], self._most, self._tp) ** 2 / 2
-        square += clip_apart(own, self._most, self._tp) ** 2
+        if self._tied is not None:
+            self._tied.send()
+        norm = clip_apart(held.holdings, self._limit_of(held.holdings), self._tp)
         self.optimizer.step()
-        return square / (layout.tp * layout.dp)
+        # Each end tells half of the tied matrix's gradient; it is the one that was applied in this step.
+        return (norm**2 + self._late_norm**2 / 2) / (layout.tp * layout.dp)
 
-    def _apply_late(self) -> None:
-        """Update the tied matrix by the gradient that is still on its way, and nothing else."""
-        if self._tied is None or self._tied.holding is None or not self._tied.under_way:
+    def _between(self, done: int) -> None:
+        """Update the tied matrix by the gradient of the batch before, and nothing else, when it is time."""
+        if self._tied is None or done != self._tied.turn or not self._tied.under_way:
             return
-        holdings, tied = self.strategy.held.holdings, self._tied.holding
+        holdings = self.strategy.held.holdings
         kept = [h.tensor.grad for h in holdings]
         for holding in holdings:
             holding.tensor.grad = None
-        tied.tensor.grad = self._tied.take()
-        clip_apart([tied], self._most, self._tp)
+        tied = [self._tied.take()]
+        self._late_norm = clip_apart(tied, self._limit_of(tied), self._tp)
         self.optimizer.step()
+        torch.clear_autocast_cache()
         for holding, gradient in zip(holdings, kept, strict=True):
             holding.tensor.grad = gradient
+
+    def _limit_of(self, holdings: Sequence[Holding]) -> float:
+        weights = sum(math.prod(h.shape) for h in holdings if h.tensor.grad is not None)
+        return limit_of_part(self.run.job.train.clip or math.inf, weights / self.run.shape.parameters)
 
     def _hear(self) -> StepFacts:
         """Hear what all processes know of the oldest step that was computed."""
@@ -155,10 +157,6 @@ class AsyncTrainer(Trainer):
         return StepFacts(
             loss / replicas, math.sqrt(square), told.rate, seconds, agreed, stop=stop, request=int(request)
         )
-
-    @property
-    def _most(self) -> float:
-        return self.run.job.train.clip or math.inf
 
     def _batch(self, micro: int) -> Batch:
         """Return a micro-batch by its number; only the first and the last stage ask."""
@@ -183,39 +181,12 @@ class _Told:
         return heard
 
 
-class TiedGradient:
-    """The gradient of the matrix that both ends of the pipeline hold, added up one step late.
+def limit_of_part(limit: float, share: float) -> float:
+    """Return the limit of the norm of a part that has this share of all weights.
 
-    Both ends get the same sums in the same order and so hold the same bits. A process in between has no
-    holding and nothing to do.
+    Squares of norms add up, so squares of limits are shared out: the whole stays within its limit.
     """
-
-    def __init__(self, holding: Holding | None, grid: Grid) -> None:
-        self.holding, self._group = holding, grid.ends()
-        self._under_way: tuple[dist.Work, Tensor] | None = None
-
-    @property
-    def under_way(self) -> bool:
-        return self._under_way is not None
-
-    def exchange(self) -> Tensor | None:
-        """Send this step's gradient; return the sum of the step before, None right after a border."""
-        assert self.holding is not None
-        assert self.holding.tensor.grad is not None
-        late, own = self.take(), self.holding.tensor.grad.clone()
-        work = dist.all_reduce(own, group=self._group, async_op=True)
-        assert work is not None
-        self._under_way = (work, own)
-        return late
-
-    def take(self) -> Tensor | None:
-        """Return the sum that is under way, if any."""
-        if self._under_way is None:
-            return None
-        work, total = self._under_way
-        work.wait()
-        self._under_way = None
-        return total
+    return limit * math.sqrt(share)
 
 
 @torch.no_grad()
@@ -240,7 +211,3 @@ def clip_apart(holdings: Sequence[Holding], most: float, group: dist.ProcessGrou
     norm = total.sqrt()
     torch._foreach_mul_(gradients, (most / (norm + 1e-6)).clamp(max=1.0))
     return float(norm)
-
-
-def _tied(run: Run) -> bool:
-    return getattr(run.shape, "tied", True)
