@@ -101,6 +101,12 @@ def test_fragments_do_not_depend_on_the_order_in_which_weights_are_listed(names:
     assert cut_into_fragments(sizes, 2) == cut_into_fragments(dict(sorted(sizes.items())), 2)
 
 
+@given(st.dictionaries(st.text("abc", min_size=1), st.integers(1, 10**6), max_size=20), st.integers(1, 8))
+def test_a_tied_matrix_falls_into_the_same_fragment_at_both_ends(others: dict[str, int], parts: int) -> None:
+    groups = cut_into_fragments({**others, "tied": 5000}, parts, shared={"tied"})
+    assert "tied" in groups[0]
+
+
 def test_plain_averaging_is_an_outer_rate_of_one_without_momentum() -> None:
     assert outer_numbers(Sync(policy="local")) == (1.0, 0.0)
     assert outer_numbers(Sync(policy="diloco", outer_rate=0.5, outer_momentum=0.8)) == (0.5, 0.8)

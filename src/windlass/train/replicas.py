@@ -36,6 +36,7 @@ class Replicas:
         self, holdings: Sequence[Holding], group: dist.ProcessGroup | None, sync: Sync, step: int = 0
     ) -> None:
         self._weights = {h.name: h.tensor for h in holdings if h.tensor.numel()}
+        self._shared = {h.name for h in holdings if h.copies > 1}
         self._device = holdings[0].tensor.device
         self._wire = Wire(group)
         self._momentum: Payload = {}
@@ -152,7 +153,7 @@ class Replicas:
         if sync.local and not self.alone:
             self._anchor = {name: weight.detach().clone() for name, weight in self._weights.items()}
         sizes = {name: weight.numel() for name, weight in self._weights.items()}
-        self._fragments = cut_into_fragments(sizes, sync.fragments)
+        self._fragments = cut_into_fragments(sizes, sync.fragments, self._shared)
         held = self._momentum if outer_numbers(sync)[1] else {}
         wanted = self._anchor if outer_numbers(sync)[1] else {}
         self._momentum = {name: held.get(name, torch.zeros_like(t)) for name, t in wanted.items()}

@@ -6,7 +6,7 @@ that everybody agreed on. So all replicas decide alike, without a word.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from windlass.spec.sync import Sync
@@ -71,15 +71,18 @@ def steps_within(seconds: float, step_s: float) -> int:
     return max(1, int(seconds / step_s)) if step_s > 0 else 1
 
 
-def cut_into_fragments(sizes: Mapping[str, int], parts: int) -> list[tuple[str, ...]]:
+def cut_into_fragments(
+    sizes: Mapping[str, int], parts: int, shared: Collection[str] = ()
+) -> list[tuple[str, ...]]:
     """Divide weights into groups of nearly equal size, the same on every replica.
 
     The largest goes first, each to the group that has least so far. Groups may be empty when there are
-    more of them than weights.
+    more of them than weights. Before them go weights that other processes of the replica hold too, like a
+    tied matrix at both ends of a pipeline: so it falls into the first group on both, whatever else they hold.
     """
     groups: list[list[str]] = [[] for _ in range(parts)]
     loads = [0] * parts
-    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+    for name in sorted(sizes, key=lambda name: (name not in shared, -sizes[name], name)):
         least = loads.index(min(loads))
         groups[least].append(name)
         loads[least] += sizes[name]
