@@ -11,6 +11,7 @@ Whoever is of the crew calls these functions together. What fails for one fails 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -28,7 +29,7 @@ from windlass.store.manifest import MANIFEST, DirectoryWriter, FileRecord, load_
 from windlass.store.place import Place
 from windlass.train.accord import accord
 from windlass.train.assemble import Assembled
-from windlass.train.part import MOMENTS, Extra, claims_of, divide, write_part
+from windlass.train.part import MOMENTS, Extra, Part, claims_of, divide, take_part
 
 STATE, LAYOUT = "state.json", "layout.json"
 NOTHING: Extra = MappingProxyType({})
@@ -60,30 +61,87 @@ def save_checkpoint(
     extra: Extra = NOTHING,
     replica: int | None = None,
 ) -> Path:
-    """Write a checkpoint; it exists once its manifest does. Then forget the oldest beyond `keep`.
+    """Write a checkpoint and wait for it; see `Saving`."""
+    saving = Saving(folder, state, keep=keep, crew=crew, layout=layout, cut=cut)
+    saving.begin(holdings, optimizer, extra=extra, replica=replica)
+    return saving.end()
 
-    `extra` holds more tensors by kind and by weight, shaped as the holdings. With a `replica`, moments and
-    extras are this replica's own, and every replica's are saved; weights are those of replica 0.
+
+class Saving:
+    """A checkpoint under way. It exists once its manifest does; then the oldest beyond `keep` are forgotten.
+
+    All ranks call `begin` and `end` together. Between them the bytes of this rank move to the disk in a
+    thread, from a copy if training goes on meanwhile; `written` says when they have.
     """
-    assert not MOMENTS.keys() & extra.keys(), "an extra kind has the name of a moment"
-    target = folder / f"step-{state.step:08d}"
-    trouble = f"{target}: the checkpoint could not be written"
-    try:
-        with accord(crew, trouble, HINT):
-            _open(target, crew)
-        keys = divide(crew.share(claims_of(holdings, replica)))[crew.rank]
-        writer = DirectoryWriter(Place(target), join=True)
-        with accord(crew, trouble, HINT):
-            write_part(writer, crew.rank, holdings, optimizer, extra, keys=keys, replica=replica)
-        _include(writer, crew)
-        with accord(crew, trouble, HINT):
-            _commit(writer, crew, state, layout, cut)
-    except StoreFailed:
-        _discard(target, crew)
-        raise
-    with accord(crew, f"{folder}: old checkpoints could not be removed"):
-        _forget(folder, target, keep, crew)
-    return target
+
+    def __init__(
+        self, folder: Path, state: State, *, keep: int, crew: Crew, layout: Layout, cut: Cut
+    ) -> None:
+        self._folder, self._keep, self._crew = folder, keep, crew
+        self._state, self._layout, self._cut = state, layout, cut
+        self._target = folder / f"step-{state.step:08d}"
+        self._trouble = f"{self._target}: the checkpoint could not be written"
+        self._failure: WindlassError | OSError | MemoryError | None = None
+
+    def begin(
+        self,
+        holdings: Sequence[Holding],
+        optimizer: torch.optim.Optimizer,
+        *,
+        extra: Extra = NOTHING,
+        replica: int | None = None,
+        beside: bool = False,
+    ) -> None:
+        """Start to write; with `beside`, whatever happens to the tensors afterwards is not seen.
+
+        `extra` holds more tensors by kind and by weight, shaped as the holdings. With a `replica`, moments
+        and extras are this replica's own, and every replica's are saved; weights are those of replica 0.
+        """
+        assert not MOMENTS.keys() & extra.keys(), "an extra kind has the name of a moment"
+        with accord(self._crew, self._trouble, HINT):
+            _open(self._target, self._crew)
+        keys = divide(self._crew.share(claims_of(holdings, replica)))[self._crew.rank]
+        part = take_part(holdings, optimizer, extra, keys=keys, replica=replica)
+        self._writer = DirectoryWriter(Place(self._target), join=True)
+        self._thread = threading.Thread(
+            target=self._write,
+            args=(part.copied() if beside else part, self._crew.rank),
+            name="checkpoint",
+            daemon=True,
+        )
+        self._thread.start()
+
+    @property
+    def step(self) -> int:
+        return self._state.step
+
+    @property
+    def written(self) -> bool:
+        """Whether this rank's bytes are on the disk, or have failed to get there."""
+        return not self._thread.is_alive()
+
+    def end(self) -> Path:
+        """Wait for the bytes of all ranks and commit, or raise what went wrong with any."""
+        self._thread.join()
+        try:
+            with accord(self._crew, self._trouble, HINT):
+                if self._failure is not None:
+                    raise self._failure
+            _include(self._writer, self._crew)
+            with accord(self._crew, self._trouble, HINT):
+                _commit(self._writer, self._crew, self._state, self._layout, self._cut)
+        except StoreFailed:
+            _discard(self._target, self._crew)
+            raise
+        with accord(self._crew, f"{self._folder}: old checkpoints could not be removed"):
+            _forget(self._folder, self._target, self._keep, self._crew)
+        return self._target
+
+    def _write(self, part: Part, rank: int) -> None:
+        try:
+            part.write(self._writer, rank)
+        except (WindlassError, OSError, MemoryError) as error:
+            self._failure = error
 
 
 def restore_newest(

@@ -84,6 +84,8 @@ def _loop(trainer: Trainer, stopped: Callable[[], bool]) -> bool:
             continue
         _take_settings(trainer, facts.request)
         _replan(trainer)
+        if facts.written:
+            _commit(trainer)
         if facts.stop:
             trainer.save()
             trainer.record.tell("stopped", step=trainer.step_number, steps=trainer.run.steps)
@@ -97,19 +99,37 @@ def _loop(trainer: Trainer, stopped: Callable[[], bool]) -> bool:
 def _look_and_save(trainer: Trainer, before: int) -> None:
     """Evaluate and save when it is time, or has become so since step `before`.
 
-    A failed save costs a checkpoint, not the run.
+    Checkpoints are written while training goes on. A failed one costs a checkpoint, not the run.
     """
     step, run = trainer.step_number, trainer.run
     if step // run.evaluate_every > before // run.evaluate_every:
         trainer.evaluate(run.evaluate_sequences)
         trainer.sample()
     if step // run.checkpoint_every > before // run.checkpoint_every:
-        try:
-            trainer.save()
-        except StoreFailed as failure:
-            trainer.record.tell("warning", message=failure.message)
-        else:
-            trainer.balance()
+        _begin_save(trainer)
+
+
+def _begin_save(trainer: Trainer) -> None:
+    """Start a checkpoint; one that a new cut may follow from is waited for."""
+    layout = trainer.run.layout
+    beside = trainer.saves_beside and not (layout.pp > 1 and layout.recut == "apply")
+    try:
+        trainer.begin_save(beside=beside)
+    except StoreFailed as failure:
+        trainer.record.tell("warning", message=failure.message)
+    else:
+        if not beside:
+            _commit(trainer)
+
+
+def _commit(trainer: Trainer) -> None:
+    """Finish a checkpoint whose bytes are written."""
+    try:
+        trainer.end_save()
+    except StoreFailed as failure:
+        trainer.record.tell("warning", message=failure.message)
+    else:
+        trainer.balance()
 
 
 def _take_settings(trainer: Trainer, request: int) -> None:

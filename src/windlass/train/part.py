@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -71,18 +73,36 @@ def divide(claims: Sequence[Mapping[str, int]]) -> list[set[str]]:
     return taken
 
 
-def write_part(
-    writer: Writer,
-    rank: int,
+@dataclass(frozen=True)
+class Part:
+    """What one process writes: tensors by the names they get in the file, and what its header says."""
+
+    tensors: dict[str, Tensor]
+    metadata: dict[str, str]
+
+    def copied(self) -> Part:
+        """Return the same in memory of its own, which training does not touch."""
+        copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in self.tensors.items()}
+        return Part(copies, self.metadata)
+
+    def write(self, writer: Writer, rank: int) -> None:
+        promises = {
+            name: Promise(tensor.dtype, tuple(tensor.shape), partial(_given, tensor))
+            for name, tensor in self.tensors.items()
+        }
+        write_file(promises, part_name(rank), writer, self.metadata)
+
+
+def take_part(
     holdings: Sequence[Holding],
     optimizer: torch.optim.Optimizer,
     extra: Extra,
     *,
     keys: Collection[str],
     replica: int | None,
-) -> None:
-    """Write the weights and what is kept with them whose keys are among `keys`."""
-    tensors: dict[str, Promise] = {}
+) -> Part:
+    """Gather the weights and what is kept with them whose keys are among `keys`."""
+    tensors: dict[str, Tensor] = {}
     boxes: dict[str, object] = {}
     for holding in holdings:
         own: dict[str, Tensor] = {}
@@ -92,9 +112,9 @@ def write_part(
             own |= {f"{holding.name}.{kind}": t for kind, t in _kept(holding, optimizer, extra).items()}
         if own:
             boxes[holding.name] = {"shape": holding.shape, "spans": holding.box.spans}
-            tensors |= {name: _promise(tensor, holding) for name, tensor in own.items()}
-    metadata = {"format": FORMAT, "boxes": json.dumps(boxes), "replica": json.dumps(replica)}
-    write_file(tensors, part_name(rank), writer, metadata)
+            assert all(tuple(t.shape) == holding.box.shape for t in own.values()), holding.name
+            tensors |= own
+    return Part(tensors, {"format": FORMAT, "boxes": json.dumps(boxes), "replica": json.dumps(replica)})
 
 
 def _kept(holding: Holding, optimizer: torch.optim.Optimizer, extra: Extra) -> dict[str, Tensor]:
@@ -104,6 +124,5 @@ def _kept(holding: Holding, optimizer: torch.optim.Optimizer, extra: Extra) -> d
     return kept | {kind: named[holding.name] for kind, named in extra.items() if holding.name in named}
 
 
-def _promise(tensor: Tensor, holding: Holding) -> Promise:
-    assert tuple(tensor.shape) == holding.box.shape, f"{holding.name}: a tensor does not fit its box"
-    return Promise(tensor.dtype, tuple(tensor.shape), lambda: tensor)
+def _given(tensor: Tensor) -> Tensor:
+    return tensor

@@ -20,11 +20,12 @@ from windlass.corpus.built import load_corpus
 from windlass.parallel.device import place_process
 from windlass.parallel.schedule import propose_recut
 from windlass.parallel.strategy import Strategy
+from windlass.spec.errors import StoreFailed
 from windlass.spec.layout import Cut
 from windlass.spec.member import Member
 from windlass.spec.run import CHECKPOINTS, Run
 from windlass.spec.settings import Settings
-from windlass.train.checkpoint import State, restore_newest, save_checkpoint
+from windlass.train.checkpoint import Saving, State, restore_newest
 from windlass.train.compiled import compiled
 from windlass.train.evaluate import Evaluation, evaluate
 from windlass.train.feed import Feed
@@ -54,10 +55,15 @@ class StepFacts:
     """Whether any process was asked to stop."""
     request: int = 0
     """The newest request for other settings, 0 if there is none."""
+    written: bool = False
+    """Whether the bytes of a checkpoint that is being saved have been written by all."""
 
 
 class Trainer:
     """Everything that a run changes, as far as this process holds it."""
+
+    saves_beside = True
+    """Whether checkpoints may be written while training goes on."""
 
     def __init__(self, run: Run, folder: Path, record: Record, member: Member | None = None) -> None:
         self.run, self.folder, self.record = run, folder, record
@@ -66,6 +72,8 @@ class Trainer:
         self.corpus = load_corpus(Path(run.corpus))
         self.step_number, self.samples, self.train_s = 0, 0, 0.0
         self.taken, self.sync = 0, run.job.sync
+        self.saving: Saving | None = None
+        self._save_began = self._stall_s = 0.0
         self.grid, cut = settle_run(run, folder, self.device)
         self._assemble(cut)
 
@@ -165,23 +173,52 @@ class Trainer:
         self.strategy.rest()
 
     def save(self) -> Path:
-        """Write a checkpoint."""
+        """Write a checkpoint and wait for it."""
+        self.begin_save(beside=False)
+        return self.end_save()
+
+    def begin_save(self, *, beside: bool = True) -> None:
+        """Start to write a checkpoint, beside the steps that follow if asked so.
+
+        One that is still under way is finished first; if it fails, this one is the better for it.
+        """
+        if self.saving is not None:
+            try:
+                self.end_save()
+            except StoreFailed as failure:
+                self.record.tell("warning", message=failure.message)
         begin = time.perf_counter()
-        extra = self.replicas.state()
-        path = save_checkpoint(
+        saving = Saving(
             self.folder / CHECKPOINTS,
-            self.strategy.held.holdings,
-            self.optimizer,
             State(self.step_number, self.samples, self.train_s),
             keep=self.run.job.train.checkpoint_keep,
             crew=self.grid.crew,
             layout=self.run.layout,
             cut=self.strategy.cut,
-            extra=extra,
-            replica=self._own_replica,
         )
-        seconds = round(time.perf_counter() - begin, 3)
-        self.record.tell("checkpoint", step=self.step_number, seconds=seconds, durable=True)
+        saving.begin(
+            self.strategy.held.holdings,
+            self.optimizer,
+            extra=self.replicas.state(),
+            replica=self._own_replica,
+            beside=beside,
+        )
+        self.saving, self._save_began, self._stall_s = saving, begin, time.perf_counter() - begin
+
+    def end_save(self) -> Path:
+        """Wait until the checkpoint is written everywhere, and commit it."""
+        assert self.saving is not None
+        saving, self.saving = self.saving, None
+        begin = time.perf_counter()
+        path = saving.end()
+        now = time.perf_counter()
+        self.record.tell(
+            "checkpoint",
+            step=saving.step,
+            seconds=round(now - self._save_began, 3),
+            stall_s=round(self._stall_s + now - begin, 3),
+            durable=True,
+        )
         return path
 
     def balance(self) -> None:
@@ -228,16 +265,30 @@ class Trainer:
         request = newest_request(self.folder) if self.grid.crew.rank == 0 else 0
         seconds = time.perf_counter() - begin
         told = torch.tensor(
-            [float(loss) / layout.tp, float(stop), self.train_s + seconds, float(request), 1.0],
+            [
+                float(loss) / layout.tp,
+                float(stop),
+                self.train_s + seconds,
+                float(request),
+                float(self.saving is not None and self.saving.written),
+                1.0,
+            ],
             dtype=torch.float64,
         )
         group = None if agreed else self._near
         if layout.world > 1 and (agreed or group is not None):
             dist.all_reduce(told, group=group)
-        summed, stops, train_s, request_id, members = told.tolist()
+        summed, stops, train_s, request_id, written, members = told.tolist()
         # Replicas that walk apart each know the mean over their own samples.
         replicas = layout.dp if agreed and sync.local else 1
         self.train_s = train_s / members
         return StepFacts(
-            summed / replicas, norm, rate, seconds, agreed, stop=agreed and stops > 0, request=int(request_id)
+            summed / replicas,
+            norm,
+            rate,
+            seconds,
+            agreed,
+            stop=agreed and stops > 0,
+            request=int(request_id),
+            written=agreed and written == members,
         )
