@@ -144,7 +144,8 @@ def async_run(home: Path, schedule: Schedule, steps: int, every: int) -> Run:
         model=Model(layers=7, width=128, heads=4, context=128),
         train=Train(
             steps=steps, batch_sequences=8, micro_batch_sequences=8 // MICRO_BATCHES, learning_rate=2e-3,
-            warmup_steps=40, schedule="constant", evaluate_every=every, checkpoint_every=steps,
+            warmup_steps=min(40, steps // 2), schedule="constant",
+            evaluate_every=every, checkpoint_every=steps,
         ),
         layout=Layout(pp=STAGES, schedule=schedule),
         machine=Machine(compile="off"),
