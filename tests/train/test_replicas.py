@@ -181,9 +181,10 @@ def _factors(shape: tuple[int, ...]) -> int:
     return 4 * sum(shape) if len(shape) == 2 else shape[0]
 
 
-def _kept(shape: tuple[int, ...], share: float) -> int:
-    size = math.prod(shape)
-    return size if size <= 4096 else math.ceil(size * share)
+def _thinned(n: int, share: float, times: int = 1) -> int:
+    """Bytes under top-k: values and places of the matrices, gathered; the vector travels whole."""
+    kept = sum(math.ceil(math.prod(shape) * share) for shape in SHAPES if len(shape) == 2)
+    return times * (n - 1) * 8 * kept + ring_bytes(n, times * 64)
 
 
 SHAPES = list(scenes.SHAPES.values())
@@ -191,10 +192,10 @@ SENT_BY_RULE = {
     "every_step": lambda n: ring_bytes(n, VALUES),
     "bfloat16": lambda n: ring_bytes(n, VALUES, 2),
     "powersgd": lambda n: ring_bytes(n, sum(map(_factors, SHAPES))),
-    "top_k": lambda n: (n - 1) * 8 * sum(_kept(shape, 0.05) for shape in SHAPES),
+    "top_k": lambda n: _thinned(n, 0.05),
     "local": lambda n: ring_bytes(n, 2 * VALUES),
     "diloco_bfloat16": lambda n: ring_bytes(n, 3 * VALUES, 2),
-    "diloco_top_k": lambda n: 3 * (n - 1) * 8 * sum(_kept(shape, 0.1) for shape in SHAPES),
+    "diloco_top_k": lambda n: _thinned(n, 0.1, times=3),
 }
 
 

@@ -52,6 +52,7 @@ POLICIES: Mapping[str, Sync] = {
     "bfloat16": Sync(compress="bfloat16"),
     "powersgd": Sync(compress="powersgd", rank=4),
     "top_k": Sync(compress="top-k", keep_share=0.01),
+    "top_k_tenth": Sync(compress="top-k", keep_share=0.1),
 }
 
 Outcome = dict[str, float]

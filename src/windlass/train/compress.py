@@ -26,7 +26,7 @@ End = Callable[[], None]
 
 LARGE_VALUES = 65536
 """Tensors of this many values travel on their own, without a copy."""
-WHOLE_VALUES = 4096
+WHOLE_VALUES = 1024
 """Tensors up to this many values (norms, biases) are never thinned out: they cost next to nothing."""
 
 
@@ -101,34 +101,40 @@ class Largest:
 
     def __init__(self, wire: Wire, share: float) -> None:
         self._wire, self._share, self.residual = wire, share, Payload()
+        self._rest = Whole(wire)
 
     def start(self, payload: Payload) -> End:
         _join(payload, self.residual)
-        flats = {name: t.reshape(-1) for name, t in payload.items()}
-        places = [self._places(flat) for flat in flats.values()]
-        values = [flat[place] for flat, place in zip(flats.values(), places, strict=True)]
-        for (name, flat), place in zip(flats.items(), places, strict=True):
-            left = flat.clone()
+        thinned = {name: t for name, t in payload.items() if t.numel() > WHOLE_VALUES}
+        end_rest = self._rest.start({name: t for name, t in payload.items() if name not in thinned})
+        places = [_largest(t, self._share) for t in thinned.values()]
+        values = [t.reshape(-1)[place] for t, place in zip(thinned.values(), places, strict=True)]
+        for (name, t), place in zip(thinned.items(), places, strict=True):
+            left = t.reshape(-1).clone()
             left[place] = 0
-            self.residual[name] = left.view_as(payload[name])
-        message = torch.cat([*(v.view(torch.int32) for v in values), *places])
-        heard, work = self._wire.gather(message)
+            self.residual[name] = left.view_as(t)
+        end_gather = self._exchange(list(thinned.values()), values, places)
 
         def end() -> None:
-            work.wait()
-            _add_sparse(payload.values(), heard, [len(place) for place in places])
+            end_rest()
+            end_gather()
 
         return end
 
     def forget(self) -> None:
         """Nothing is remembered."""
 
-    def _places(self, flat: Tensor) -> Tensor:
-        size = flat.numel()
-        if size <= WHOLE_VALUES:
-            return torch.arange(size, dtype=torch.int32, device=flat.device)
-        count = math.ceil(self._share * size)
-        return torch.topk(flat.abs(), count, sorted=False).indices.to(torch.int32)
+    def _exchange(self, tensors: list[Tensor], values: list[Tensor], places: list[Tensor]) -> End:
+        """Send values and places as one message, and fill the tensors with everybody's."""
+        if not tensors:
+            return lambda: None
+        heard, work = self._wire.gather(torch.cat([*(v.view(torch.int32) for v in values), *places]))
+
+        def end() -> None:
+            work.wait()
+            _add_sparse(tensors, heard, [len(place) for place in places])
+
+        return end
 
 
 class Factors:
@@ -194,6 +200,12 @@ def _join(payload: Payload, residual: Payload) -> None:
         left = residual.pop(name, None)
         if left is not None:
             payload[name].add_(left)
+
+
+def _largest(t: Tensor, share: float) -> Tensor:
+    """Return the places of the largest values in the flattened tensor."""
+    count = math.ceil(share * t.numel())
+    return torch.topk(t.reshape(-1).abs(), count, sorted=False).indices.to(torch.int32)
 
 
 def _flat(tensors: Iterable[Tensor]) -> Tensor:
