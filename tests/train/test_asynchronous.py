@@ -20,7 +20,8 @@ from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job
 from windlass.spec.layout import parse_layout
 from windlass.spec.run import Run
-from windlass.train.asynchronous import BORDER_EVERY, clip_apart, limit_of_part, next_border
+from windlass.spec.sync import Sync
+from windlass.train.asynchronous import BORDER_EVERY, clip_apart, limit_of_part, next_border, refusals
 from windlass.train.loop import save_run
 from windlass.train.replan import LOOK_AT
 
@@ -37,6 +38,7 @@ TWO = {
 THREE = {"flow": f"pp=3,{FLOW}", "drained": f"pp=3,{FLOW},staleness=0", "sync": "pp=3"}
 FOUR = {"replicas": f"pp=2,dp=2,{FLOW}", "features": f"pp=2,tp=2,{FLOW}", "features-1f1b": "pp=2,tp=2"}
 STEPS = 12
+NOWHERE = CorpusFacts("nowhere", "none", vocabulary=64, train_tokens=10**6, validation_tokens=10**4)
 MACHINE = MachineFacts(cores=1, memory_bytes=8 << 30, peak_flops=5e10, has_compiler=False)
 
 slow = pytest.mark.slow
@@ -208,8 +210,7 @@ def test_stages_that_divide_features_learn_as_whole_ones(two: Played, four: Play
 
 
 def blank_run(**changed: Any) -> Run:
-    corpus = CorpusFacts("nowhere", "none", vocabulary=64, train_tokens=10**6, validation_tokens=10**4)
-    return flow_run(corpus, "pp=2").model_copy(update=changed)
+    return flow_run(NOWHERE, "pp=2").model_copy(update=changed)
 
 
 @given(step=st.integers(0, 3000), evaluate=st.integers(1, 300), save=st.integers(1, 300))
@@ -223,6 +224,24 @@ def test_a_border_comes_soon_and_no_later_than_the_loop_needs_it(step: int, eval
 
 def test_the_last_step_is_a_border() -> None:
     assert next_border(blank_run(steps=7, evaluate_every=100, checkpoint_every=100), 3) == 7
+
+
+@pytest.mark.parametrize(
+    ("layout", "tied", "sync", "refused"),
+    [
+        ("pp=2,dp=2", True, Sync(compress="top-k"), True),
+        ("pp=2,dp=2", True, Sync(compress="powersgd"), True),
+        ("pp=2,dp=2", True, Sync(compress="bfloat16"), False),
+        ("pp=2,dp=2", True, Sync(policy="diloco", compress="top-k"), False),
+        ("pp=2,dp=2", False, Sync(compress="top-k"), False),
+        ("pp=2", True, Sync(compress="top-k"), False),
+    ],
+)
+def test_compression_that_leaves_something_out_is_refused_where_ends_are_tied(
+    layout: str, tied: bool, sync: Sync, refused: bool
+) -> None:
+    run = flow_run(NOWHERE, f"{layout},{FLOW}", tied=tied)
+    assert bool(list(refusals(run, sync))) == refused
 
 
 def held(name: str, gradient: list[float] | None) -> Holding:

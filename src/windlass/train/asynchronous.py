@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.distributed as dist
@@ -29,8 +29,11 @@ from torch import Tensor
 
 from windlass.parallel.asynchronous import AsyncPipeline
 from windlass.parallel.holding import Holding
+from windlass.spec.errors import BadInput
 from windlass.spec.layout import Cut
 from windlass.spec.run import Run
+from windlass.spec.settings import Settings
+from windlass.spec.sync import Sync
 from windlass.train.optimize import rate_of, set_rate
 from windlass.train.replan import LOOK_AT
 from windlass.train.settings import newest_request
@@ -53,12 +56,26 @@ def next_border(run: Run, step: int) -> int:
     return min(*marks, run.steps)
 
 
+def refusals(run: Run, sync: Sync) -> Iterator[str]:
+    """Yield why replicas of an asynchronous pipeline cannot exchange in this way.
+
+    Replicas exchange their gradients of the tied matrix at each end apart, before the ends add up theirs.
+    What compression leaves out would then differ between the ends, but a checkpoint has one place for it.
+    """
+    kept = sync.compress in ("top-k", "powersgd") and not sync.local
+    if kept and run.layout.dp > 1 and getattr(run.shape, "tied", True):
+        yield f"compress = '{sync.compress}' does not go with an asynchronous pipeline that ties its ends"
+
+
 class AsyncTrainer(Trainer):
     """A trainer whose stages do not wait for each other between borders."""
 
     saves_beside = False
 
     def _assemble(self, cut: Cut) -> None:
+        reason = next(refusals(self.run, self.sync), None)
+        if reason is not None:
+            raise BadInput(reason, hint="use compress = 'bfloat16', or schedule = '1f1b'")
         super()._assemble(cut)
         pipeline = self.strategy.pipeline
         assert isinstance(pipeline, AsyncPipeline)
@@ -80,6 +97,15 @@ class AsyncTrainer(Trainer):
         while len(self._told) < 2 and self._computed < self._border:
             self._told.append(self._compute())
         return self._hear()
+
+    def take(self, settings: Settings) -> None:
+        """Go on with other settings, unless this pipeline cannot have them."""
+        reason = next(refusals(self.run, settings.sync), None)
+        if reason is None:
+            super().take(settings)
+            return
+        self.taken = settings.id
+        self.record.tell("warning", message=f"settings {settings.id} not taken: {reason}")
 
     @property
     def _computed(self) -> int:
