@@ -7,6 +7,7 @@ from windlass.plan.memory import training_bytes
 from windlass.plan.search import CorpusFacts, build_shape, choose_micro_batch, plan_run
 from windlass.spec.errors import BadInput, BadJob
 from windlass.spec.job import Job
+from windlass.spec.layout import check_layout, parse_layout
 
 MACHINE = MachineFacts(cores=2, memory_bytes=8 << 30, peak_flops=1e11, has_compiler=True)
 CORPUS = CorpusFacts(path="c", digest="d", vocabulary=4096, train_tokens=9_000_000, validation_tokens=400_000)
@@ -102,3 +103,13 @@ def test_this_machine_can_be_measured() -> None:
     assert facts.cores >= 1
     assert facts.peak_flops > 1e8
     assert facts.memory_bytes > 1 << 20
+
+
+@pytest.mark.parametrize(
+    "layout",
+    ["dp=2", "sharded=3", "tp=2", "tp=4,dp=3", "pp=3,dp=2", "pp=2,schedule=zbv,virtual=2", "dp=2,shares=2:1"],
+)
+def test_what_the_planner_chooses_suits_the_layout(layout: str) -> None:
+    wanted = parse_layout(layout)
+    run = plan_run(job(train={"time": 20}, layout=wanted.model_dump()), CORPUS, MACHINE)
+    check_layout(wanted, run.shape, run.batch_sequences, run.micro_batch_sequences)

@@ -60,7 +60,7 @@ def plan_run(
     budget_s = job.train.time or (None if job.train.steps or job.train.tokens else DEFAULT_TIME_S)
     shape = start_shape or choose_shape(job, corpus, machine, budget_s)
     _check_fits(shape, corpus, machine, job.layout)
-    batch = job.train.batch_sequences or choose_batch(job, shape, machine, budget_s)
+    batch = job.train.batch_sequences or divisible(choose_batch(job, shape, machine, budget_s), job.layout)
     steps = choose_steps(job, shape, batch, machine, budget_s)
     micro = job.train.micro_batch_sequences or choose_micro_batch(shape, batch, machine.memory_bytes)
     rate = job.train.learning_rate or choose_learning_rate(shape.width)
@@ -126,11 +126,11 @@ def choose_shape(job: Job, corpus: CorpusFacts, machine: MachineFacts, budget_s:
 def build_shape(job: Job, vocabulary: int, width: int, layers: int | None = None) -> Shape:
     """Derive all sizes from the width; what the job states stays."""
     model = job.model
-    heads = model.heads or max(1, width // HEAD_WIDTH)
+    heads = model.heads or choose_heads(width, job.layout.tp)
     common: dict[str, Any] = {
         "vocabulary": vocabulary,
         "context": model.context or DEFAULT_CONTEXT,
-        "layers": layers or max(2, min(width // 48, 48)),
+        "layers": layers or max(2, min(width // 48, 48), job.layout.stage_count),
         "width": width,
         "heads": heads,
     }
@@ -152,6 +152,13 @@ def build_shape(job: Job, vocabulary: int, width: int, layers: int | None = None
         raise BadJob(f"[model] {reason}") from None
 
 
+def choose_heads(width: int, tp: int) -> int:
+    """Heads of about HEAD_WIDTH that divide the width and that `tp` processes can divide among them."""
+    wanted = max(1, width // HEAD_WIDTH)
+    possible = [heads for heads in range(tp, width + 1, tp) if width % (2 * heads) == 0]
+    return min(possible, key=lambda heads: (abs(heads - wanted), heads), default=wanted)
+
+
 def choose_batch(job: Job, shape: Shape, machine: MachineFacts, budget_s: float | None) -> int:
     """Enough steps to learn in, then as large a batch as the budget allows."""
     if job.train.tokens is not None:
@@ -162,6 +169,14 @@ def choose_batch(job: Job, shape: Shape, machine: MachineFacts, budget_s: float 
         total = float(MICRO_BATCH_TOKENS * (job.train.steps or LEAST_STEPS))
     tokens = max(shape.context, min(MOST_BATCH_TOKENS, total / (4 * LEAST_STEPS)))
     return max(1, 1 << round(tokens / shape.context).bit_length() - 1)
+
+
+def divisible(batch: int, layout: Layout) -> int:
+    """Return the next larger batch that the replicas of a layout, and the stages of each, can divide."""
+    unit = (sum(layout.shares) if layout.shares else layout.replicas) * (layout.micro_batches or 1)
+    if layout.pp > 1 and layout.micro_batches is None:
+        unit *= layout.stage_count
+    return -(-batch // unit) * unit
 
 
 def choose_steps(job: Job, shape: Shape, batch: int, machine: MachineFacts, budget_s: float | None) -> int:

@@ -48,8 +48,9 @@ def train(folder: Path, stopped: Callable[[], bool], member: Member | None = Non
             kind = AsyncTrainer if run.layout.asynchronous else Trainer
             trainer = kind(run, folder, record, member)
             _tell_start(trainer)
-            trainer.restore()
+            # Before the checkpoint is loaded: what it keeps of the exchange belongs to these settings.
             _take_settings(trainer, trainer.grid.crew.share(newest_request(folder))[0])
+            trainer.restore()
             if not _loop(trainer, stopped):
                 return False
             _finish(trainer)

@@ -125,8 +125,14 @@ class Trainer:
         held.follow()
         return self._agree(loss, norm, rate, begin, stop=stop)
 
+    def agree(self) -> None:
+        """Let all replicas hold equal weights."""
+        self.replicas.agree()
+        self.strategy.held.follow()
+
     def take(self, settings: Settings) -> None:
         """Go on with other settings."""
+        self.agree()
         self.taken, self.sync = settings.id, settings.sync
         self.replicas.change(settings.sync)
         self.record.tell(
@@ -135,7 +141,7 @@ class Trainer:
 
     def evaluate(self, sequences: int | None) -> Evaluation:
         """Measure on held-out text."""
-        self.replicas.agree()
+        self.agree()
         result = evaluate(
             self.strategy.look,
             self.corpus.validation,
@@ -188,6 +194,7 @@ class Trainer:
             except StoreFailed as failure:
                 self.record.tell("warning", message=failure.message)
         begin = time.perf_counter()
+        self.agree()
         saving = Saving(
             self.folder / CHECKPOINTS,
             State(self.step_number, self.samples, self.train_s),
