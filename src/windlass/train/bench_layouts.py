@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 
+from windlass.parallel.cut import cut_model, loads_of
 from windlass.parallel.schedule import bubble
 from windlass.plan.effective import adapted, micro_batches_of
 from windlass.plan.machine import usable_cores
@@ -142,13 +143,26 @@ def _figures(runs: Mapping[str, Run], facts: Mapping[str, Facts]) -> dict[str, f
         figures[f"{name}_memory_bytes"] = told["memory_bytes"][-1]
         figures[f"{name}_bytes_per_step"] = statistics.median(told["sent_bytes"])
         if "idle_share" in told:
-            layout = runs[name].layout
-            micro = micro_batches_of(layout, runs[name].batch_sequences, runs[name].micro_batch_sequences)
             figures[f"{name}_idle"] = statistics.median(told["idle_share"])
-            figures[f"{name}_idle_in_theory"] = bubble(layout.schedule, layout.pp, micro, layout.virtual)
+            figures |= {f"{name}_{what}": share for what, share in _idle_in_theory(runs[name]).items()}
     if {"sharded2", "dp2"} <= facts.keys():
         figures["sharded2_memory_vs_dp2"] = figures["sharded2_memory_bytes"] / figures["dp2_memory_bytes"]
     return figures
+
+
+def _idle_in_theory(run: Run) -> dict[str, float]:
+    """Return the share of time that processes idle by the schedule, and with unequal stages on top.
+
+    While the slowest stage computes, the others wait for it: with a large vocabulary that is the last one.
+    """
+    layout = run.layout
+    micro = micro_batches_of(layout, run.batch_sequences, run.micro_batch_sequences)
+    schedule = bubble(layout.schedule, layout.pp, micro, layout.virtual)
+    loads = loads_of(cut_model(run.shape, layout), layout)
+    return {
+        "bubble_in_theory": schedule,
+        "idle_in_theory": 1 - (1 - schedule) * statistics.mean(loads) / max(loads),
+    }
 
 
 def _heard(process: subprocess.Popen[str]) -> dict[str, float]:
