@@ -30,7 +30,7 @@ from windlass.spec.errors import BadInput, ProcessFailed
 from windlass.spec.job import Corpus, Job, Machine, Tokenizer, Train
 from windlass.spec.progress import silent
 from windlass.spec.run import Run
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import LlamaShape, Shape
 from windlass.train.loop import save_run
 from windlass.train.peak import peak_flops
 from windlass.train.record import Record
@@ -61,14 +61,24 @@ def bench_train(repeats: int) -> dict[str, Any]:
 
 def bench_run(home: Path) -> Run:
     """Build a small real corpus and a run of the shape to measure."""
-    stdlib = Path(sysconfig.get_path("stdlib"))
-    sources = tuple(str(stdlib / name) for name in PACKAGES)
     job = Job(
         name="bench",
-        corpus=Corpus(sources=sources, tokenizer=Tokenizer(vocabulary=8192)),
+        corpus=bench_corpus(8192),
         train=Train(steps=1000, batch_sequences=BATCH_SEQUENCES, micro_batch_sequences=BATCH_SEQUENCES),
         machine=Machine(compile="off"),
     )
+    return planned(job, home, cores=usable_cores(), start_shape=SHAPE)
+
+
+def bench_corpus(vocabulary: int) -> Corpus:
+    """A part of Python's own source: real text that is on every machine."""
+    stdlib = Path(sysconfig.get_path("stdlib"))
+    sources = tuple(str(stdlib / name) for name in PACKAGES)
+    return Corpus(sources=sources, tokenizer=Tokenizer(vocabulary=vocabulary))
+
+
+def planned(job: Job, home: Path, *, cores: int = 1, start_shape: Shape | None = None) -> Run:
+    """Build a job's corpus, once, and plan its run for a machine that has all it needs."""
     path = build_corpus(job.corpus, home, silent)
     corpus = load_corpus(path)
     facts = CorpusFacts(
@@ -78,8 +88,8 @@ def bench_run(home: Path) -> Run:
         train_tokens=corpus.train.tokens,
         validation_tokens=corpus.validation.tokens,
     )
-    machine = MachineFacts(cores=usable_cores(), memory_bytes=1 << 40, peak_flops=1e11, has_compiler=True)
-    return plan_run(job, facts, machine, start_shape=SHAPE)
+    machine = MachineFacts(cores=cores, memory_bytes=1 << 40, peak_flops=1e11, has_compiler=True)
+    return plan_run(job, facts, machine, start_shape=start_shape)
 
 
 def _rounds(run: Run, scratch: Path, repeats: int) -> Rounds:

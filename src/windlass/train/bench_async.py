@@ -14,7 +14,6 @@ import socket
 import statistics
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,22 +22,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windlass.corpus.build import build_corpus
-from windlass.corpus.built import load_corpus
 from windlass.parallel.device import device_of
 from windlass.parallel.grid import meeting
 from windlass.parallel.schedule import bubble
-from windlass.plan.machine import MachineFacts, usable_cores
-from windlass.plan.search import CorpusFacts, plan_run
+from windlass.plan.machine import usable_cores
 from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.errors import BadInput, ProcessFailed
-from windlass.spec.job import Corpus, Job, Machine, Model, Tokenizer, Train
+from windlass.spec.job import Job, Machine, Model, Train
 from windlass.spec.layout import Layout, Schedule
 from windlass.spec.member import Member, add_member, member_of, settle
-from windlass.spec.progress import silent
 from windlass.spec.run import Run
 from windlass.train.asynchronous import AsyncTrainer
-from windlass.train.bench import PACKAGES
+from windlass.train.bench import bench_corpus, planned
 from windlass.train.loop import load_run, save_run
 from windlass.train.record import Record
 from windlass.train.trainer import Trainer
@@ -137,12 +132,9 @@ def async_run(home: Path, schedule: Schedule, steps: int, every: int) -> Run:
     Four layers on one stage weigh about as much as three and the output matrix on the other. The rate is
     constant after its rise: the loss after so many steps must not depend on how many follow.
     """
-    stdlib = Path(sysconfig.get_path("stdlib"))
     job = Job(
         name="bench-async",
-        corpus=Corpus(
-            sources=tuple(str(stdlib / name) for name in PACKAGES), tokenizer=Tokenizer(vocabulary=2048)
-        ),
+        corpus=bench_corpus(2048),
         model=Model(layers=7, width=128, heads=4, context=128),
         train=Train(
             steps=steps, batch_sequences=8, micro_batch_sequences=8 // MICRO_BATCHES, learning_rate=2e-3,
@@ -152,17 +144,7 @@ def async_run(home: Path, schedule: Schedule, steps: int, every: int) -> Run:
         layout=Layout(pp=STAGES, schedule=schedule),
         machine=Machine(compile="off"),
     )  # fmt: skip
-    path = build_corpus(job.corpus, home, silent)
-    corpus = load_corpus(path)
-    facts = CorpusFacts(
-        path=str(path),
-        digest=corpus.digest,
-        vocabulary=corpus.tokenizer.vocabulary,
-        train_tokens=corpus.train.tokens,
-        validation_tokens=corpus.validation.tokens,
-    )
-    machine = MachineFacts(cores=1, memory_bytes=1 << 40, peak_flops=1e11, has_compiler=True)
-    return plan_run(job, facts, machine)
+    return planned(job, home)
 
 
 @contextmanager

@@ -12,28 +12,23 @@ import json
 import socket
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from windlass.corpus.build import build_corpus
-from windlass.corpus.built import load_corpus
-from windlass.plan.machine import MachineFacts, usable_cores
-from windlass.plan.search import CorpusFacts, plan_run
+from windlass.plan.machine import usable_cores
 from windlass.spec.door import emit
 from windlass.spec.errors import ProcessFailed
-from windlass.spec.job import Corpus, Job, Machine, Model, Tokenizer, Train
+from windlass.spec.job import Job, Machine, Model, Train
 from windlass.spec.layout import Layout
 from windlass.spec.member import Member
-from windlass.spec.progress import silent
 from windlass.spec.run import Run
 from windlass.spec.sync import Sync
+from windlass.train.bench import bench_corpus, planned
 from windlass.train.loop import save_run
 
-PACKAGES = ("asyncio", "email", "http", "json", "unittest", "xml", "concurrent", "importlib", "logging")
 WORLD = 2
 EVERY = 50
 STEPS = 1000
@@ -88,12 +83,9 @@ def figures_of(outcomes: Mapping[str, Outcome]) -> dict[str, float]:
 
 def sync_run(home: Path, steps: int) -> Run:
     """Build a small real corpus and a run of two replicas on it."""
-    stdlib = Path(sysconfig.get_path("stdlib"))
     job = Job(
         name="bench-sync",
-        corpus=Corpus(
-            sources=tuple(str(stdlib / name) for name in PACKAGES), tokenizer=Tokenizer(vocabulary=1024)
-        ),
+        corpus=bench_corpus(1024),
         model=Model(layers=2, width=64, heads=2, context=64),
         train=Train(
             steps=steps, batch_sequences=64, micro_batch_sequences=32, learning_rate=4e-3,
@@ -102,17 +94,7 @@ def sync_run(home: Path, steps: int) -> Run:
         layout=Layout(dp=WORLD),
         machine=Machine(compile="off"),
     )  # fmt: skip
-    path = build_corpus(job.corpus, home, silent)
-    corpus = load_corpus(path)
-    facts = CorpusFacts(
-        path=str(path),
-        digest=corpus.digest,
-        vocabulary=corpus.tokenizer.vocabulary,
-        train_tokens=corpus.train.tokens,
-        validation_tokens=corpus.validation.tokens,
-    )
-    machine = MachineFacts(cores=1, memory_bytes=1 << 40, peak_flops=1e11, has_compiler=True)
-    return plan_run(job, facts, machine)
+    return planned(job, home)
 
 
 def _train(run: Run, sync: Sync, folder: Path) -> Outcome:
