@@ -258,6 +258,26 @@ class Machine(Table):
     )
 
 
+class Elastic(Table):
+    """How a run with `--elastic` goes on when workers come and go."""
+
+    least: Annotated[int, Field(ge=1, le=65536)] = Field(
+        1, description="fewest workers to go on with; with fewer the run waits"
+    )
+    spares: Annotated[int, Field(ge=0, le=1024)] = Field(
+        0, description="workers kept ready beside those that train, to take the place of a lost one at once"
+    )
+    deterministic: bool = Field(
+        False,
+        description="end with the same bits whatever happened on the way: gradients are added up in the order"
+        " of the [layout], however many workers compute them",
+    )
+    balance: bool = Field(True, description="give slower workers smaller shares of the batch")
+    slow_factor: Annotated[float, Field(ge=1.5)] = Field(
+        4.0, description="set a worker aside that is slower than the others by this factor"
+    )
+
+
 class Serve(Table):
     """How to answer."""
 
@@ -284,6 +304,9 @@ class Job(Table):
         Layout(), description="how the model, the batch and the sequence are divided among processes"
     )
     sync: Sync = Field(Sync(), description="how replicas agree on their weights")
+    elastic: Elastic = Field(
+        Elastic(), description="how a run with --elastic goes on when workers come and go"
+    )
     machine: Machine = Field(Machine(), description="what one process may use")
     serve: Serve = Field(Serve(), description="how to answer")
 
