@@ -1,13 +1,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.corpus.batches import divided, read_batch, read_windows, sample_count, share_of, windows_at
+from windlass.corpus.batches import (
+    DIGEST_CHUNK,
+    digest_of,
+    digest_of_range,
+    divided,
+    read_batch,
+    read_windows,
+    sample_count,
+    share_of,
+    windows_at,
+)
 from windlass.spec.errors import BadInput
 
 seeds = st.integers(-(2**63), 2**64 - 1)
@@ -162,3 +173,32 @@ def test_a_batch_has_a_row_for_each_position() -> None:
     assert sorted(rows[:, 0].tolist()) == list(range(0, 40, 4))
     assert all(row.tolist() == list(range(row[0], row[0] + 5)) for row in rows)
     assert read_windows(Counting(), [3], 4).tolist() == [[12, 13, 14, 15, 16]]  # type: ignore[arg-type]
+
+
+def test_the_digest_is_that_of_the_format_page() -> None:
+    assert [digest_of([p]) for p in (0, 1, 2**40)] == [3793791033, 2433363436, 534606120]
+    assert digest_of([]) == digest_of_range(5, 5) == 0
+
+
+@given(st.integers(0, 2**50), st.integers(0, 400), st.integers(1, 7), st.randoms())
+def test_digests_of_parts_in_any_order_add_up_to_that_of_the_range(
+    first: int, count: int, workers: int, random: Random
+) -> None:
+    order = list(range(first, first + count))
+    random.shuffle(order)
+    parts = [order[rank::workers] for rank in range(workers)]
+    assert sum(map(digest_of, parts)) % 2**48 == digest_of_range(first, first + count)
+
+
+@given(st.lists(st.integers(0, 2**50), min_size=1, max_size=50, unique=True), st.integers(0, 2**50))
+def test_a_lost_a_repeated_and_a_wrong_position_change_the_digest(positions: list[int], other: int) -> None:
+    whole = digest_of(positions)
+    assert digest_of(positions[1:]) != whole
+    assert digest_of([*positions, positions[0]]) != whole
+    assert (digest_of([other, *positions[1:]]) == whole) == (other == positions[0])
+
+
+def test_a_long_range_is_digested_in_pieces() -> None:
+    until = 2 * DIGEST_CHUNK + 3
+    assert digest_of_range(0, until) == digest_of(np.arange(until))
+    assert 0 <= digest_of_range(0, until) < 2**48

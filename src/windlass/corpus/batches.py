@@ -23,6 +23,9 @@ Positions = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
 
 ROUNDS = 6
+DIGEST_BITS = 48
+DIGEST_CHUNK = 1 << 20
+"""Positions summed at once: 2^20 numbers of 32 bits stay below 2^53, and 8 MiB is little memory."""
 
 
 def sample_count(tokens: int, context: int) -> int:
@@ -77,6 +80,25 @@ def permuted(index: Positions, size: int, key: UInt64s) -> Positions:
     return result.astype(np.int64)
 
 
+def digest_of(positions: npt.ArrayLike) -> int:
+    """Return the digest of a set of positions: the sum of 32 mixed bits of each, modulo 2^48.
+
+    A sum has no order and can be added up from parts, so each worker digests what it really read and the sum
+    over workers and steps is the digest of the ledger's range if, and almost only if, none was left out or
+    read twice. Digests of parts are added modulo 2^48.
+    """
+    flat = np.asarray(positions, dtype=np.int64).reshape(-1)
+    chunks = (flat[at : at + DIGEST_CHUNK] for at in range(0, len(flat), DIGEST_CHUNK))
+    return sum(_digest_of_chunk(chunk) for chunk in chunks) % (1 << DIGEST_BITS)
+
+
+def digest_of_range(first: int, until: int) -> int:
+    """Return the digest of the positions first .. until - 1, in bounded memory."""
+    starts = range(first, until, DIGEST_CHUNK)
+    chunks = (np.arange(at, min(until, at + DIGEST_CHUNK), dtype=np.int64) for at in starts)
+    return sum(_digest_of_chunk(chunk) for chunk in chunks) % (1 << DIGEST_BITS)
+
+
 def read_batch(part: TokenPart, positions: Sequence[int] | Positions, context: int, seed: int) -> Positions:
     """Read the samples at `positions`: one row of context + 1 tokens each."""
     windows = windows_at(positions, sample_count(len(part), context), seed)
@@ -90,6 +112,10 @@ def read_windows(part: TokenPart, windows: Sequence[int] | Positions, context: i
         first = int(window) * context
         row[:] = part.read(first, first + context + 1)
     return rows
+
+
+def _digest_of_chunk(positions: Positions) -> int:
+    return int((_mixed(positions.astype(np.uint64)) >> np.uint64(32)).sum())
 
 
 def _feistel(x: UInt64s, half: np.uint64, key: UInt64s) -> UInt64s:
