@@ -258,6 +258,39 @@ class Machine(Table):
     )
 
 
+class Checkpoint(Table):
+    """Where checkpoints go, how often, and how long they stay."""
+
+    store: str | None = Field(
+        None,
+        description="URL or absolute path where copies of the checkpoints are kept, e.g. 's3://bucket/runs';"
+        " they are sent while training goes on",
+    )
+    keep: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="checkpoints on local disk; [train] checkpoint_keep if left out"
+    )
+    store_keep: Annotated[int, Field(ge=1)] = Field(3, description="checkpoints in the store")
+    keep_every: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="also keep one checkpoint of every so many steps for ever, in the store if there is one",
+    )
+    seconds: Seconds | None = Field(
+        None, description="save at least this often, e.g. '30s', whatever [train] checkpoint_every says"
+    )
+    incremental: Literal["auto", "off"] = Field(
+        "auto", description="write and send only files that differ from those of the checkpoint before"
+    )
+    verify_every: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="load every so many checkpoints again in a process of its own, and compare the loss"
+    )
+
+    @model_validator(mode="after")
+    def _names_a_store(self) -> Checkpoint:
+        if self.store is not None and "://" not in self.store and not PurePath(self.store).is_absolute():
+            raise ValueError(f"store '{self.store}' must be a URL or an absolute path")
+        return self
+
+
 class Elastic(Table):
     """How a run with `--elastic` goes on when workers come and go."""
 
@@ -304,6 +337,9 @@ class Job(Table):
         Layout(), description="how the model, the batch and the sequence are divided among processes"
     )
     sync: Sync = Field(Sync(), description="how replicas agree on their weights")
+    checkpoint: Checkpoint = Field(
+        Checkpoint(), description="where checkpoints go, how often, and how long they stay"
+    )
     elastic: Elastic = Field(
         Elastic(), description="how a run with --elastic goes on when workers come and go"
     )
