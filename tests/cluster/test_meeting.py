@@ -14,10 +14,10 @@ import pytest
 
 from windlass.cluster.away import Away
 from windlass.cluster.launch import Launch, free_port
-from windlass.cluster.link import Link, parse_address
 from windlass.cluster.meeting import Nodes, hosting, joining
 from windlass.cluster.ranks import Task
 from windlass.spec.errors import AskedWrongly, BadInput, InUse, ProcessFailed, WindlassError
+from windlass.spec.link import Link, parse_address
 
 MODULE = "made_up_rank"
 MakeTask = Callable[..., Task]

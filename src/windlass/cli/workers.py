@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from windlass.cluster.link import parse_address
 from windlass.cluster.meeting import Nodes
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.job import Job
 from windlass.spec.layout import Layout, parse_layout
+from windlass.spec.link import parse_address
 from windlass.spec.read import parse
 
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from windlass.cluster.ending import Ending
-from windlass.cluster.launch import GRACE_S, LOOK_EVERY_S, interrupts, wait_for
-from windlass.cluster.link import Link, Message
+from windlass.cluster.launch import GRACE_S, LOOK_EVERY_S, interrupts
 from windlass.cluster.on_local import error_of
 from windlass.cluster.ranks import Asked, Heard, LocalRanks, Task, Told
 from windlass.spec.door import error_event
 from windlass.spec.errors import BadInput, ProcessFailed
+from windlass.spec.link import Link, Message, wait_for
 from windlass.spec.run import RUN_FILE
 
 ENDING_S = 1.0

@@ -8,7 +8,6 @@ Exactly one launcher decides; other machines' launchers are hands of it (meeting
 from __future__ import annotations
 
 import contextlib
-import selectors
 import signal
 import socket
 import time
@@ -20,6 +19,7 @@ from typing import Any
 from windlass.cluster.ending import Ending, Verdict, decide, error_from
 from windlass.cluster.ranklog import RankLog
 from windlass.cluster.ranks import Asked, Hands, Heard, Task, Told
+from windlass.spec.link import wait_for
 
 LOOK_EVERY_S = 0.05
 GRACE_S = 1.0
@@ -101,14 +101,6 @@ def named(told: Told) -> dict[str, Any]:
     if told.rank == 0 or "message" not in told.event:
         return told.event
     return {**told.event, "message": f"rank {told.rank}: {told.event['message']}"}
-
-
-def wait_for(files: Sequence[int], seconds: float) -> None:
-    """Wait until one of the open descriptors has something to read, but not longer than `seconds`."""
-    with selectors.DefaultSelector() as selector:
-        for file in (file for file in files if file >= 0):
-            selector.register(file, selectors.EVENT_READ)
-        selector.select(seconds)
 
 
 @contextlib.contextmanager

@@ -19,10 +19,10 @@ from typing import Any
 
 from windlass import __version__
 from windlass.cluster.away import Away
-from windlass.cluster.link import Link, parse_address
 from windlass.cluster.ranks import Hands, LocalRanks
 from windlass.spec.door import error_event
 from windlass.spec.errors import BadInput, InUse, ProcessFailed, WindlassError
+from windlass.spec.link import Link, parse_address
 
 HELLO_S = 5.0
 """For a node that has connected to say who it is; a stranger is not waited for longer."""

@@ -1,4 +1,4 @@
-"""A connection between two launchers: lines of JSON over TCP, and the knowledge that the other is there.
+"""A connection between processes of a run: lines of JSON over TCP, and the knowledge that the other is there.
 
 The connection stays open for the whole run, so each side learns at once when the other is gone: by its
 end when a process died, by missing answers within seconds when a machine or a cable did.
@@ -7,11 +7,12 @@ end when a process died, by missing answers within seconds when a machine or a c
 from __future__ import annotations
 
 import json
+import selectors
 import socket
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from windlass.cluster.launch import wait_for
 from windlass.spec.errors import AskedWrongly
 
 SEND_S = 5.0
@@ -31,6 +32,8 @@ class Link:
         self._waiting: list[Message] = []
         self.closed = False
         self.peer = str(connection.getpeername()[0])
+        self.own = str(connection.getsockname()[0])
+        """The address of this end, at which the other one's machine can reach this one."""
         connection.setblocking(False)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _KEEPALIVE.items():
@@ -90,6 +93,14 @@ class Link:
         nonsense = len(self._line) > LONGEST_BYTES or any(not isinstance(m, dict) for m in messages)
         if not part or nonsense:
             self.close()
+
+
+def wait_for(files: Sequence[int], seconds: float) -> None:
+    """Wait until one of the open descriptors has something to read, but not longer than `seconds`."""
+    with selectors.DefaultSelector() as selector:
+        for file in (file for file in files if file >= 0):
+            selector.register(file, selectors.EVENT_READ)
+        selector.select(seconds)
 
 
 def parse_address(text: str) -> tuple[str, int]:
