@@ -1,15 +1,35 @@
-"""What may be changed while a run goes on. The file is docs/formats/settings.md."""
+"""What may be changed while a run goes on. The file is docs/formats/settings.md.
+
+A request says the whole state that is wanted, so the newest one alone decides, whichever of those before it
+were taken. None stands for "as planned": what the planner chose stays free to follow the layout and the time
+budget.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from windlass.spec.layout import Layout
+from windlass.spec.run import Run
 from windlass.spec.sync import Sync
 from windlass.spec.table import Table
 
 SETTINGS = "settings.json"
+
+TRAIN_KEYS = (
+    "learning_rate",
+    "micro_batch_sequences",
+    "steps",
+    "checkpoint_every",
+    "evaluate_every",
+    "log_every",
+)
+"""Keys of [train] that a run may change; each is also a key of the file."""
+
+Steps = Annotated[int, Field(ge=1)]
 
 
 class Settings(Table):
@@ -17,4 +37,109 @@ class Settings(Table):
 
     id: Annotated[int, Field(ge=1)]
     """Counts the requests to one run; a trainer takes each once."""
-    sync: Sync
+    by: str
+    """Who asks."""
+    time: float
+    """When it was asked, in seconds since 1970."""
+    undoes: int | None = None
+    """The request whose change this one takes back."""
+    sync: Sync | None = None
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """The peak; the schedule goes on with it."""
+    micro_batch_sequences: Steps | None = None
+    steps: Steps | None = None
+    checkpoint_every: Steps | None = None
+    evaluate_every: Steps | None = None
+    log_every: Steps | None = None
+    paused: bool = False
+    stop: bool = False
+    """Save a checkpoint and end; whoever starts the run again asks for the opposite first."""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What is asked for, as JSON, without who and when."""
+        return self.model_dump(mode="json", exclude={"id", "by", "time", "undoes"})
+
+
+AS_PLANNED = Settings(id=1, by="", time=0.0).values
+"""The values of a run that was never asked to change."""
+
+
+def applied(run: Run, settings: Settings | None) -> Run:
+    """Return a planned run as it is done under these settings."""
+    if settings is None:
+        return run
+    asked = {key: getattr(settings, key) for key in TRAIN_KEYS if getattr(settings, key) is not None}
+    train = run.job.train.model_copy(update={"log_every": asked.pop("log_every", run.job.train.log_every)})
+    job = run.job.model_copy(update={"train": train, "sync": settings.sync or run.job.sync})
+    if "micro_batch_sequences" in asked:
+        asked["micro_batch_sequences"] = _fitting(run, asked["micro_batch_sequences"])
+    return run.model_copy(update={**asked, "job": job})
+
+
+def misfits(run: Run, settings: Settings, step: int) -> Iterator[str]:
+    """Yield why a planned run that has come to `step` cannot have these settings."""
+    if settings.steps is not None and settings.steps <= step:
+        yield f"[train] steps: {settings.steps} is over; the run has done {step}, so at least {step + 1}"
+    if settings.steps is not None and settings.steps <= run.warmup_steps:
+        yield f"[train] steps: {settings.steps} must be more than the {run.warmup_steps} steps of warm-up"
+    yield from _micro_misfits(run, settings.micro_batch_sequences)
+    yield from _sync_misfits(run, settings.sync)
+
+
+def _sync_misfits(run: Run, sync: Sync | None) -> Iterator[str]:
+    if sync is None or sync == run.job.sync:
+        return
+    if sync.local and run.layout.shares is not None:
+        yield "[layout] shares go with [sync] policy = 'every-step' only"
+    if run.job.elastic.deterministic and (sync.local or sync.compress != "none"):
+        yield "[elastic] deterministic goes with whole gradients at every step ([sync] policy, compress) only"
+
+
+def _micro_misfits(run: Run, micro: int | None) -> Iterator[str]:
+    if micro is None:
+        return
+    share = _share(run.layout, run.batch_sequences)
+    if run.layout.pp > 1 and micro != run.micro_batch_sequences:
+        yield "[train] micro_batch_sequences: a pipeline keeps those that its schedule was made for"
+    if share % micro:
+        sizes = ", ".join(str(size) for size in range(1, share + 1) if share % size == 0)
+        yield (
+            f"[train] micro_batch_sequences: {micro} does not divide the {share} sequences of a replica;"
+            f" possible: {sizes}"
+        )
+
+
+def folded(records: Iterable[dict[str, Any]]) -> tuple[int, dict[str, Any]]:
+    """Return the newest request that a journal tells as taken, and the values then in force.
+
+    A trainer that starts again may find a request that another has told before it; each counts once.
+    """
+    newest, values = 0, dict(AS_PLANNED)
+    for record in records:
+        if record.get("event") == "settings" and int(record["id"]) > newest:
+            newest = int(record["id"])
+            values |= record["changed"]
+    return newest, values
+
+
+def difference(before: dict[str, Any], after: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the values that differ: as they shall be, and as they were."""
+    keys = [key for key in after if after[key] != before[key]]
+    return {key: after[key] for key in keys}, {key: before[key] for key in keys}
+
+
+def _fitting(run: Run, wanted: int) -> int:
+    """Return the largest size up to the one wanted that divides a replica's share, under whatever layout.
+
+    A pipeline keeps the size that it was planned with.
+    """
+    share = _share(run.layout, run.batch_sequences)
+    if run.layout.pp > 1:
+        return run.micro_batch_sequences
+    return max(size for size in range(1, min(wanted, share) + 1) if share % size == 0)
+
+
+def _share(layout: Layout, batch_sequences: int) -> int:
+    """Return the sequences of the smallest equal part that replicas get of a batch."""
+    return max(1, batch_sequences // (sum(layout.shares) if layout.shares else layout.replicas))

@@ -6,21 +6,30 @@ import json
 from pathlib import Path
 from typing import Any
 
-from windlass.spec.settings import SETTINGS, Settings
+from windlass.spec.read import parse
+from windlass.spec.run import JOURNAL
+from windlass.spec.settings import SETTINGS, Settings, folded
+from windlass.store.journal import Journal
+from windlass.store.place import Place
 
 
 def newest_request(folder: Path) -> int:
-    """Return the number of the newest request, 0 if there is none."""
-    return int(_read(folder).get("id", 0))
+    """Return the number of the newest request, 0 if there is none or it cannot be read.
+
+    Every step asks. A damaged file must not end a run.
+    """
+    try:
+        return int(json.loads((folder / SETTINGS).read_bytes())["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def load_request(folder: Path) -> Settings:
-    return Settings.model_validate(_read(folder))
+    """Read the newest request, or say what is wrong with it."""
+    file = folder / SETTINGS
+    return parse(Settings, json.loads(file.read_bytes()), str(file))
 
 
-def _read(folder: Path) -> dict[str, Any]:
-    try:
-        told: dict[str, Any] = json.loads((folder / SETTINGS).read_bytes())
-    except FileNotFoundError:
-        return {}
-    return told
+def told_before(folder: Path) -> tuple[int, dict[str, Any]]:
+    """Return the newest request that any trainer of this run has taken, and the values then in force."""
+    return folded(Journal(Place(folder), JOURNAL).read())
