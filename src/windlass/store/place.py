@@ -66,6 +66,23 @@ class Place:
         with self.writing(name) as file:
             file.write(data)
 
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a whole file unless there is one: of all who try, one is told True."""
+        path = self._at(name)
+        with told(f"{self.url}/{name}"):
+            try:
+                if _is_local(self._fs):
+                    _local_create(Path(path), data)
+                else:
+                    self._fs.pipe_file(path, data, mode="create")
+            except FileExistsError:
+                return False
+            except OSError as error:  # how s3fs says that the condition of a put does not hold
+                if error.errno == errno.EINVAL and self._fs.exists(path):
+                    return False
+                raise
+        return True
+
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
         """Give a file to write to; it appears under its name when the block ends without an error."""
@@ -182,6 +199,20 @@ def _local_writing(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def _local_create(path: Path, data: bytes) -> None:
+    """A hard link appears with its whole content, or fails because the name is taken."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part-{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @contextmanager
