@@ -2,6 +2,8 @@
 
     place.py      a directory at any URL: read, write whole files, list
     manifest.py   tells a finished directory from debris
+    mirror.py     copies of finished directories, each file once; uploads.py sends them in the background
+    retention.py  which checkpoints stay
     journal.py    append-only lines that survive a torn write
     lock.py       one writer at a time, or many users, until their processes end
 

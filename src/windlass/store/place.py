@@ -10,6 +10,8 @@ import errno
 import os
 import secrets
 import shutil
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +21,17 @@ from typing import IO, Any
 from windlass.spec.errors import BadInput, NotFound, StoreFailed, WindlassError
 
 EXTRAS = {"s3": "s3", "s3a": "s3", "oss": "oss", "gs": "gcs", "gcs": "gcs"}
+FOREIGN = (
+    ("botocore.exceptions", "BotoCoreError"),
+    ("botocore.exceptions", "ClientError"),
+    ("aiohttp", "ClientError"),
+    ("oss2.exceptions", "OssError"),
+    ("gcsfs.retry", "HttpError"),
+)
+"""What libraries raise, beside OSError, when a store does not answer or answers with an error."""
+
+_TRANSACTION = threading.RLock()
+"""Transactions of fsspec belong to a file system, which all threads of a process share: one at a time."""
 
 
 @dataclass(frozen=True)
@@ -92,17 +105,22 @@ class Place:
                 with _local_writing(Path(path)) as file:
                     yield file
             else:
-                with self._fs.transaction, self._fs.open(path, "wb") as file:
+                with _TRANSACTION, self._fs.transaction, self._fs.open(path, "wb") as file:
                     yield file
 
     def names(self, prefix: str = "") -> list[str]:
         """List the files under `prefix`, at any depth, without the leftovers of unfinished writes."""
+        return list(self.sizes(prefix))
+
+    def sizes(self, prefix: str = "") -> dict[str, int]:
+        """Return the files under `prefix` as `names` does, with their lengths."""
+        path = self._at(prefix) if prefix else self.root
         with told(self.url):
             self._fs.invalidate_cache()
-            found = self._fs.find(self._at(prefix) if prefix else self.root)
+            found = self._fs.find(path, detail=True)
         base = self.root.rstrip("/") + "/"
-        names = [path[len(base) :] if path.startswith(base) else path.lstrip("/") for path in found]
-        return sorted(name for name in names if ".part-" not in name)
+        sizes = {p[len(base) :] if p.startswith(base) else p.lstrip("/"): i["size"] for p, i in found.items()}
+        return {name: int(size) for name, size in sorted(sizes.items()) if ".part-" not in name}
 
     def folders(self) -> list[str]:
         """List the directories one level down."""
@@ -233,3 +251,11 @@ def told(where: str) -> Iterator[None]:
                 hint="nothing that was finished is lost; free some space and run the same command again",
             ) from None
         raise StoreFailed(f"{where}: {error.strerror or error}") from error
+    except _foreign_errors() as error:
+        raise StoreFailed(f"{where}: {error}") from error
+
+
+def _foreign_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of those libraries that are loaded: only these can have been raised."""
+    found = ((sys.modules.get(module), name) for module, name in FOREIGN)
+    return tuple(getattr(module, name) for module, name in found if hasattr(module, name))

@@ -1,0 +1,128 @@
+"""Copies of finished directories in a store, each file once, by its content.
+
+    NAME/manifest.json    byte for byte as it is in the directory itself
+    objects/SHA256        a file of any of the directories
+
+A file that several directories have in common is sent and kept once, and a copy that was cut off goes on
+where it stopped: what arrived is there under its digest. The manifest comes last, so a directory is in the
+mirror when its manifest is. One writer at a time; the format is docs/formats/mirror.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from windlass.spec.errors import Damaged, NotFound
+from windlass.store.manifest import CHUNK_BYTES, MANIFEST, FileRecord, Manifest, load_manifest
+from windlass.store.place import Place, told
+
+OBJECTS = "objects"
+
+
+class Mirror:
+    """The copies in one place."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def names(self) -> list[str]:
+        """List the directories that are here, by their manifests."""
+        return sorted(name[: -len(MANIFEST) - 1] for name in self.place.names() if _is_manifest(name))
+
+    def manifest(self, name: str) -> Manifest:
+        found = load_manifest(self.place.sub(name))
+        if found is None:
+            raise NotFound(f"{self.place.url}: no copy of {name}")
+        return found
+
+    def push(self, directory: Path, stopped: Callable[[], bool] = lambda: False) -> int:
+        """Send a finished directory; return how many bytes had to move.
+
+        Its bytes are checked against its manifest on the way: one that is damaged is Damaged here too.
+        """
+        manifest = load_manifest(Place(directory))
+        if manifest is None:
+            raise NotFound(f"{directory}: no finished directory to send")
+        moved, held = 0, self.place.sizes(OBJECTS)
+        for name, record in manifest.files.items():
+            if held.get(_object(record)) != record.bytes and not stopped():
+                self._send(directory / name, record)
+                held[_object(record)] = record.bytes
+                moved += record.bytes
+        if not stopped():
+            self.place.write(f"{directory.name}/{MANIFEST}", Place(directory).read(MANIFEST))
+        return moved
+
+    def fetch(self, name: str, target: Path) -> None:
+        """Bring a directory to local disk, checked byte by byte; its manifest comes last."""
+        manifest = self.manifest(name)
+        Place(target).remove(MANIFEST)
+        for file, record in manifest.files.items():
+            self._bring(record, target / file)
+        Place(target).write(MANIFEST, self.place.read(f"{name}/{MANIFEST}"))
+
+    def check(self, name: str) -> Manifest:
+        """Check every byte of a directory in the store."""
+        manifest = self.manifest(name)
+        for record in manifest.files.values():
+            self._pass(record, lambda _: None)
+        return manifest
+
+    def retain(self, names: Collection[str]) -> list[str]:
+        """Forget all other directories, and objects that none refers to; return what was forgotten.
+
+        Manifests go before objects, so none is ever without what it lists.
+        """
+        gone = [name for name in self.names() if name not in names]
+        for name in gone:
+            self.place.remove(f"{name}/{MANIFEST}")
+        wanted = {_object(r) for name in self.names() for r in self.manifest(name).files.values()}
+        for name in self.place.names(OBJECTS):
+            if name not in wanted:
+                self.place.remove(name)
+        return gone
+
+    def _send(self, path: Path, record: FileRecord) -> None:
+        """Send one file under its digest; it appears there only if it has that digest."""
+        digest, length = hashlib.sha256(), 0
+        with told(str(path)), path.open("rb") as source, self.place.writing(_object(record)) as target:
+            while chunk := source.read(CHUNK_BYTES):
+                digest.update(chunk)
+                length += len(chunk)
+                target.write(chunk)
+            _check(str(path), record, digest.hexdigest(), length)
+
+    def _bring(self, record: FileRecord, path: Path) -> None:
+        place = Place(path.parent)
+        with place.writing(path.name) as target:
+            self._pass(record, target.write)
+
+    def _pass(self, record: FileRecord, use: Callable[[bytes], object]) -> None:
+        """Read an object from end to end; raise Damaged if it is not what its name says."""
+        digest, length, where = hashlib.sha256(), 0, f"{self.place.url}/{_object(record)}"
+        try:
+            with self.place.reading(_object(record)) as source:
+                while chunk := source.read(CHUNK_BYTES):
+                    digest.update(chunk)
+                    length += len(chunk)
+                    use(chunk)
+        except NotFound:
+            raise Damaged(f"{where}: listed in a {MANIFEST} but missing") from None
+        _check(where, record, digest.hexdigest(), length)
+
+
+def _check(where: str, record: FileRecord, digest: str, length: int) -> None:
+    if length != record.bytes:
+        raise Damaged(f"{where}: {length} bytes, but {record.bytes} were written")
+    if digest != record.sha256:
+        raise Damaged(f"{where}: the bytes differ from those written (digest {digest[:12]})")
+
+
+def _object(record: FileRecord) -> str:
+    return f"{OBJECTS}/{record.sha256}"
+
+
+def _is_manifest(name: str) -> bool:
+    return name.count("/") == 1 and name.endswith(f"/{MANIFEST}")

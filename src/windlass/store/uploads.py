@@ -1,0 +1,147 @@
+"""Sends finished directories to a mirror while everything else goes on.
+
+One thread, the newest directory first: when the store is slower than the writer, those in between are
+skipped and said to be. A store that fails is asked again, after waits that double and are spread at random,
+for as long as nothing newer has come. Nothing here ever raises into the caller's work; what happened is told.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from windlass.spec.errors import StoreFailed, WindlassError
+from windlass.store.background import step_back
+from windlass.store.mirror import Mirror
+from windlass.store.place import Place
+
+Outcome = Literal["sent", "failed", "skipped"]
+Tell = Callable[[str, Outcome, dict[str, Any]], None]
+"""The directory's name, what became of it, and facts. Called in the thread that sends."""
+Retain = Callable[[list[str]], Collection[str]]
+"""The names of all copies to those that shall stay."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait before a store is asked again."""
+
+    first_s: float = 0.5
+    most_s: float = 60.0
+
+    def wait_s(self, attempt: int, chance: float) -> float:
+        """Return the wait after a failed attempt (the first is 1): doubled each time, spread over a half."""
+        longest = min(self.most_s, self.first_s * 2.0 ** min(attempt - 1, 30))
+        return longest * (0.5 + chance / 2)
+
+
+class Uploads:
+    """The directories that are yet to be sent to one mirror."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        retain: Retain,
+        tell: Tell,
+        patience: Patience | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.url = url
+        self._retain, self._tell, self._patience = retain, tell, patience or Patience()
+        self._random = random.Random(seed)
+        self._changed = threading.Condition()
+        self._waiting: list[Path] = []
+        self._sending: Path | None = None
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def offer(self, directory: Path) -> None:
+        """Have a finished directory sent. This returns at once."""
+        with self._changed:
+            self._waiting.append(directory)
+            self._changed.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="uploads", daemon=True)
+                self._thread.start()
+
+    @property
+    def pending(self) -> list[str]:
+        """The directories that must stay on the disk: the one under way and those that wait."""
+        with self._changed:
+            return [path.name for path in (*self._waiting, self._sending) if path is not None]
+
+    def finish(self, within_s: float) -> bool:
+        """Wait for all that was offered; return False when time is up before."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting and self._sending is None, within_s)
+
+    def close(self, within_s: float = 0.0) -> bool:
+        """Wait for the rest for so long, then send nothing more; return whether all was sent."""
+        done = self.finish(within_s)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        return done
+
+    def _run(self) -> None:
+        step_back()
+        while (directory := self._next()) is not None:
+            self._send(directory)
+            with self._changed:
+                self._sending = None
+                self._changed.notify_all()
+
+    def _next(self) -> Path | None:
+        """Take the newest; those before it are skipped."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            if self._closed:
+                return None
+            *skipped, self._sending = self._waiting
+            self._waiting = []
+        for path in skipped:
+            self._tell(
+                path.name, "skipped", {"message": f"{path.name}: a newer one was finished before it was sent"}
+            )
+        return self._sending
+
+    def _send(self, directory: Path) -> None:
+        attempt, begin = 1, time.monotonic()
+        while True:
+            try:
+                moved = self._push(directory)
+            except StoreFailed as failure:
+                wait_s = self._patience.wait_s(attempt, self._random.random())
+                facts = {"message": failure.message, "attempt": attempt, "again_in_s": round(wait_s, 2)}
+                self._tell(directory.name, "failed", facts)
+                if self._is_over(wait_s):
+                    return
+                attempt += 1
+            except WindlassError as failure:  # damaged, or gone meanwhile: sending it again would not help
+                self._tell(directory.name, "failed", {"message": failure.message, "attempt": attempt})
+                return
+            else:
+                if not self._closed:
+                    seconds = round(time.monotonic() - begin, 3)
+                    facts = {"bytes": moved, "seconds": seconds, "attempts": attempt}
+                    self._tell(directory.name, "sent", facts)
+                return
+
+    def _push(self, directory: Path) -> int:
+        mirror = Mirror(Place(self.url))
+        moved = mirror.push(directory, stopped=lambda: self._closed)
+        if not self._closed:
+            mirror.retain(self._retain(mirror.names()))
+        return moved
+
+    def _is_over(self, wait_s: float) -> bool:
+        """Wait before the next attempt; return whether there is something better to do than that."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed, wait_s)
+            return bool(self._waiting) or self._closed
