@@ -50,3 +50,17 @@ def test_numbers_that_are_no_numbers_survive(tmp_path: Path) -> None:
     journal.append({"loss": math.nan})
     (record,) = journal.read()
     assert math.isnan(record["loss"])
+
+
+def test_the_newest_record_of_a_kind_is_found_from_the_end(tmp_path: Path) -> None:
+    journal = Journal(Place(tmp_path))
+    journal.append(*({"event": "step", "n": n, "pad": "x" * 300} for n in range(1000)))
+    journal.append({"event": "other"})
+    with (tmp_path / "journal.jsonl").open("ab") as file:
+        file.write(b'{"event": "step", "n": 10')  # its writer died here
+    assert (journal.last("step") or {})["n"] == 999
+    assert journal.last("nothing") is None
+    assert Journal(Place(tmp_path), "absent").last("step") is None
+    journal.append({"event": "step", "n": 1001})
+    assert (journal.last("step") or {})["n"] == 1001
+    assert list(journal.read())[-1]["n"] == 1001

@@ -107,7 +107,7 @@ def meeting(member: Member, device: torch.device) -> Iterator[None]:
 def open_store(member: Member) -> Store:
     """Open the place where processes leave their addresses; rank 0 keeps it."""
     host, _, port = member.rendezvous.rpartition(":")
-    _speak_through(host)
+    speak_through(host)
     with _told(member):
         return TCPStore(
             host, int(port), member.world, is_master=member.rank == 0, timeout=timedelta(seconds=MEET_S)
@@ -142,7 +142,7 @@ def _told(member: Member) -> Iterator[None]:
         ) from None
 
 
-def _speak_through(host: str) -> None:
+def speak_through(host: str) -> None:
     """Let gloo use the interface that leads to the rendezvous: it would guess by the host's name."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, 9))

@@ -29,7 +29,7 @@ from windlass.parallel.recompute import recompute_blocks
 from windlass.parallel.stage import Loss, Stage
 from windlass.parallel.tensor import divide_features
 from windlass.parallel.vocabulary import VocabularyLoss, repeatable_loss
-from windlass.spec.layout import Cut, Piece
+from windlass.spec.layout import Cut, Layout, Piece
 from windlass.spec.run import Run
 
 Batch = tuple[Tensor, Tensor]
@@ -39,7 +39,8 @@ Batch = tuple[Tensor, Tensor]
 class Strategy:
     """This process's part in computing the model."""
 
-    def __init__(self, run: Run, grid: Grid, cut: Cut) -> None:
+    def __init__(self, run: Run, grid: Grid, cut: Cut, *, fill: bool = True) -> None:
+        """Build this process's piece; without `fill`, somebody else gives it its first values."""
         self.run, self.grid, self.cut = run, grid, cut
         self._narrow = run.job.machine.precision == "bfloat16"
         self.divided = _divided_sequence(run, grid)
@@ -47,9 +48,20 @@ class Strategy:
         pieces = [piece for piece in cut.pieces if piece.position == grid.at["pp"]]
         self.stages = [self._build(piece) for piece in pieces]
         self.held = Held(self.stages, grid, cut)
-        self.held.fill(_first_values(run, self.stages[0].model))
+        if fill:
+            self.fill()
         self.forward: Callable[[Tensor], Tensor] = self.stages[0]
         self.pipeline = self._pipeline() if run.layout.pp > 1 else None
+
+    def fill(self) -> None:
+        """Give the weights their first values."""
+        self.held.fill(_first_values(self.run, self.stages[0].model))
+
+    def move(self, run: Run, grid: Grid) -> None:
+        """Go on among other processes; only where this one computes everything by itself."""
+        assert undivided(self.run.layout), "a divided model is bound to its processes"
+        assert undivided(run.layout), "a divided model is built anew"
+        self.run, self.grid = run, grid
 
     def learn(self, batches: Sequence[Batch], asked: int) -> Tensor:
         """Add up the gradients of the mean loss over `asked` answers; return what is known of it here.
@@ -132,6 +144,11 @@ class Strategy:
                 self.stages[0], self.grid, self._loss, micro_batches=count, sequences=sequences
             )
         return Pipeline(self.stages, self.grid, self.cut, self._loss, count)
+
+
+def undivided(layout: Layout) -> bool:
+    """Whether every process of a layout holds and computes the whole model."""
+    return layout.pp == layout.sharded == layout.cp == layout.tp == 1
 
 
 def _divided_sequence(run: Run, grid: Grid) -> DividedSequence | None:

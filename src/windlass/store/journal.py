@@ -15,6 +15,8 @@ from typing import Any
 from windlass.spec.errors import Damaged
 from windlass.store.place import Place, told
 
+BLOCK_BYTES = 1 << 16
+
 
 class Journal:
     """A named journal in a place."""
@@ -48,6 +50,32 @@ class Journal:
                 yield json.loads(line)
             except ValueError:
                 raise Damaged(f"{self.place.url}/{self.name}: line {number} is not JSON") from None
+
+    def last(self, *events: str) -> dict[str, Any] | None:
+        """Return the newest record of some kinds, looking from the end; None if there is none."""
+        for line in self._lines_from_the_end():
+            if line.strip() and (record := json.loads(line)).get("event") in events:
+                found: dict[str, Any] = record
+                return found
+        return None
+
+    def _lines_from_the_end(self) -> Iterator[bytes]:
+        """Yield whole lines, newest first, reading no more than is asked for."""
+        if self.place.local is None or not (self.place.local / self.name).exists():
+            yield from reversed(self._bytes().split(b"\n")[:-1])
+            return
+        with (self.place.local / self.name).open("rb") as file:
+            at, rest = file.seek(0, os.SEEK_END), b""
+            torn = True  # what follows the last newline is no line
+            while at > 0:
+                size = min(at, BLOCK_BYTES)
+                at = file.seek(at - size)
+                rest, *lines = (file.read(size) + rest).split(b"\n")
+                if torn and lines:
+                    lines, torn = lines[:-1], False
+                yield from reversed(lines)
+            if not torn:
+                yield rest
 
     def _bytes(self) -> bytes:
         if self.place.local is None:

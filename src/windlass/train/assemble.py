@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -130,9 +130,19 @@ class Assembled:
             self._stored.setdefault(stored.key, []).append(stored)
 
 
-def cover(box: Box, stored: Iterable[Stored]) -> tuple[list[tuple[Stored, Box]], list[Box]]:
+class Boxed(Protocol):
+    """Something that holds a box of a tensor."""
+
+    @property
+    def box(self) -> Box: ...
+
+
+AnyBoxed = TypeVar("AnyBoxed", bound=Boxed)
+
+
+def cover(box: Box, stored: Iterable[AnyBoxed]) -> tuple[list[tuple[AnyBoxed, Box]], list[Box]]:
     """Divide a box into pieces that the stored ones hold, none twice; also return what none holds."""
-    pieces: list[tuple[Stored, Box]] = []
+    pieces: list[tuple[AnyBoxed, Box]] = []
     left = [] if box.empty else [box]
     for one in stored:
         rest: list[Box] = []

@@ -32,8 +32,8 @@ from windlass.parallel.holding import Holding
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import Cut
 from windlass.spec.run import Run
-from windlass.spec.settings import Settings
 from windlass.spec.sync import Sync
+from windlass.train.ledger import Entry, halves, joined
 from windlass.train.optimize import rate_of, set_rate
 from windlass.train.replan import LOOK_AT
 from windlass.train.settings import newest_request
@@ -72,11 +72,11 @@ class AsyncTrainer(Trainer):
 
     saves_beside = False
 
-    def _assemble(self, cut: Cut) -> None:
+    def _assemble(self, cut: Cut, *, before: Trainer | None = None, fill: bool = True) -> None:
         reason = next(refusals(self.run, self.sync), None)
         if reason is not None:
             raise BadInput(reason, hint="use compress = 'bfloat16', or schedule = '1f1b'")
-        super()._assemble(cut)
+        super()._assemble(cut, before=before, fill=fill)
         pipeline = self.strategy.pipeline
         assert isinstance(pipeline, AsyncPipeline)
         self._pipeline = pipeline
@@ -86,26 +86,19 @@ class AsyncTrainer(Trainer):
         self._tied = tied_gradient(self.strategy.held.holdings, self.grid, self.run, self._micro_batches)
         self._told: deque[_Told] = deque()
         self._read: dict[int, list[Batch]] = {}
+        self._digests: dict[int, int] = {}
         self._border, self._wish = 0, False
         self._late_norm = 0.0
 
-    def step(self, *, stop: bool = False) -> StepFacts:
+    def step(self, *, stop: bool = False, leave: bool = False) -> StepFacts:
         """Advance by one step of which everything is known; between borders, compute one further."""
+        assert not leave, "an asynchronous pipeline does not change its company"
         self._wish = self._wish or stop
         if not self._told:
             self._border = next_border(self.run, self.step_number)
         while len(self._told) < 2 and self._computed < self._border:
             self._told.append(self._compute())
         return self._hear()
-
-    def take(self, settings: Settings) -> None:
-        """Go on with other settings, unless this pipeline cannot have them."""
-        reason = next(refusals(self.run, settings.sync), None)
-        if reason is None:
-            super().take(settings)
-            return
-        self.taken = settings.id
-        self.record.tell("warning", message=f"settings {settings.id} not taken: {reason}")
 
     @property
     def _computed(self) -> int:
@@ -124,9 +117,11 @@ class AsyncTrainer(Trainer):
         self._pipeline.updated()
         self._read.pop(step, None)
         seconds = time.perf_counter() - begin
+        self.ledger.spend("compute", seconds)
         request = newest_request(self.folder) if self.grid.crew.rank == 0 else 0
         layout = self.run.layout
         told = [float(loss) / layout.tp, square, float(self._wish), seconds / layout.world, float(request)]
+        told += halves(self._digests.pop(step, 0))
         return _Told(torch.tensor(told, dtype=torch.float64), rate)
 
     def _update_together(self, step: int) -> float:
@@ -172,10 +167,11 @@ class AsyncTrainer(Trainer):
     def _hear(self) -> StepFacts:
         """Hear what all processes know of the oldest step that was computed."""
         told = self._told.popleft()
-        loss, square, stops, seconds, request = told.heard()
-        run = self.run
+        loss, square, stops, seconds, request, high, low = told.heard()
+        run, first = self.run, self.samples
         self.step_number += 1
         self.samples += run.batch_sequences
+        self.ledger.commit(Entry(self.step_number, first, self.samples, joined(high, low)))
         self.train_s += seconds
         agreed = self.step_number == self._border
         stop = agreed and stops > 0
@@ -189,7 +185,10 @@ class AsyncTrainer(Trainer):
         step, place = divmod(micro, self._micro_batches)
         if step not in self._read:
             samples = self.samples + (step - self.step_number) * self.run.batch_sequences
+            self.feed.digest = 0
             self._read[step] = self.feed.batches(samples)
+            if self._reads:
+                self._digests[step] = self.feed.digest
         return self._read[step][place]
 
 

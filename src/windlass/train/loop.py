@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -20,8 +20,8 @@ from windlass.parallel.grid import meeting
 from windlass.spec.errors import BadInput, StoreFailed, WindlassError
 from windlass.spec.member import Member
 from windlass.spec.run import RUN_FILE, Run
-from windlass.spec.settings import Settings
 from windlass.store.place import Place
+from windlass.train import control
 from windlass.train.accord import accord
 from windlass.train.assemble import Assembled
 from windlass.train.asynchronous import AsyncTrainer
@@ -30,8 +30,9 @@ from windlass.train.peak import peak_flops
 from windlass.train.record import Record
 from windlass.train.replan import replanned
 from windlass.train.result import save_result
-from windlass.train.settings import load_request, newest_request
 from windlass.train.trainer import StepFacts, Trainer
+
+Outcome = Literal["finished", "stopped", "left"]
 
 SMOOTHING = 0.9
 TELL_EVERY_S = 0.2
@@ -47,19 +48,27 @@ def train(folder: Path, stopped: Callable[[], bool], member: Member | None = Non
         with meeting(member, device_of(run.job.machine)):
             kind = AsyncTrainer if run.layout.asynchronous else Trainer
             trainer = kind(run, folder, record, member)
-            _tell_start(trainer)
+            tell_start(trainer)
             # Before the checkpoint is loaded: what it keeps of the exchange belongs to these settings.
-            _take_settings(trainer, trainer.grid.crew.share(newest_request(folder))[0])
+            control.begin(trainer)
             trainer.restore()
-            if not _loop(trainer, stopped):
-                return False
-            _finish(trainer)
-        return True
+            return go_on(trainer, stopped) == "finished"
     finally:
         record.close()
 
 
-def _tell_start(trainer: Trainer) -> None:
+def go_on(
+    trainer: Trainer, stopped: Callable[[], bool], leaving: Callable[[], bool] = lambda: False
+) -> Outcome:
+    """Step until the run is over, or any process is asked to stop, or to part for a change of company."""
+    outcome = _loop(trainer, stopped, leaving)
+    if outcome == "finished":
+        _finish(trainer)
+    trainer.ledger.write(durable=True)
+    return outcome
+
+
+def tell_start(trainer: Trainer) -> None:
     run = trainer.run
     trainer.record.tell(
         "started",
@@ -73,28 +82,50 @@ def _tell_start(trainer: Trainer) -> None:
     )
 
 
-def _loop(trainer: Trainer, stopped: Callable[[], bool]) -> bool:
-    """Step until the run is over; return False when asked to stop before."""
+def _loop(trainer: Trainer, stopped: Callable[[], bool], leaving: Callable[[], bool]) -> Outcome:
     teller = _Teller(trainer, peak_flops(trainer.device) * trainer.run.layout.world)
     agreed_at = trainer.step_number
     while trainer.step_number < trainer.run.steps:
-        facts = trainer.step(stop=stopped())
+        facts = trainer.step(stop=stopped(), leave=leaving())
         _check_finite(facts, trainer)
         teller.tell(facts)
         if not facts.agreed:
             continue
-        _take_settings(trainer, facts.request)
+        control.heed(trainer, facts.request)
         _replan(trainer)
         if facts.written:
             _commit(trainer)
-        if facts.stop:
-            trainer.save()
-            trainer.record.tell("stopped", step=trainer.step_number, steps=trainer.run.steps)
-            return False
+        parted = _parted(trainer, facts, stopped, leaving)
+        if parted is not None:
+            return parted
         if trainer.step_number < trainer.run.steps:
             _look_and_save(trainer, agreed_at)
         agreed_at = trainer.step_number
-    return True
+    return "finished"
+
+
+def _parted(
+    trainer: Trainer, facts: StepFacts, stopped: Callable[[], bool], leaving: Callable[[], bool]
+) -> Outcome | None:
+    """Stop with a checkpoint or part, if that was asked for; a pause is waited out here."""
+    stop, leave = facts.stop or control.stop_asked(trainer), facts.leave
+    if not stop and not leave:
+        begin = time.perf_counter()
+        if trainer.settings is not None and trainer.settings.paused:
+            trainer.pause()
+        if control.paused(trainer, lambda: stopped() or leaving()):
+            told = trainer.grid.crew.share([stopped(), leaving()])
+            stop = control.stop_asked(trainer) or any(one for one, _ in told)
+            leave = any(other for _, other in told)
+        trainer.ledger.spend("control", time.perf_counter() - begin)
+    if stop:
+        trainer.save()
+        trainer.record.tell("stopped", step=trainer.step_number, steps=trainer.run.steps)
+        return "stopped"
+    if leave:
+        trainer.agree()
+        return "left"
+    return None
 
 
 def _look_and_save(trainer: Trainer, before: int) -> None:
@@ -133,13 +164,6 @@ def _commit(trainer: Trainer) -> None:
         trainer.balance()
 
 
-def _take_settings(trainer: Trainer, request: int) -> None:
-    """Go on with other settings where they were asked for, all processes at the same step."""
-    if request > trainer.taken:
-        told = load_request(trainer.folder).model_dump(mode="json") if trainer.grid.crew.rank == 0 else None
-        trainer.take(Settings.model_validate(trainer.grid.crew.share(told)[0]))
-
-
 def _finish(trainer: Trainer) -> None:
     result = trainer.evaluate(trainer.run.final_sequences)
     trainer.sample()
@@ -164,14 +188,14 @@ def _export(trainer: Trainer, source: Assembled, result: Evaluation) -> None:
 
 def _replan(trainer: Trainer) -> None:
     """With a time budget, correct the number of steps by what the steps really take."""
-    run = replanned(trainer.run, trainer.step_number, trainer.train_s)
-    if run is trainer.run:
+    run = replanned(trainer.planned, trainer.step_number, trainer.train_s)
+    if run is trainer.planned:
         return
-    before = trainer.run.steps
+    before = trainer.planned.steps
     trainer.record.tell("replanned", step=trainer.step_number, steps_before=before, steps=run.steps)
-    trainer.run = run
+    control.follow_plan(trainer, run)
     if trainer.grid.crew.rank == 0:
-        save_run(trainer.folder, run)
+        save_length(trainer.folder, run)
 
 
 def _check_finite(facts: StepFacts, trainer: Trainer) -> None:
@@ -232,6 +256,13 @@ class _Teller:
 
 def load_run(folder: Path) -> Run:
     return Run.model_validate_json(Place(folder).read(RUN_FILE))
+
+
+def save_length(folder: Path, run: Run) -> None:
+    """Write down how long a run shall be; its layout stays what was asked for."""
+    kept = ("steps", "evaluate_every", "checkpoint_every", "warmup_steps")
+    planned = load_run(folder).model_copy(update={key: getattr(run, key) for key in kept})
+    save_run(folder, planned)
 
 
 def save_run(folder: Path, run: Run) -> None:

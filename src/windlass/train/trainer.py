@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,11 +17,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from windlass.corpus.built import load_corpus
+from windlass.corpus.built import BuiltCorpus, load_corpus
 from windlass.parallel.device import place_process
 from windlass.parallel.schedule import propose_recut
-from windlass.parallel.strategy import Strategy
-from windlass.spec.errors import StoreFailed
+from windlass.parallel.strategy import Strategy, undivided
+from windlass.spec.errors import BadInput, StoreFailed
+from windlass.spec.job import Job
 from windlass.spec.layout import Cut
 from windlass.spec.member import Member
 from windlass.spec.run import CHECKPOINTS, Run
@@ -29,7 +31,9 @@ from windlass.train.checkpoint import Saving, State, restore_newest
 from windlass.train.compiled import compiled
 from windlass.train.evaluate import Evaluation, evaluate
 from windlass.train.feed import Feed
+from windlass.train.ledger import Entry, Ledger, halves, joined
 from windlass.train.optimize import build_optimizer, rate_of, set_rate
+from windlass.train.ordered import OrderedSum
 from windlass.train.record import Record
 from windlass.train.replicas import Replicas
 from windlass.train.sample import continue_tokens
@@ -43,7 +47,7 @@ KINDS = ("momentum", "residual")
 
 @dataclass(frozen=True)
 class StepFacts:
-    """What one step did, and what all processes agreed on after it."""
+    """What one step did, and what all processes agreed on in it."""
 
     loss: float
     gradient_norm: float
@@ -53,10 +57,22 @@ class StepFacts:
     """Whether all replicas spoke to each other; only then they may act together."""
     stop: bool = False
     """Whether any process was asked to stop."""
+    leave: bool = False
+    """Whether any process was asked to part here, for others to come or to go."""
     request: int = 0
     """The newest request for other settings, 0 if there is none."""
     written: bool = False
     """Whether the bytes of a checkpoint that is being saved have been written by all."""
+    digest: int = 0
+    """Of the positions that all replicas read for this step, by corpus.batches.digest_of."""
+
+
+Watch = Callable[["Trainer", str], None]
+"""Is told what a trainer begins to do: step, evaluating, saving or paused."""
+
+
+def _unwatched(_trainer: Trainer, _phase: str) -> None:
+    """Nobody looks."""
 
 
 class Trainer:
@@ -65,29 +81,74 @@ class Trainer:
     saves_beside = True
     """Whether checkpoints may be written while training goes on."""
 
-    def __init__(self, run: Run, folder: Path, record: Record, member: Member | None = None) -> None:
-        self.run, self.folder, self.record = run, folder, record
+    def __init__(
+        self,
+        run: Run,
+        folder: Path,
+        record: Record,
+        member: Member | None = None,
+        *,
+        before: Trainer | None = None,
+        fill: bool = True,
+        generation: int = 0,
+        watch: Watch = _unwatched,
+    ) -> None:
+        """Build a run's part of this process.
+
+        With `before`, this process was in the run already, among others: what it holds is kept where it has
+        the same form. Without `fill`, the weights are left without values. `watch` is told what it does.
+        """
+        self.run = self.planned = run
+        self.folder, self.record, self.generation = folder, record, generation
+        self._watch = watch
         member = member or Member()
         self.device = place_process(run.job.machine, len(member.cores) or run.threads, member.rank)
-        self.corpus = load_corpus(Path(run.corpus))
+        self.corpus: BuiltCorpus = before.corpus if before is not None else load_corpus(Path(run.corpus))
         self.step_number, self.samples, self.train_s = 0, 0, 0.0
         self.taken, self.sync = 0, run.job.sync
+        self.settings: Settings | None = None
+        """What the run was asked to change while it goes on (control.py); `planned` is without it."""
         self.saving: Saving | None = None
-        self._save_began = self._stall_s = 0.0
+        self.ledger: Ledger = Ledger(record, generation) if before is None else before.ledger
+        self.ready = False
+        """Whether the gradients of the next step are complete and clipped."""
+        self.busy_s = 0.0
+        """Own computing of the last step, without waiting for others."""
+        self._save_began = self._stall_s = self._update_s = 0.0
         self.grid, cut = settle_run(run, folder, self.device)
-        self._assemble(cut)
+        self._assemble(cut, before=before, fill=fill)
 
-    def _assemble(self, cut: Cut) -> None:
-        """Build what depends on the cut."""
+    def _assemble(self, cut: Cut, *, before: Trainer | None = None, fill: bool = True) -> None:
+        """Build what depends on the cut and on the company."""
         run, at = self.run, self.grid.at
-        self.strategy = Strategy(run, self.grid, cut)
-        if run.compile and self.strategy.whole and run.layout.sharded == 1:
-            self.strategy.forward = compiled(self.strategy.stages[0].model, self.record)
+        keeps = before is not None and undivided(before.run.layout) and undivided(run.layout)
+        self.strategy: Strategy
+        self.optimizer: torch.optim.Optimizer
+        if before is not None and keeps:
+            self.strategy, self.optimizer = before.strategy, before.optimizer
+            self.strategy.move(run, self.grid)
+        else:
+            self.strategy = Strategy(run, self.grid, cut, fill=fill)
+            if run.compile and self.strategy.whole and run.layout.sharded == 1:
+                self.strategy.forward = compiled(self.strategy.stages[0].model, self.record)
+            self.optimizer = build_optimizer(self.strategy.held.holdings, run)
         self.replica = at["dp"] * run.layout.sharded + at["sharded"]
-        self.feed = Feed(run, self.corpus, self.replica)
-        self.optimizer = build_optimizer(self.strategy.held.holdings, run)
         self.replicas = Replicas(self.strategy.held.holdings, self.grid.group("dp"), self.sync)
+        self.ordered = self._ordered() if run.job.elastic.deterministic else None
+        own = None if self.ordered is None else [self._part(dp) for dp in self.ordered.own]
+        self.feed = Feed(run, self.corpus, self.replica, own)
         self._near = self.grid.group("pp", "sharded", "cp", "tp")
+
+    def _ordered(self) -> OrderedSum:
+        """The job's own number of replicas decides in which order gradients are added up."""
+        reason = next(not_repeatable(self.run.job), None)
+        if reason is not None:
+            raise BadInput(f"[elastic] deterministic = true: {reason}")
+        return OrderedSum(self.strategy.held.holdings, self.grid.group("dp"), self.run.job.layout.dp)
+
+    def _part(self, dp: int) -> int:
+        """Return which part of the batch replica `dp` of the job has here."""
+        return dp * self.run.layout.sharded + self.grid.at["sharded"]
 
     def restore(self) -> None:
         """Go on from the newest whole checkpoint, if there is one."""
@@ -105,42 +166,86 @@ class Trainer:
             self.step_number, self.samples, self.train_s = state.step, state.samples, state.train_s
             self.strategy.held.follow()
             self.replicas.load_state(extra, state.step)
-            self.record.tell("resumed", step=self.step_number, layout=str(self.run.layout))
+            self.tell_resumed("checkpoint")
 
-    def step(self, *, stop: bool = False) -> StepFacts:
-        """Advance the weights once."""
+    def tell_resumed(self, source: str) -> None:
+        self.record.tell(
+            "resumed",
+            step=self.step_number,
+            samples=self.samples,
+            generation=self.generation,
+            layout=str(self.run.layout),
+            source=source,
+        )
+
+    def step(self, *, stop: bool = False, leave: bool = False) -> StepFacts:
+        """Advance the weights once.
+
+        The step is agreed on before the weights change: whoever hears that all gradients are complete goes
+        on, and so a survivor of a fault is either before this step with them, or behind it.
+        """
+        self._watch(self, "step")
         begin = time.perf_counter()
         rate = rate_of(self.run, self.step_number)
         set_rate(self.optimizer, rate)
-        loss = self.strategy.learn(self.feed.batches(self.samples), self._asked)
-        held = self.strategy.held
-        held.collect()
-        self.replicas.after_backward(self.step_number)
-        norm = held.clip(self.run.job.train.clip or math.inf)
+        loss = self._learn()
+        learned = time.perf_counter()
+        self._exchange()
+        norm = self.strategy.held.clip(self.run.job.train.clip or math.inf)
+        self.ready = True
+        facts = self._agree(loss, norm, rate, begin, stop=stop, leave=leave)
+        self.ledger.spend("communication", time.perf_counter() - learned)
+        self.advance(facts.digest)
+        return facts
+
+    def advance(self, digest: int) -> None:
+        """Let the step happen whose gradients are complete."""
+        begin = time.perf_counter()
+        self.ready = False
         self.optimizer.step()
-        held.clear()
-        self.step_number += 1
-        self.samples += self.run.batch_sequences
-        self.replicas.after_update(self.step_number, self.train_s + time.perf_counter() - begin)
-        held.follow()
-        return self._agree(loss, norm, rate, begin, stop=stop)
+        self.strategy.held.clear()
+        first, until = self.samples, self.samples + self.run.batch_sequences
+        self.step_number, self.samples = self.step_number + 1, until
+        self._update_s = time.perf_counter() - begin
+        self.ledger.spend("compute", self._update_s)
+        self.replicas.after_update(self.step_number, self.train_s + self._update_s)
+        self.strategy.held.follow()
+        self.ledger.commit(Entry(self.step_number, first, until, digest))
+
+    def _learn(self) -> Tensor:
+        """Add up this process's gradients; in a deterministic run those of each part apart."""
+        begin, self.feed.digest, waited = time.perf_counter(), 0, 0.0
+        losses: list[Tensor] = []
+        for part in self.feed.parts:
+            asked = time.perf_counter()
+            batches = self.feed.batches(self.samples, part)
+            waited += time.perf_counter() - asked
+            losses.append(self.strategy.learn(batches, self._asked))
+            self.strategy.held.collect()
+            if self.ordered is not None:
+                self.ordered.keep(part // self.run.layout.sharded)
+                self.strategy.held.clear()
+        self.busy_s = time.perf_counter() - begin - waited
+        self.ledger.spend("data", waited)
+        self.ledger.spend("compute", self.busy_s)
+        return torch.stack(losses).sum()
+
+    def _exchange(self) -> None:
+        """Let every replica have the sum of all gradients."""
+        if self.ordered is not None:
+            self.ordered.add_up()
+        else:
+            self.replicas.after_backward(self.step_number)
 
     def agree(self) -> None:
         """Let all replicas hold equal weights."""
         self.replicas.agree()
         self.strategy.held.follow()
 
-    def take(self, settings: Settings) -> None:
-        """Go on with other settings."""
-        self.agree()
-        self.taken, self.sync = settings.id, settings.sync
-        self.replicas.change(settings.sync)
-        self.record.tell(
-            "settings", step=self.step_number, id=settings.id, sync=settings.sync.model_dump(mode="json")
-        )
-
     def evaluate(self, sequences: int | None) -> Evaluation:
         """Measure on held-out text."""
+        self._watch(self, "evaluating")
+        begin = time.perf_counter()
         self.agree()
         result = evaluate(
             self.strategy.look,
@@ -153,6 +258,7 @@ class Trainer:
             report=self.record.tell_progress,
         )
         self.strategy.rest()
+        self.ledger.spend("evaluation", time.perf_counter() - begin)
         self.record.tell("evaluation", step=self.step_number, **asdict(result))
         self.record.plot(
             self.step_number, validation__loss=result.loss, validation__bits_per_byte=result.bits_per_byte
@@ -163,7 +269,7 @@ class Trainer:
         """Show what the model would write, where each process of a row can compute scores by itself."""
         if self.run.objective != "causal" or not self.strategy.whole:
             return
-        tokenizer, run = self.corpus.tokenizer, self.run
+        begin, tokenizer, run = time.perf_counter(), self.corpus.tokenizer, self.run
         for prompt in run.job.train.sample_prompts or ("",):
             ids = continue_tokens(
                 self.strategy.last_scores,
@@ -177,6 +283,7 @@ class Trainer:
             self.record.tell("sample", step=self.step_number, text=text)
             self.record.plot_text(self.step_number, "sample", text)
         self.strategy.rest()
+        self.ledger.spend("evaluation", time.perf_counter() - begin)
 
     def save(self) -> Path:
         """Write a checkpoint and wait for it."""
@@ -211,14 +318,18 @@ class Trainer:
             beside=beside,
         )
         self.saving, self._save_began, self._stall_s = saving, begin, time.perf_counter() - begin
+        self.ledger.spend("checkpoint", self._stall_s)
 
     def end_save(self) -> Path:
         """Wait until the checkpoint is written everywhere, and commit it."""
         assert self.saving is not None
         saving, self.saving = self.saving, None
+        self._watch(self, "saving")
         begin = time.perf_counter()
+        self.ledger.write(durable=True)  # no checkpoint may know of samples that the ledger does not
         path = saving.end()
         now = time.perf_counter()
+        self.ledger.spend("checkpoint", now - begin)
         self.record.tell(
             "checkpoint",
             step=saving.step,
@@ -246,6 +357,15 @@ class Trainer:
             self.restore()
 
     @property
+    def own_sequences(self) -> int:
+        """How many sequences of a batch this process computes."""
+        return sum(len(self.feed.positions(0, part)) for part in self.feed.parts)
+
+    def pause(self) -> None:
+        """Say that nothing is computed on purpose."""
+        self._watch(self, "paused")
+
+    @property
     def _own_replica(self) -> int | None:
         """Which replica this is where they walk apart, None where all are the same."""
         return self.grid.at["dp"] if self.sync.local and self.run.layout.dp > 1 else None
@@ -263,21 +383,23 @@ class Trainer:
             dist.all_reduce(known)
         return known
 
-    def _agree(self, loss: Tensor, norm: float, rate: float, begin: float, *, stop: bool) -> StepFacts:
-        """Let everybody know the loss, the time, and what was asked of any process meanwhile."""
-        layout, sync = self.run.layout, self.sync
-        agreed = self.replicas.at_border(self.step_number) or (
-            not self.replicas.has_borders and self.step_number % sync.every == 0
-        )
+    def _agree(
+        self, loss: Tensor, norm: float, rate: float, begin: float, *, stop: bool, leave: bool
+    ) -> StepFacts:
+        """Let everybody know the loss, the time, the samples, and what was asked of any process meanwhile."""
+        layout, sync, step = self.run.layout, self.sync, self.step_number + 1
+        agreed = self.replicas.at_border(step) or (not self.replicas.has_borders and step % sync.every == 0)
         request = newest_request(self.folder) if self.grid.crew.rank == 0 else 0
-        seconds = time.perf_counter() - begin
+        seconds = time.perf_counter() - begin + self._update_s
         told = torch.tensor(
             [
                 float(loss) / layout.tp,
                 float(stop),
+                float(leave),
                 self.train_s + seconds,
                 float(request),
                 float(self.saving is not None and self.saving.written),
+                *(halves(self.feed.digest) if self._reads else (0.0, 0.0)),
                 1.0,
             ],
             dtype=torch.float64,
@@ -285,7 +407,7 @@ class Trainer:
         group = None if agreed else self._near
         if layout.world > 1 and (agreed or group is not None):
             dist.all_reduce(told, group=group)
-        summed, stops, train_s, request_id, written, members = told.tolist()
+        summed, stops, leaves, train_s, request_id, written, high, low, members = told.tolist()
         # Replicas that walk apart each know the mean over their own samples.
         replicas = layout.dp if agreed and sync.local else 1
         self.train_s = train_s / members
@@ -296,6 +418,23 @@ class Trainer:
             seconds,
             agreed,
             stop=agreed and stops > 0,
+            leave=agreed and leaves > 0,
             request=int(request_id),
             written=agreed and written == members,
+            digest=joined(high, low),
         )
+
+    @property
+    def _reads(self) -> bool:
+        """Whether this process is the one of its replica that answers for the samples."""
+        return self.grid.at["pp"] == self.grid.at["cp"] == self.grid.at["tp"] == 0
+
+
+def not_repeatable(job: Job) -> Iterator[str]:
+    """Yield why the bits of a job's result cannot be independent of what happens on the way."""
+    if job.sync.local or job.sync.compress != "none":
+        yield "[sync] must exchange whole gradients at every step (policy = 'every-step', no compress)"
+    if job.layout.shares is not None:
+        yield "[layout] shares follow the speed of machines, which is not the same twice"
+    if job.layout.asynchronous:
+        yield "[layout] schedule = 'asynchronous' depends on the time"

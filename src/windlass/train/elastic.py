@@ -1,0 +1,214 @@
+"""A worker of an elastic run: trains in one company after the other, and keeps its memory in between.
+
+    lobby -> assignment -> form a group -> one common state -> train -> lobby ...
+
+Input: the run's directory and who this worker is. What it holds survives the end of a generation: peers that
+died, peers that came, another layout. The coordinator decides who is in a generation (operate/membership.py);
+here is what a member does.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+from windlass.parallel.crew import Alone, Crew, Together
+from windlass.parallel.device import device_of
+from windlass.parallel.grid import gathered, speak_through
+from windlass.parallel.sever import Connections
+from windlass.plan.effective import choose_micro
+from windlass.spec.door import error_event
+from windlass.spec.elastic import Assign, Hello
+from windlass.spec.errors import ProcessFailed, WindlassError
+from windlass.spec.layout import Layout
+from windlass.spec.link import parse_address
+from windlass.spec.member import Member
+from windlass.spec.run import Run
+from windlass.train import control, reunion
+from windlass.train.loop import Outcome, go_on, load_run, tell_start
+from windlass.train.post import Post
+from windlass.train.record import Record
+from windlass.train.trainer import Trainer
+
+STORE_S = 15.0
+"""For a member to find the store of rank 0; whoever forms a group longer is given up by the coordinator."""
+_LOST = re.compile(r"gloo|connection|socket|store|timed? ?out|peer|did not meet", re.IGNORECASE)
+
+
+def work(folder: Path, worker: str, node: str, host: str, cores: tuple[int, ...]) -> int:
+    """Be a worker until the run is over or it is dismissed; return the exit code."""
+    speak_through(host)
+    own = TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    post = Post(folder, Hello(role="worker", node=node, worker=worker, host=host, store=f"{host}:{own.port}"))
+    record = Record(folder, rank=1, passes_on=post.tell)
+    try:
+        outcome = Worker(folder, worker, cores, post, record).run()
+    except WindlassError as error:
+        post.done("failed", error_event(error))
+        return error.exit_code
+    finally:
+        record.close()
+    post.done(outcome)
+    return 0
+
+
+@dataclass(frozen=True)
+class Parted:
+    """Why a generation ended here."""
+
+    why: str
+    outcome: Outcome = "left"
+
+
+class Worker:
+    """What a process keeps from one generation to the next."""
+
+    def __init__(self, folder: Path, name: str, cores: tuple[int, ...], post: Post, record: Record) -> None:
+        self._folder, self._name, self._cores = folder, name, cores
+        self._post, self._record = post, record
+        self._trainer: Trainer | None = None
+        self._going = False
+        signal.signal(signal.SIGTERM, self._go)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def run(self) -> Outcome:
+        """Take part in generations until one of them is the last."""
+        why = "new"
+        while True:
+            assigned = self._post.lobby(self._step, why)
+            if assigned is None:
+                return "left"
+            parted = self._generation(assigned)
+            if parted.outcome != "left" or self._going:
+                return parted.outcome
+            why = parted.why
+
+    @property
+    def _step(self) -> int:
+        return self._trainer.step_number if self._trainer is not None else 0
+
+    def _go(self, _signal: int, _frame: object) -> None:
+        """This machine is wanted for something else: leave at the next border."""
+        self._going = True
+
+    def _generation(self, assigned: Assign) -> Parted:
+        """Train in one company, until it changes or all is done."""
+        connections = Connections()
+        self._post.on_abandon = connections.cut
+        self._post.forget_pace()
+        try:
+            return Parted("border", self._train(assigned, connections))
+        except (dist.DistError, RuntimeError, ProcessFailed) as error:
+            reason = str(error).strip().splitlines()[0]
+            if not self._post.abandoned and not _LOST.search(reason):
+                raise
+            return Parted(reason)
+        finally:
+            self._post.on_abandon = _nothing
+
+    def _train(self, assigned: Assign, connections: Connections) -> Outcome:
+        began_s = time.monotonic()
+        run = self._run_for(assigned)
+        self._record.take_rank(assigned.rank)
+        with self._company(assigned, run):
+            before, crew = self._trainer, _crew(assigned)
+            known = reunion.tell(before, crew)
+            reunion.catch_up(before, known)
+            trainer = self._join(run, assigned, before)
+            settled = reunion.settle(trainer, before, known)
+            connections.settle()
+            self._trainer = trainer
+            reunion.tell_settled(trainer, settled, began_s)
+            return go_on(trainer, self._stopped, self._leaving)
+
+    def _join(self, run: Run, assigned: Assign, before: Trainer | None) -> Trainer:
+        member = Member(assigned.rank, assigned.world, assigned.rendezvous)
+        trainer = Trainer(
+            run,
+            self._folder,
+            self._record,
+            member,
+            before=before,
+            fill=False,
+            generation=assigned.generation,
+            watch=self._watch,
+        )
+        if assigned.generation == 1:
+            tell_start(trainer)
+        control.begin(trainer)
+        return trainer
+
+    @contextmanager
+    def _company(self, assigned: Assign, run: Run) -> Iterator[None]:
+        """Meet the other members through the store of the first."""
+        if assigned.world == 1:
+            yield
+            return
+        store = PrefixStore(f"generation-{assigned.generation}", _open(assigned.rendezvous))
+        member = Member(assigned.rank, assigned.world, assigned.rendezvous)
+        with gathered(store, member, device_of(run.job.machine)):
+            yield
+
+    def _run_for(self, assigned: Assign) -> Run:
+        """Return the run as this generation does it: how the batch is divided follows the company."""
+        run, layout = load_run(self._folder), Layout.model_validate(assigned.layout)
+        micro = assigned.micro_batch_sequences
+        if run.job.elastic.deterministic:
+            micro = run.micro_batch_sequences
+        elif micro is None:
+            micro = choose_micro(run.job.train, layout, run.batch_sequences, run.micro_batch_sequences)
+        return run.model_copy(
+            update={
+                "layout": layout,
+                "micro_batch_sequences": micro,
+                "threads": self._threads(run, assigned),
+                "compile": False,
+            }
+        )
+
+    def _threads(self, run: Run, assigned: Assign) -> int:
+        """Share the cores of this machine; a deterministic run always computes with the same number.
+
+        Sums inside a matrix product depend on how many threads divide it.
+        """
+        if run.job.machine.threads is not None:
+            return run.job.machine.threads
+        if run.job.elastic.deterministic:
+            return max(1, run.threads // run.job.layout.world)
+        node = self._name.rpartition("-")[0]
+        here = sum(member.rpartition("-")[0] == node for member in assigned.members)
+        return max(1, len(self._cores) // here) if self._cores else max(1, run.threads // here)
+
+    def _watch(self, trainer: Trainer, phase: str) -> None:
+        busy = trainer.busy_s / trainer.own_sequences if phase == "step" and trainer.busy_s else None
+        self._post.at(trainer.step_number, phase, busy)
+
+    def _stopped(self) -> bool:
+        border = self._post.parting
+        return border is not None and border.stop
+
+    def _leaving(self) -> bool:
+        return self._going or self._post.parting is not None
+
+
+def _crew(assigned: Assign) -> Crew:
+    return Alone() if assigned.world == 1 else Together()
+
+
+def _open(address: str) -> Store:
+    host, port = parse_address(address)
+    wait = timedelta(seconds=STORE_S)
+    return TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=wait)
+
+
+def _nothing() -> None:
+    """No group to give up."""

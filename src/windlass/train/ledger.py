@@ -1,0 +1,99 @@
+"""Records which samples every committed step used, and where the time went.
+
+Input: each committed step, with the digest that those who read the samples added up. Output: `ledger` records
+in the journal, several steps each (docs/formats/ledger.md). A step is committed once every process has told
+the others that its gradients are complete: from then on it happens on all that live.
+
+All processes keep the last steps in memory. When the one that writes dies, another finds in the journal how
+far it came and writes the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from windlass.corpus.batches import DIGEST_BITS
+from windlass.train.record import Record
+
+WRITE_EVERY_S = 1.0
+MOST_STEPS = 256
+"""Of one record, and so of what a survivor must remember."""
+
+PHASES = ("compute", "communication", "data", "checkpoint", "evaluation", "control")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One committed step: how many are finished with it, and the positions that it used."""
+
+    step: int
+    first: int
+    until: int
+    digest: int
+
+
+class Ledger:
+    """The ledger of one process. Everybody keeps it, only rank 0's record writes it."""
+
+    def __init__(self, record: Record, generation: int = 0) -> None:
+        self._record, self._generation = record, generation
+        self._open: list[Entry] = []
+        self._recent: deque[Entry] = deque(maxlen=2 * MOST_STEPS)
+        self._spent = dict.fromkeys(PHASES, 0.0)
+        self._wrote_at = time.monotonic()
+
+    def spend(self, phase: str, seconds: float) -> None:
+        self._spent[phase] += seconds
+
+    def commit(self, entry: Entry) -> None:
+        """Remember a step that happened; several are written together."""
+        self._open.append(entry)
+        self._recent.append(entry)
+        if len(self._open) >= MOST_STEPS or time.monotonic() - self._wrote_at >= WRITE_EVERY_S:
+            self.write()
+
+    def write(self, *, durable: bool = False) -> None:
+        """Write what is not written yet; `durable` waits for the disk."""
+        self._wrote_at = time.monotonic()
+        if self._open:
+            first, last = self._open[0], self._open[-1]
+            self._record.tell(
+                "ledger",
+                quiet=True,
+                durable=durable,
+                generation=self._generation,
+                steps=[first.step - 1, last.step],
+                samples=[first.first, last.until],
+                digest=sum(entry.digest for entry in self._open) % (1 << DIGEST_BITS),
+                spent={phase: round(seconds, 4) for phase, seconds in self._spent.items()},
+            )
+            self._open = []
+            self._spent = dict.fromkeys(PHASES, 0.0)
+
+    def recent(self) -> list[list[int]]:
+        """Return the last steps as plain numbers, for a successor."""
+        return [[e.step, e.first, e.until, e.digest] for e in self._recent]
+
+    def succeed(self, generation: int, known: Iterable[Sequence[int]], *, written: int, step: int) -> None:
+        """Go on in another generation from `step`, after a writer whose last record reached `written` steps.
+
+        `known` are the entries that any survivor remembers; the ones in between are written first.
+        """
+        entries = {entry[0]: Entry(*entry) for entry in known}
+        self._open = [entries[n] for n in sorted(entries) if written < n <= step]
+        self._recent = deque((entries[n] for n in sorted(entries) if n <= step), maxlen=2 * MOST_STEPS)
+        self.write()
+        self._generation = generation
+
+
+def halves(digest: int) -> tuple[float, float]:
+    """Divide a digest into numbers that any number of processes can add up exactly in float64."""
+    return float(digest >> 24), float(digest & 0xFFFFFF)
+
+
+def joined(high: float, low: float) -> int:
+    """Return the digest whose added-up halves these are."""
+    return ((int(high) << 24) + int(low)) % (1 << DIGEST_BITS)
