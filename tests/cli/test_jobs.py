@@ -1,11 +1,13 @@
 """`windlass jobs`: lists, shows and changes runs."""
 
+import argparse
 import json
 from pathlib import Path
 
 import pytest
 
 from windlass.cli.effective import sync_words
+from windlass.cli.jobs_submit import add_submit, options_of
 from windlass.cli.main import main
 from windlass.plan.machine import MachineFacts
 from windlass.plan.search import CorpusFacts, plan_run
@@ -15,7 +17,7 @@ from windlass.spec.sync import Sync
 from windlass.store.journal import Journal
 from windlass.store.place import Place
 
-STEP = {"event": "step", "step": 30, "loss": 2.5, "tokens_per_s": 1234.0, "bytes_sent": 3 << 20}
+STEP = {"event": "step", "time": 1e9, "step": 30, "loss": 2.5, "tokens_per_s": 1234.0, "bytes_sent": 3 << 20}
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def test_a_run_is_shown_with_the_settings_in_force(home: Path, capsys: pytest.Ca
 def test_a_change_is_shown_until_it_is_taken(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = shown(capsys, home, "set", "poems", "sync.policy=diloco", "sync.every=20")
     assert "run poems/1 will go on from its next step border with: diloco every 20 steps" in said
-    assert "asked for, not taken yet: diloco every 20 steps" in shown(capsys, home, "show", "poems/1")
+    assert "not taken yet: diloco every 20 steps" in shown(capsys, home, "show", "poems/1")
 
 
 def test_a_script_gets_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,8 +74,74 @@ def test_a_script_gets_json(home: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_key_that_cannot_change_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["jobs", "set", "poems", "train.steps=5", "--home", str(home)]) == 2
-    assert "only [sync] can" in capsys.readouterr().err
+    assert main(["jobs", "set", "poems", "train.batch_sequences=5", "--home", str(home)]) == 2
+    assert "cannot be changed in a run" in capsys.readouterr().err
+
+
+def test_the_history_says_who_changed_what_and_when(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = {"event": "settings", "time": 1e9, "step": 30, "id": 1, "by": "ada", "undoes": None}
+    told |= {"changed": {"learning_rate": 1e-4, "steps": None}, "before": {"learning_rate": None, "steps": 90}}
+    Journal(Place(home / "runs/poems/1"), JOURNAL).append(told)
+    row = shown(capsys, home, "show", "poems").splitlines()[-1]
+    assert row.startswith("     1  2001-09-")
+    assert row.endswith("ada  learning rate 0.0001, steps as planned")
+    assert json.loads(shown(capsys, home, "show", "poems", "--json"))["history"] == [told]
+    assert "undo" not in row
+    assert "learning rate as planned" not in shown(capsys, home, "undo", "poems", "--by", "bob")
+    pending = shown(capsys, home, "show", "poems")
+    assert "asked for by bob, not taken yet: learning rate as planned, steps 90" in pending
+
+
+def test_generations_are_shown_with_their_reasons(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = {"event": "generation", "time": 1e9, "generation": 3, "epoch": 1, "members": [{}, {}, {}]}
+    told |= {"layout": {"dp": 3}, "reason": "worker w2 was lost"}
+    Journal(Place(home / "runs/poems/1"), JOURNAL).append(told)
+    row = shown(capsys, home, "show", "poems").splitlines()[-1]
+    assert row.split()[0] == "3"
+    assert row.endswith("3  dp=3    worker w2 was lost")
+
+
+def test_logs_are_lines_for_people_and_records_for_scripts(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Journal(Place(home / "runs/poems/1"), JOURNAL).append(
+        {"event": "warning", "time": 1e9, "message": "a\nb"}
+    )
+    lines = shown(capsys, home, "logs", "poems", "--follow").splitlines()
+    assert len(lines) == 2
+    assert lines[1].endswith("warning      message a b")
+    records = [json.loads(line) for line in shown(capsys, home, "logs", "poems", "--json").splitlines()]
+    assert records[0] == STEP
+    assert len(shown(capsys, home, "logs", "poems", "--after", "1").splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "reason"),
+    [
+        (["pause", "poems"], "there is nothing to pause"),
+        (["resume", "poems"], "is not paused"),
+        (["stop", "poems"], "there is nothing to stop"),
+        (["undo", "poems"], "nothing to undo"),
+        (["set", "poems", "train.log_every=3", "--wait", "0"], "--wait 0"),
+        (["set", "poems", "train.log_every=3", "--by", " "], "--by"),
+        (["set", "poems", "train.log_every=3", "--wait", "5"], "nothing is taken now"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    home: Path, capsys: pytest.CaptureFixture[str], argv: list[str], reason: str
+) -> None:
+    assert main(["jobs", *argv, "--home", str(home)]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_submitted_options_are_those_that_were_given() -> None:
+    parser = argparse.ArgumentParser()
+    add_submit(parser)
+    args = parser.parse_args(["job.toml", "--set", "train.steps=5", "--workers", "2", "--no-register"])
+    given = options_of(args)
+    assert given[:2] == ["--set", "train.steps=5"]
+    again = parser.parse_args(["job.toml", *given])
+    assert vars(again) == vars(args)
 
 
 @pytest.mark.parametrize(

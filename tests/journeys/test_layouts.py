@@ -75,7 +75,7 @@ def test_the_way_to_synchronise_changes_in_mid_run(
         assert done.returncode == 0, done.stderr
         assert launcher.wait() == 0
     (taken,) = events(folder, "settings")
-    assert taken["sync"]["every"] == 7
+    assert taken["changed"]["sync"]["every"] == 7
     steps_told = [e for e in events(folder, "step") if "bytes_sent" in e]
     before = [e for e in steps_told if e["step"] <= taken["step"]]
     after = [e for e in steps_told if e["step"] > taken["step"] + 10]

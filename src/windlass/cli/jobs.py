@@ -1,57 +1,78 @@
-"""`windlass jobs`: list runs, show how one stands, and change one while it goes on."""
+"""`windlass jobs`: submit, list and show runs, follow them, and change them while they go on."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from windlass.cli.effective import effective_rows, sync_words
+from windlass.cli.effective import effective_rows
 from windlass.cli.home import add_home, home_of
+from windlass.cli.jobs_change import CHANGES, add_change, values_words
+from windlass.cli.jobs_logs import add_logs, clock
+from windlass.cli.jobs_submit import add_submit
 from windlass.cli.terminal import print_json, print_table
-from windlass.operate.jobs import (
-    Standing,
-    all_runs,
-    ask_for,
-    effective_values,
-    find_run,
-    saved_cut,
-    standing_of,
-)
-from windlass.spec.layout import Cut
+from windlass.operate.jobs import Standing, all_runs, facts_of, find_run, saved_cut, standing_of
+from windlass.spec.layout import Cut, Layout
 from windlass.spec.units import format_bytes, format_count
 
 EPILOG = """\
 examples:
+  windlass jobs submit job.toml                               train in the background
   windlass jobs list
   windlass jobs show poems                                    its newest run; poems/2 is the second one
-  windlass jobs set poems sync.policy=diloco sync.every=20    from the next step border on
+  windlass jobs logs poems --follow
+  windlass jobs set poems train.learning_rate=1e-4            from the next step border on
+  windlass jobs set poems sync.policy=diloco sync.every=20 --wait
+  windlass jobs scale poems 4                                 an elastic run goes on with 4 workers
+  windlass jobs pause poems, resume poems, undo poems
+  windlass jobs stop poems --wait                             saves; `windlass train --resume` goes on
+
+`windlass jobs WHAT --help` explains one of them.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     verbs = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    for name, action, purpose in (
-        ("list", run_list, "list runs and how they stand"),
-        ("show", run_show, "show a run: the settings in force, step, loss, speed, bytes sent"),
-        ("set", run_set, "change how the replicas of a run synchronise while it goes on"),
-    ):
-        verb = verbs.add_parser(name, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
-        if name != "list":
-            verb.add_argument("name", metavar="NAME[/RUN]", help="the job's name, and which of its runs")
-        if name == "set":
-            verb.add_argument(
-                "settings", nargs="+", metavar="sync.KEY=VALUE", help="what to change, e.g. sync.every=20"
-            )
-        add_home(verb)
-        verb.add_argument("--json", action="store_true", help="print JSON")
-        verb.set_defaults(run=action)
+    add_submit(_verb(verbs, "submit", "start to train in the background, and print the run's name"))
+    listed = _verb(verbs, "list", "list runs and how they stand")
+    _add_output(listed, run_list)
+    shown = _verb(verbs, "show", "show a run: how it stands, what was changed, by whom, and what went wrong")
+    add_name(shown)
+    _add_output(shown, run_show)
+    logs = _verb(verbs, "logs", "print what a run told, line by line")
+    add_name(logs)
+    add_logs(logs)
+    for change in CHANGES:
+        verb = _verb(verbs, change.name, change.purpose)
+        add_name(verb)
+        add_change(verb, change)
+
+
+def add_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME[/RUN]", help="the job's name, and which of its runs")
+
+
+def _verb(verbs: Any, name: str, purpose: str) -> argparse.ArgumentParser:
+    verb: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=purpose,
+        description=purpose[0].upper() + purpose[1:] + ".",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return verb
+
+
+def _add_output(parser: argparse.ArgumentParser, action: Any) -> None:
+    add_home(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=action)
 
 
 def run_list(args: argparse.Namespace) -> int:
     standings = [standing_of(folder) for folder in all_runs(home_of(args))]
     if args.json:
-        print_json([_facts(standing) for standing in standings])
+        print_json([facts_of(standing) for standing in standings])
         return 0
     if not standings:
         print("nothing was trained yet; `windlass train` does it")
@@ -60,7 +81,7 @@ def run_list(args: argparse.Namespace) -> int:
         (
             s.folder.name,
             s.stage,
-            f"{_step(s)}/{s.run.steps}",
+            f"{s.step}/{s.run.steps}",
             f"{s.last['loss']:.3f}" if s.last else "",
             format_count(round(s.last["tokens_per_s"])) if s.last else "",
             str(s.run.layout),
@@ -74,29 +95,59 @@ def run_list(args: argparse.Namespace) -> int:
 def run_show(args: argparse.Namespace) -> int:
     folder = find_run(home_of(args), args.name)
     standing, cut = standing_of(folder), saved_cut(folder)
+    facts = facts_of(standing)
     if args.json:
-        print_json({**_facts(standing), "cut": cut.model_dump() if cut else None})
+        print_json({**facts, "cut": cut.model_dump() if cut else None})
         return 0
-    values = effective_values(standing.run, standing.sync)
-    print_table([*_progress_rows(standing), *effective_rows(values), *_cut_rows(cut)], ("what", "value"))
+    rows = [*_progress_rows(standing), *effective_rows(facts["effective"]), *_cut_rows(cut)]
+    print_table(rows, ("what", "value"))
     if standing.asked is not None:
-        print(f"- asked for, not taken yet: {sync_words(standing.asked.sync)}")
+        print(f"- asked for by {standing.asked.by}, not taken yet: {values_words(_pending(standing))}")
+    _print_history(standing)
+    _print_generations(standing)
     return 0
 
 
-def run_set(args: argparse.Namespace) -> int:
-    folder = find_run(home_of(args), args.name)
-    settings = ask_for(folder, args.settings)
-    if args.json:
-        print_json({"run": folder.name, **settings.model_dump()})
-    else:
-        print(f"run {folder.name} will go on from its next step border with: {sync_words(settings.sync)}")
-    return 0
+def _pending(standing: Standing) -> dict[str, Any]:
+    assert standing.asked is not None
+    return {key: value for key, value in standing.asked.values.items() if value != standing.values[key]}
+
+
+def _print_history(standing: Standing) -> None:
+    if not standing.history:
+        return
+    print()
+    rows = [
+        (r["id"], clock(r["time"]), r["step"], r.get("by", ""), _change_words(r)) for r in standing.history
+    ]
+    print_table(rows, ("change", "time", "step", "by", "what"))
+
+
+def _change_words(record: dict[str, Any]) -> str:
+    if "refused" in record:
+        return f"refused: {record['refused']}"
+    undone = f"undoes {record['undoes']}: " if record.get("undoes") else ""
+    return undone + (values_words(record.get("changed", {})) or "nothing")
+
+
+def _print_generations(standing: Standing) -> None:
+    if not standing.generations:
+        return
+    print()
+    rows = [
+        (g["generation"], clock(g["time"]), len(g["members"]), _layout_words(g["layout"]), g["reason"])
+        for g in standing.generations
+    ]
+    print_table(rows, ("generation", "time", "workers", "layout", "reason"))
+
+
+def _layout_words(layout: Any) -> str:
+    return str(Layout.model_validate(layout)) if isinstance(layout, dict) else str(layout)
 
 
 def _progress_rows(standing: Standing) -> list[tuple[str, str]]:
     last, rows = standing.last, [("run", standing.folder.name), ("state", standing.stage)]
-    rows.append(("step", f"{_step(standing)} of {standing.run.steps}"))
+    rows.append(("step", f"{standing.step} of {standing.run.steps}"))
     if last:
         rows.append(("loss", f"{last['loss']:.4f}"))
         rows.append(("speed", f"{format_count(round(last['tokens_per_s']))} tokens/s"))
@@ -114,21 +165,3 @@ def _cut_rows(cut: Cut | None) -> list[tuple[str, str]]:
         return []
     counts = " + ".join(str(piece.until - piece.first) for piece in cut.pieces)
     return [("cut", f"{counts} layers, {cut.how}")]
-
-
-def _step(standing: Standing) -> int:
-    return int(standing.last.get("step", 0))
-
-
-def _facts(standing: Standing) -> dict[str, Any]:
-    """What a script wants to know about a run."""
-    return {
-        "run": standing.folder.name,
-        "path": str(standing.folder.path),
-        "state": standing.stage,
-        "step": _step(standing),
-        **{key: standing.last.get(key) for key in ("loss", "tokens_per_s", "bytes_sent")},
-        "validation_loss": standing.evaluation.get("loss"),
-        "effective": effective_values(standing.run, standing.sync),
-        "asked": standing.asked.model_dump() if standing.asked else None,
-    }

@@ -1,4 +1,4 @@
-"""Runs as people ask about them: which there are, how each stands, and what to change while one goes on."""
+"""Runs as people ask about them: which there are, and how each stands. What to change is changes.py."""
 
 from __future__ import annotations
 
@@ -8,36 +8,68 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from windlass.operate.request import newest as newest_request
 from windlass.operate.runs import RunFolder, runs_of
-from windlass.plan.effective import micro_batches_of
-from windlass.spec.errors import BadInput, InUse, NotFound, did_you_mean
-from windlass.spec.job import Job
-from windlass.spec.layout import Cut
-from windlass.spec.read import job_from
+from windlass.plan.effective import choose_micro, micro_batches_of
+from windlass.spec.elastic import COORDINATOR
+from windlass.spec.errors import InUse, NotFound, did_you_mean
+from windlass.spec.layout import Cut, Layout
 from windlass.spec.run import CHECKPOINTS, JOURNAL, Run
-from windlass.spec.settings import SETTINGS, Settings
+from windlass.spec.settings import Settings, applied, folded
 from windlass.spec.sync import Sync
 from windlass.store.journal import Journal
-from windlass.store.lock import held, locked
+from windlass.store.lock import held
 from windlass.store.place import Place
 
-Stage = Literal["new", "running", "stopped", "finished"]
+Stage = Literal["new", "running", "paused", "stopped", "finished"]
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How a run stands, from its plan, its journal and its newest checkpoint."""
+    """How a run stands, from its plan, its journal and what it was asked for."""
 
     folder: RunFolder
-    run: Run
+    planned: Run
     stage: Stage
-    sync: Sync
-    """The policy in force."""
+    values: dict[str, Any]
+    """What was asked for and is in force (spec.settings); None in it stands for "as planned"."""
     asked: Settings | None = None
     """A change that was asked for and not taken yet."""
     last: dict[str, Any] = field(default_factory=dict)
     """The newest record of a step."""
     evaluation: dict[str, Any] = field(default_factory=dict)
+    history: tuple[dict[str, Any], ...] = ()
+    """The journal's records of changes, each once."""
+    generations: tuple[dict[str, Any], ...] = ()
+    """Who trained together under which layout, and why, of an elastic run."""
+
+    @property
+    def run(self) -> Run:
+        """The run as it goes on, with what it was asked to change."""
+        return applied(self.planned, Settings(id=1, by="", time=0.0, **self.values))
+
+    @property
+    def sync(self) -> Sync:
+        """The policy in force."""
+        return self.run.job.sync
+
+    @property
+    def wanted(self) -> dict[str, Any]:
+        """What is in force once everything that was asked for is taken."""
+        return dict(self.values if self.asked is None else self.asked.values)
+
+    @property
+    def step(self) -> int:
+        return int(self.last.get("step", 0))
+
+    @property
+    def running(self) -> bool:
+        """Whether somebody works on it, or waits in a pause."""
+        return self.stage in ("running", "paused")
+
+    @property
+    def elastic(self) -> bool:
+        return (self.folder.path / COORDINATOR).is_dir()
 
 
 def all_runs(home: Path) -> list[RunFolder]:
@@ -65,20 +97,33 @@ def find_run(home: Path, reference: str) -> RunFolder:
 
 def standing_of(folder: RunFolder) -> Standing:
     """Read how a run stands."""
-    run = folder.load()
-    newest: dict[str, dict[str, Any]] = {}
-    for record in Journal(Place(folder.path), JOURNAL).read():
-        newest[str(record.get("event"))] = record
-    taken, asked = newest.get("settings", {}), _asked(folder)
+    records = list(Journal(Place(folder.path), JOURNAL).read())
+    newest = {str(record.get("event")): record for record in records}
+    generations = tuple(record for record in records if record.get("event") == "generation")
+    taken, values = folded(records)
+    asked = newest_request(folder.path)
+    stage = _stage(folder, started="step" in newest)
     return Standing(
         folder=folder,
-        run=run,
-        stage=_stage(folder, started="step" in newest),
-        sync=Sync.model_validate(taken["sync"]) if taken else run.job.sync,
-        asked=asked if asked is not None and asked.id > int(taken.get("id", 0)) else None,
+        planned=_laid(folder.load(), generations),
+        stage="paused" if stage == "running" and values["paused"] else stage,
+        values=values,
+        asked=asked if asked is not None and asked.id > taken else None,
         last=newest.get("step", {}),
         evaluation=newest.get("evaluation", {}),
+        history=tuple({r["id"]: r for r in reversed(records) if r.get("event") == "settings"}.values())[::-1],
+        generations=generations,
     )
+
+
+def _laid(run: Run, generations: Sequence[dict[str, Any]]) -> Run:
+    """Return the run under the layout that its members have now; an elastic one changes it by itself."""
+    layout = generations[-1]["layout"] if generations else None
+    if not isinstance(layout, dict):
+        return run
+    now = Layout.model_validate(layout)
+    micro = choose_micro(run.job.train, now, run.batch_sequences, run.micro_batch_sequences)
+    return run.model_copy(update={"layout": now, "micro_batch_sequences": micro})
 
 
 def saved_cut(folder: RunFolder) -> Cut | None:
@@ -101,6 +146,9 @@ def effective_values(run: Run, sync: Sync) -> dict[str, Any]:
         "micro_batches": micro_batches_of(layout, batch, micro),
         "micro_batch_sequences": micro,
         "steps": run.steps,
+        "checkpoint_every": run.checkpoint_every,
+        "evaluate_every": run.evaluate_every,
+        "log_every": run.job.train.log_every,
         "learning_rate": run.learning_rate,
         "warmup_steps": run.warmup_steps,
         "scaling": run.job.train.scaling,
@@ -108,56 +156,22 @@ def effective_values(run: Run, sync: Sync) -> dict[str, Any]:
     }
 
 
-def ask_for(folder: RunFolder, assignments: Sequence[str]) -> Settings:
-    """Ask a run to go on with other settings ("sync.policy=diloco"); it takes them at a step border."""
-    _check_changeable(assignments)
-    with locked(folder.path / ".settings.lock", f"the settings of run {folder.name}"):
-        standing = standing_of(folder)
-        _check_listening(standing)
-        before = _asked(folder)
-        now = standing.asked.sync if standing.asked is not None else standing.sync
-        tables = {**standing.run.job.model_dump(mode="json"), "sync": now.model_dump()}
-        job = job_from(tables, assignments, f"run {folder.name}", folder.path)
-        settings = Settings(id=before.id + 1 if before is not None else 1, sync=job.sync)
-        Place(folder.path).write(SETTINGS, settings.model_dump_json(indent=1).encode())
-        return settings
-
-
-def _check_changeable(assignments: Sequence[str]) -> None:
-    for assignment in assignments:
-        key, equals, _ = assignment.partition("=")
-        table, dot, _ = key.strip().partition(".")
-        if not equals or not dot:
-            raise BadInput(f"'{assignment}': write it as sync.KEY=VALUE", hint="example: sync.policy=diloco")
-        if table not in Job.model_fields:
-            raise BadInput(f"'{assignment}': unknown table '{table}'", hint=did_you_mean(table, ["sync"]))
-        if table == "layout":
-            raise BadInput(
-                f"'{key}' cannot be changed while a run goes on; only [sync] can",
-                hint="stop it, and go on under another layout: windlass train JOB --resume --layout ...",
-            )
-        if table != "sync":
-            raise BadInput(
-                f"'{key}' cannot be changed in a run: it decides the result from the first step on;"
-                " only [sync] can",
-                hint=f"start another run: windlass train JOB --set {assignment}",
-            )
-
-
-def _check_listening(standing: Standing) -> None:
-    name, layout = standing.folder.name, standing.run.layout
-    if standing.stage == "finished":
-        raise BadInput(f"run {name} has finished; nothing in it can be changed")
-    if layout.dp == 1:
-        raise BadInput(
-            f"run {name} has no replicas to synchronise: its layout is {layout}",
-            hint="[sync] says how the replicas along dp agree",
-        )
-
-
-def _asked(folder: RunFolder) -> Settings | None:
-    file = folder.path / SETTINGS
-    return Settings.model_validate_json(file.read_bytes()) if file.exists() else None
+def facts_of(standing: Standing) -> dict[str, Any]:
+    """What a script wants to know about a run."""
+    return {
+        "run": standing.folder.name,
+        "path": str(standing.folder.path),
+        "state": standing.stage,
+        "step": standing.step,
+        **{key: standing.last.get(key) for key in ("loss", "tokens_per_s", "bytes_sent")},
+        "validation_loss": standing.evaluation.get("loss"),
+        "elastic": standing.elastic,
+        "effective": effective_values(standing.run, standing.sync),
+        "settings": standing.values,
+        "asked": standing.asked.model_dump(mode="json") if standing.asked else None,
+        "history": list(standing.history),
+        "generations": list(standing.generations),
+    }
 
 
 def _stage(folder: RunFolder, *, started: bool) -> Stage:

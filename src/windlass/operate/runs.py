@@ -23,6 +23,7 @@ from windlass.cluster.ranks import Task
 from windlass.corpus.build import build_corpus
 from windlass.corpus.built import load_corpus
 from windlass.operate.registry import resolve_model
+from windlass.operate.request import forget_sync, go_on
 from windlass.plan.effective import adapted
 from windlass.plan.machine import measure_machine
 from windlass.plan.search import CorpusFacts, plan_run
@@ -32,7 +33,6 @@ from windlass.spec.job import Corpus, Job, Tokenizer
 from windlass.spec.layout import Layout, check_layout
 from windlass.spec.progress import Report
 from windlass.spec.run import CHECKPOINTS, JOURNAL, RESULT, RUN_FILE, Run
-from windlass.spec.settings import SETTINGS
 from windlass.spec.shape import Shape
 from windlass.spec.sync import Sync
 from windlass.store.journal import Journal
@@ -168,8 +168,7 @@ def relaid(folder: RunFolder, job: Job) -> RunFolder:
         if run != before:
             Place(folder.path).write(RUN_FILE, run.model_dump_json(indent=1).encode())
         if job.sync != before.job.sync:
-            # What the job file says now is newer than what the run was asked for while it ran.
-            Place(folder.path).remove(SETTINGS)
+            forget_sync(folder.path)
     return folder
 
 
@@ -180,6 +179,7 @@ def train(folder: RunFolder, tell: Tell, *, company: Company | None = None, rest
     """
     company = company or Company()
     with locked(folder.path / ".lock", f"run {folder.name}"):
+        go_on(folder.path)
         launch = Launch(company.hands(folder.load().layout.world, TRAINING))
         with interrupts(launch.interrupt):
             done = _launched(launch, folder, company.host, tell, restarts)

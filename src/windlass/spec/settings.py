@@ -119,7 +119,7 @@ def folded(records: Iterable[dict[str, Any]]) -> tuple[int, dict[str, Any]]:
     for record in records:
         if record.get("event") == "settings" and int(record["id"]) > newest:
             newest = int(record["id"])
-            values |= record["changed"]
+            values |= record.get("changed", {})
     return newest, values
 
 

@@ -1,0 +1,67 @@
+"""`windlass jobs submit`: `windlass train`, which goes on when this terminal is closed."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from windlass.cli import train
+from windlass.cli.home import home_of
+from windlass.cli.job_argument import job_of
+from windlass.cli.terminal import ProgressLine, print_json
+from windlass.cli.workers import laid_out, nodes_of
+from windlass.operate.submitted import OUTPUT, start_detached
+from windlass.spec.errors import AskedWrongly
+
+EPILOG = """\
+All options are those of `windlass train`. The corpus is built and the run planned before this returns.
+
+examples:
+  windlass jobs submit job.toml
+  windlass jobs submit job.toml --workers 2 --set train.steps=1000
+"""
+OURS = ("run", "verb", "what", "job", "home", "overrides", "json", "resume")
+
+
+def add_submit(parser: argparse.ArgumentParser) -> None:
+    train.configure(parser)
+    parser.epilog = EPILOG
+    parser.set_defaults(run=run_submit)
+
+
+def run_submit(args: argparse.Namespace) -> int:
+    nodes, line = nodes_of(args), ProgressLine(quiet=args.json)
+    if nodes.count > 1:
+        raise AskedWrongly(
+            "only runs on one machine can be submitted", hint="run `windlass train` on each machine instead"
+        )
+    job, home = laid_out(job_of(args), args.layout, args.workers, 1), home_of(args)
+    folder = train.open_run(job, home, line, resume=args.resume)
+    line.close()
+    pid = start_detached(folder, [args.job, "--resume", "--home", str(home), *options_of(args)])
+    if args.json:
+        print_json({"run": folder.name, "path": str(folder.path), "pid": pid})
+    else:
+        print(f"{folder.name}")
+        line.say(f"it trains in the background; follow it: windlass jobs logs {folder.name} --follow")
+        line.say(f"what it prints is in {folder.path / OUTPUT}")
+    return 0
+
+
+def options_of(args: argparse.Namespace) -> list[str]:
+    """Return the options of `windlass train` as they were given, to be given again."""
+    given = [part for override in args.overrides for part in ("--set", override)]
+    for key, value in vars(args).items():
+        if key not in OURS:
+            given += _option(key, value)
+    return given
+
+
+def _option(key: str, value: Any) -> list[str]:
+    name = "--" + key.replace("_", "-")
+    if value is None or value is False:
+        return []
+    if value is True:
+        return [name]
+    values = value if isinstance(value, list) else [value]
+    return [f"{name}={each}" for each in values]
