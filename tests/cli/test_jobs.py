@@ -80,7 +80,10 @@ def test_a_key_that_cannot_change_is_refused(home: Path, capsys: pytest.CaptureF
 
 def test_the_history_says_who_changed_what_and_when(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = {"event": "settings", "time": 1e9, "step": 30, "id": 1, "by": "ada", "undoes": None}
-    told |= {"changed": {"learning_rate": 1e-4, "steps": None}, "before": {"learning_rate": None, "steps": 90}}
+    told |= {
+        "changed": {"learning_rate": 1e-4, "steps": None},
+        "before": {"learning_rate": None, "steps": 90},
+    }
     Journal(Place(home / "runs/poems/1"), JOURNAL).append(told)
     row = shown(capsys, home, "show", "poems").splitlines()[-1]
     assert row.startswith("     1  2001-09-")

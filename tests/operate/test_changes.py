@@ -246,6 +246,15 @@ def test_a_job_file_that_says_another_policy_counts_more_than_what_was_asked(sta
     assert (after.id, after.sync, after.log_every) == (2, None, 2)
 
 
+def test_requests_are_counted_on_where_the_file_was_removed(start: Start, take: Take) -> None:
+    folder = start()
+    ask_for(folder, ["train.log_every=2"])
+    take(folder)
+    (folder.path / SETTINGS).unlink()
+    assert ask_for(folder, ["train.learning_rate=1e-4"]).id == 2
+    assert standing_of(folder).asked is not None
+
+
 def test_a_request_that_is_no_request_says_so(start: Start) -> None:
     folder = start()
     (folder.path / SETTINGS).write_text("{}")

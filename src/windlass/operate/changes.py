@@ -125,7 +125,7 @@ def _ask(folder: RunFolder, by: str | None, values: Callable[[Standing], Values]
 
 def _write(standing: Standing, values: Values, by: str | None, undoes: int | None = None) -> Settings:
     folder = standing.folder
-    settings = drafted(folder.path, values, by=by or who(), undoes=undoes)
+    settings = drafted(folder.path, values, by=by or who(), undoes=undoes, taken=standing.taken)
     reason = next(misfits(standing.planned, settings, standing.step), None)
     if reason is not None:
         raise BadInput(f"run {folder.name}: {reason}")

@@ -33,6 +33,8 @@ class Standing:
     stage: Stage
     values: dict[str, Any]
     """What was asked for and is in force (spec.settings); None in it stands for "as planned"."""
+    taken: int = 0
+    """The newest request that was taken."""
     asked: Settings | None = None
     """A change that was asked for and not taken yet."""
     last: dict[str, Any] = field(default_factory=dict)
@@ -108,6 +110,7 @@ def standing_of(folder: RunFolder) -> Standing:
         planned=_laid(folder.load(), generations),
         stage="paused" if stage == "running" and values["paused"] else stage,
         values=values,
+        taken=taken,
         asked=asked if asked is not None and asked.id > taken else None,
         last=newest.get("step", {}),
         evaluation=newest.get("evaluation", {}),

@@ -51,10 +51,15 @@ def asking(folder: Path) -> Iterator[None]:
         yield
 
 
-def drafted(folder: Path, values: dict[str, Any], *, by: str, undoes: int | None = None) -> Settings:
-    """Make the next request out of plain values, or say what is wrong with them."""
+def drafted(
+    folder: Path, values: dict[str, Any], *, by: str, undoes: int | None = None, taken: int = 0
+) -> Settings:
+    """Make the next request out of plain values, or say what is wrong with them.
+
+    `taken` is the newest one that the journal knows: the file may have been removed since.
+    """
     before = newest(folder)
-    number = 1 if before is None else before.id + 1
+    number = max(taken, 0 if before is None else before.id) + 1
     data = {**values, "id": number, "by": by, "time": round(time.time(), 3), "undoes": undoes}
     return parse(Settings, data, f"run {folder.parent.name}/{folder.name}")
 
