@@ -40,7 +40,7 @@ class Faults:
 
 @dataclass
 class FaultProxy:
-    """Listens on a free port of loopback and passes on to host:port. Use it as a context."""
+    """Listens on a free port and passes on to host:port. Use it as a context."""
 
     host: str
     port: int
@@ -49,6 +49,8 @@ class FaultProxy:
     seed: int = 1
     counts: dict[str, int] = field(default_factory=dict)
     """How many requests met which fate."""
+    at: str = "127.0.0.1"
+    """The address of the proxy itself: loopback, or one of this machine in a network that is played."""
     listening: int = 0
     """The port of the proxy itself."""
 
@@ -67,11 +69,11 @@ class FaultProxy:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.listening}"
+        return f"http://{self.at}:{self.listening}"
 
     async def _serve(self) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(self._meet, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._meet, self.at, 0)
         self.listening = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._end.wait()

