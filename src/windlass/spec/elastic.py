@@ -80,7 +80,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Done:
-    """A worker's last word: finished, stopped or failed."""
+    """A worker's last word: finished, stopped, left (alone, to be replaced) or failed."""
 
     NAME: ClassVar = "done"
     outcome: str
@@ -162,12 +162,11 @@ class Dismiss:
 
 @dataclass(frozen=True)
 class Start:
-    """Start a worker; `share` workers are meant to compute on that machine."""
+    """Start a worker process."""
 
     NAME: ClassVar = "start"
     epoch: int
     worker: str
-    share: int
 
 
 @dataclass(frozen=True)
