@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from queue import Queue
 from typing import IO, Any, TypeVar
 
 import pytest
@@ -20,13 +22,14 @@ from torch import Tensor, nn
 
 from windlass.parallel.crew import Alone, Crew
 from windlass.parallel.holding import Box, Holding, holdings_of, whole
-from windlass.spec.errors import StoreFailed
+from windlass.spec.errors import StoreFailed, WindlassError
 from windlass.spec.layout import Cut, Layout
-from windlass.store.manifest import verify
+from windlass.store.manifest import DirectoryWriter, verify
+from windlass.store.mirror import Mirror
 from windlass.store.place import Place
 from windlass.train.assemble import Assembled, without
-from windlass.train.checkpoint import State, committed, restore_newest, save_checkpoint
-from windlass.train.part import divide
+from windlass.train.checkpoint import Means, Saving, State, committed, restore_newest, save_checkpoint
+from windlass.train.part import Buffers, claims_of, divide, take_part
 
 T = TypeVar("T")
 Boxes = Sequence[Sequence[tuple[str, Box]]]
@@ -476,3 +479,167 @@ def test_parts_on_disks_of_their_own_are_noticed(tmp_path: Path) -> None:
     told = crew.run(lambda rank: failure_of(lambda: workers[rank].save(tmp_path / str(rank), crew)))
     assert "machines of a run share its directory" in told[0]
     assert not committed(tmp_path / "0")
+
+
+def test_a_copy_made_later_is_of_the_moment_of_the_save(tmp_path: Path) -> None:
+    worker, like = alone(seed=1), alone(seed=1)
+    worker.step()
+    like.step()
+    means = Means(buffers=Buffers())
+    for step in (1, 2):  # the second time into the same memory
+        saving = saving_of(worker, tmp_path, step, means=means)
+        saving.begin(worker.holdings, worker.optimizer, beside=True, copy_later=True)
+        saving.finish_copy()
+        worker.step()
+        path = saving.end()
+        reader = alone()
+        reader.restore(tmp_path, Alone())
+        assert path.name == f"step-{step:08d}"
+        assert all(
+            torch.equal(a.tensor, b.tensor) for a, b in zip(reader.holdings, like.holdings, strict=True)
+        )
+        like.step()
+
+
+def saving_of(worker: Worker, folder: Path, step: int, **more: Any) -> Saving:
+    state = State(step, step * 4, step * 0.5)
+    return Saving(folder, state, keep=10, crew=Alone(), layout=Layout(), cut=CUT, **more)
+
+
+def test_a_commit_beside_is_told_when_it_is_done(tmp_path: Path) -> None:
+    worker, told = alone(seed=1), Queue[Path | WindlassError]()
+    saving = saving_of(worker, tmp_path, 1)
+    saving.begin(worker.holdings, worker.optimizer, beside=True)
+    path = saving.end(told.put)
+    assert told.get(timeout=60) == path
+    verify(Place(path))
+
+
+def test_a_commit_beside_that_fails_is_told_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, told = alone(seed=1), Queue[Path | WindlassError]()
+    saving = saving_of(worker, tmp_path, 1)
+    saving.begin(worker.holdings, worker.optimizer, beside=True)
+    fill_disk_at("manifest.json", monkeypatch)
+    saving.end(told.put)
+    failure = told.get(timeout=60)
+    assert isinstance(failure, StoreFailed)
+    assert "no space left" in failure.message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_save_that_is_given_up_is_debris(tmp_path: Path) -> None:
+    worker = alone(seed=1)
+    saving = saving_of(worker, tmp_path, 1)
+    saving.begin(worker.holdings, worker.optimizer, beside=True)
+    saving.give_up()
+    assert committed(tmp_path) == []
+    worker.save(tmp_path, Alone(), 2)
+    assert [path.name for path in committed(tmp_path)] == ["step-00000002"]
+
+
+def test_a_part_of_many_files_is_read_as_one(tmp_path: Path) -> None:
+    worker = alone(seed=1)
+    worker.step()
+    part = take_part(
+        worker.holdings, worker.optimizer, {}, keys=claims_of(worker.holdings, None), replica=None
+    )
+    files = part.files(3, most_bytes=100)
+    assert list(files)[:2] == ["part-00003.safetensors", "part-00003-001.safetensors"]
+    assert sum(file.bytes for file in files.values()) == part.bytes
+    writer = DirectoryWriter(Place(tmp_path))
+    for name, file in files.items():
+        file.write(writer, name)
+    writer.commit()
+    source = Assembled(tmp_path)
+    for name, kind, box, tensor in part.pieces():
+        assert torch.equal(source.read(name, box, kind), tensor)
+
+
+def test_a_file_that_did_not_change_is_not_written_again(tmp_path: Path) -> None:
+    model = nn.Linear(600, 600)
+    first = model.weight.detach().clone()
+    for step, change in ((1, 0.0), (2, 0.0), (3, 1.0)):
+        model.weight.data += change
+        save_checkpoint(
+            tmp_path, holdings_of(model), torch.optim.AdamW(model.parameters()), State(step, step, 1.0),
+            keep=10, crew=Alone(), layout=Layout(), cut=CUT,
+        )  # fmt: skip
+    one, two, three = ((path / "part-00000.safetensors").stat().st_ino for path in committed(tmp_path))
+    assert one == two != three
+    for path in committed(tmp_path):
+        verify(Place(path))
+    assert torch.equal(Assembled(committed(tmp_path)[0]).read("weight"), first)
+
+
+def test_one_of_every_so_many_steps_stays(tmp_path: Path) -> None:
+    worker = alone(seed=1)
+    for step in (2, 4, 6, 8, 10, 12):
+        means = Means(keep_every=5, spared=lambda: ["step-00000004"])
+        saving = Saving(
+            tmp_path, State(step, step, 1.0), keep=1, crew=Alone(), layout=Layout(), cut=CUT, means=means
+        )
+        saving.begin(worker.holdings, worker.optimizer)
+        saving.end()
+    assert [int(path.name[-2:]) for path in committed(tmp_path)] == [2, 4, 6, 10, 12]
+
+
+class Shelf:
+    """Copies in another directory, as a store would have them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._mirror = Mirror(Place(folder))
+        self.asked = 0
+
+    def keep(self, path: Path) -> None:
+        self._mirror.push(path)
+
+    def ahead_of(self, name: str) -> bool:
+        return any(other > name for other in self._mirror.names())
+
+    def names(self) -> list[str]:
+        self.asked += 1
+        return self._mirror.names()
+
+    def fetch(self, name: str, target: Path) -> None:
+        self._mirror.fetch(name, target)
+
+
+def test_what_is_whole_here_is_used_and_no_store_is_asked(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "store")
+    shelf.keep(alone(seed=1).save(tmp_path / "here", Alone(), 1))
+    state, _, passed_over = alone().restore(tmp_path / "here", Alone(), spare=shelf)
+    assert (state.step, passed_over, shelf.asked) == (1, [], 0)
+
+
+@pytest.mark.parametrize("harm", ["flip", "remove all", "remove newest"])
+def test_a_copy_takes_the_place_of_what_is_damaged_or_lost(tmp_path: Path, harm: str) -> None:
+    shelf, here = Shelf(tmp_path / "store"), tmp_path / "here"
+    for step in (1, 2):
+        save_as(parts_of(2), here, step)
+        shelf.keep(committed(here)[-1])
+    path = committed(here)[-1] / "part-00001.safetensors"
+    if harm == "flip":
+        path.write_bytes(path.read_bytes()[:-1] + b"!")
+    else:
+        shutil.rmtree(here if harm == "remove all" else path.parent)
+    crew = Threads(3)
+    workers = [Worker(own) for own in parts_of(3)]
+    for state, _, passed_over in crew.run(lambda rank: workers[rank].restore(here, crew, spare=shelf)):
+        assert state.step == 2
+        assert len(passed_over) == (harm == "flip")
+    verify(Place(committed(here)[-1]))
+
+
+def test_a_copy_that_is_damaged_too_gives_way_to_the_one_before(tmp_path: Path) -> None:
+    shelf, here = Shelf(tmp_path / "store"), tmp_path / "here"
+    for step in (1, 2):
+        shelf.keep(alone(seed=step).save(here, Alone(), step))
+    newest, name = committed(here)[-1], "part-00000.safetensors"
+    digest = verify(Place(newest)).files[name].sha256
+    (tmp_path / "store" / "objects" / digest).write_bytes(b"rotten")
+    (newest / name).unlink()
+    state, _, passed_over = alone().restore(here, Alone(), spare=shelf)
+    assert state.step == 1
+    assert len(passed_over) == 2

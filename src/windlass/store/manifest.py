@@ -75,6 +75,20 @@ class DirectoryWriter:
             yield hashing  # type: ignore[misc]
         self.records[name] = FileRecord(hashing.bytes, hashing.digest.hexdigest())
 
+    def link(self, name: str, source: Path, record: FileRecord) -> bool:
+        """Give bytes that are on this disk already a second name; return False where that cannot be."""
+        if self.place.local is None:
+            return False
+        target = self.place.local / name
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            target.hardlink_to(source)
+        except OSError:  # other disks, too many names, no links on this kind of disk: it can still be written
+            return False
+        self.records[name] = record
+        return True
+
     def adopt(self, name: str) -> None:
         """Take a file that another library wrote into the (local) directory."""
         if self.place.local is None:
@@ -157,10 +171,23 @@ def _record_of(path: Path) -> FileRecord:
         return FileRecord(path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
 
 
-class _Hashing:
-    """A file to write to that keeps length and digest of what passes."""
+class Digests:
+    """A writer whose files go nowhere: what their digests would be."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self) -> None:
+        self.records: dict[str, FileRecord] = {}
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[IO[bytes]]:
+        hashing = _Hashing(None)
+        yield hashing  # type: ignore[misc]
+        self.records[name] = FileRecord(hashing.bytes, hashing.digest.hexdigest())
+
+
+class _Hashing:
+    """A file to write to, or none, that keeps length and digest of what passes."""
+
+    def __init__(self, file: IO[bytes] | None) -> None:
         self._file = file
         self.digest = hashlib.sha256()
         self.bytes = 0
@@ -168,4 +195,4 @@ class _Hashing:
     def write(self, data: bytes | memoryview) -> int:
         self.digest.update(data)
         self.bytes += memoryview(data).nbytes
-        return self._file.write(data)
+        return memoryview(data).nbytes if self._file is None else self._file.write(data)

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -25,14 +26,18 @@ from windlass.parallel.crew import Crew
 from windlass.parallel.holding import Holding
 from windlass.spec.errors import Damaged, StoreFailed, WindlassError
 from windlass.spec.layout import Cut, Layout
-from windlass.store.manifest import MANIFEST, DirectoryWriter, FileRecord, load_manifest, verify
+from windlass.store.background import step_back
+from windlass.store.manifest import MANIFEST, Digests, DirectoryWriter, FileRecord, load_manifest, verify
 from windlass.store.place import Place
+from windlass.store.retention import retained
 from windlass.train.accord import accord
 from windlass.train.assemble import Assembled
-from windlass.train.part import MOMENTS, Extra, Part, claims_of, divide, take_part
+from windlass.train.part import MOMENTS, Buffers, Extra, Part, claims_of, divide, take_part
 
 STATE, LAYOUT = "state.json", "layout.json"
 NOTHING: Extra = MappingProxyType({})
+LINK_BYTES = 1 << 20
+"""Smaller files are written again: two copies are safer than two names for one, and cost nothing."""
 HINT = "the checkpoint before it is whole; free some space and go on with --resume"
 
 Tensors = dict[str, dict[str, Tensor]]
@@ -67,6 +72,21 @@ def save_checkpoint(
     return saving.end()
 
 
+@dataclass(frozen=True)
+class Means:
+    """How a checkpoint is written, and what of earlier ones stays."""
+
+    keep_every: int | None = None
+    """Also keep the first of every so many steps."""
+    incremental: bool = True
+    """Whether files equal to those of the checkpoint before are linked instead of written."""
+    spared: Callable[[], Collection[str]] = tuple
+    """Which old ones must stay, because somebody reads them."""
+    buffers: Buffers | None = None
+    """Memory to copy into, kept from one checkpoint to the next."""
+    place: Callable[[Path], Place] = Place
+
+
 class Saving:
     """A checkpoint under way. It exists once its manifest does; then the oldest beyond `keep` are forgotten.
 
@@ -75,13 +95,23 @@ class Saving:
     """
 
     def __init__(
-        self, folder: Path, state: State, *, keep: int, crew: Crew, layout: Layout, cut: Cut
+        self,
+        folder: Path,
+        state: State,
+        *,
+        keep: int,
+        crew: Crew,
+        layout: Layout,
+        cut: Cut,
+        means: Means | None = None,
     ) -> None:
-        self._folder, self._keep, self._crew = folder, keep, crew
+        self._folder, self._keep, self._crew, self._rank = folder, keep, crew, crew.rank
         self._state, self._layout, self._cut = state, layout, cut
+        self._means = means or Means()
         self._target = folder / f"step-{state.step:08d}"
         self._trouble = f"{self._target}: the checkpoint could not be written"
         self._failure: WindlassError | OSError | MemoryError | None = None
+        self._copied, self._given_up = threading.Event(), threading.Event()
 
     def begin(
         self,
@@ -91,23 +121,25 @@ class Saving:
         extra: Extra = NOTHING,
         replica: int | None = None,
         beside: bool = False,
+        copy_later: bool = False,
     ) -> None:
         """Start to write; with `beside`, whatever happens to the tensors afterwards is not seen.
 
         `extra` holds more tensors by kind and by weight, shaped as the holdings. With a `replica`, moments
         and extras are this replica's own, and every replica's are saved; weights are those of replica 0.
+        With `copy_later` too, the copy is made while the next gradients are computed: the caller calls
+        `finish_copy` before it changes any of these tensors.
         """
         assert not MOMENTS.keys() & extra.keys(), "an extra kind has the name of a moment"
         with accord(self._crew, self._trouble, HINT):
-            _open(self._target, self._crew)
-        keys = divide(self._crew.share(claims_of(holdings, replica)))[self._crew.rank]
+            _open(self._means.place(self._target), self._crew)
+        keys = divide(self._crew.share(claims_of(holdings, replica)))[self._rank]
         part = take_part(holdings, optimizer, extra, keys=keys, replica=replica)
-        self._writer = DirectoryWriter(Place(self._target), join=True)
+        self._writer = DirectoryWriter(self._means.place(self._target), join=True)
+        if beside and not copy_later:
+            part = part.copied(self._means.buffers)
         self._thread = threading.Thread(
-            target=self._write,
-            args=(part.copied() if beside else part, self._crew.rank),
-            name="checkpoint",
-            daemon=True,
+            target=self._write, args=(part, beside, copy_later), name="checkpoint", daemon=True
         )
         self._thread.start()
 
@@ -120,28 +152,117 @@ class Saving:
         """Whether this rank's bytes are on the disk, or have failed to get there."""
         return not self._thread.is_alive()
 
-    def end(self) -> Path:
-        """Wait for the bytes of all ranks and commit, or raise what went wrong with any."""
+    def finish_copy(self) -> None:
+        """Wait until the tensors may change again."""
+        self._copied.wait()
+
+    def give_up(self) -> None:
+        """Leave it unfinished, for this rank alone: the company has broken up."""
+        self._given_up.set()
+        self._thread.join()
+
+    def end(self, done: Callable[[Path | WindlassError], None] | None = None) -> Path:
+        """Wait for the bytes of all ranks and commit, or raise what went wrong with any.
+
+        With `done` nobody waits for the commit: a thread of rank 0 does it, and tells `done` the path or the
+        failure.
+        """
         self._thread.join()
         try:
             with accord(self._crew, self._trouble, HINT):
                 if self._failure is not None:
                     raise self._failure
             _include(self._writer, self._crew)
-            with accord(self._crew, self._trouble, HINT):
-                _commit(self._writer, self._crew, self._state, self._layout, self._cut)
+            if done is None:
+                with accord(self._crew, self._trouble, HINT):
+                    self._commit()
         except StoreFailed:
-            _discard(self._target, self._crew)
+            self._discard()
             raise
-        with accord(self._crew, f"{self._folder}: old checkpoints could not be removed"):
-            _forget(self._folder, self._target, self._keep, self._crew)
+        if done is None:
+            with accord(self._crew, f"{self._folder}: old checkpoints could not be removed"):
+                self._forget()
+        elif self._rank == 0:
+            threading.Thread(target=self._commit_beside, args=(done,), name="commit", daemon=True).start()
         return self._target
 
-    def _write(self, part: Part, rank: int) -> None:
+    def _write(self, part: Part, beside: bool, copy: bool) -> None:
         try:
-            part.write(self._writer, rank)
+            if copy:
+                part = part.copied(self._means.buffers)
+            self._copied.set()
+            if beside:
+                step_back()
+            known = self._known() if self._means.incremental else {}
+            for name, file in part.files(self._rank).items():
+                if self._given_up.is_set():
+                    return
+                _write_file(file, name, self._writer, known)
         except (WindlassError, OSError, MemoryError) as error:
             self._failure = error
+        finally:
+            self._copied.set()
+
+    def _known(self) -> dict[FileRecord, Path]:
+        """Return the files of the checkpoint before, by what they hold."""
+        before = [path for path in committed(self._folder) if path.name < self._target.name]
+        manifest = load_manifest(Place(before[-1])) if before else None
+        return {record: before[-1] / name for name, record in manifest.files.items()} if manifest else {}
+
+    def _commit(self) -> None:
+        if self._rank != 0:
+            return
+        writer = self._writer
+        for name in writer.records:
+            if not writer.place.exists(name):
+                raise StoreFailed(f"{name} was written, but not here: machines of a run share its directory")
+        writer.write(STATE, json.dumps(asdict(self._state)).encode())
+        told = {"layout": self._layout.model_dump(mode="json"), "cut": self._cut.model_dump(mode="json")}
+        writer.write(LAYOUT, (json.dumps(told, indent=1) + "\n").encode())
+        writer.commit({"kind": "checkpoint", "step": self._state.step})
+
+    def _commit_beside(self, done: Callable[[Path | WindlassError], None]) -> None:
+        try:
+            self._commit()
+            self._forget()
+        except (WindlassError, OSError) as error:
+            self._discard()
+            done(StoreFailed(f"{self._trouble}: {getattr(error, 'message', error)}", hint=HINT))
+        else:
+            done(self._target)
+
+    def _discard(self) -> None:
+        """Remove what was written of a checkpoint that will not be: it would only fill the disk further."""
+        if self._rank == 0:
+            with suppress(WindlassError):  # the error that led here says more
+                Place(self._target).remove()
+
+    def _forget(self) -> None:
+        """Remove what came before those that stay, debris too.
+
+        Later steps are left alone: they are of a run that was set back, which will come to them again.
+        """
+        if self._rank != 0:
+            return
+        here = {_step_of(path): path for path in committed(self._folder) if path.name <= self._target.name}
+        stays = retained(here, keep=self._keep, keep_every=self._means.keep_every)
+        names = {here[step].name for step in stays} | set(self._means.spared())
+        for path in _started(self._folder):
+            if path.name < self._target.name and path.name not in names:
+                self._means.place(path).remove()
+
+
+class Spare(Protocol):
+    """Where copies of checkpoints are kept beside the run's own directory."""
+
+    def ahead_of(self, name: str) -> bool:
+        """Say, without asking anybody, whether a newer one than this was sent there."""
+
+    def names(self) -> list[str]:
+        """List what is there."""
+
+    def fetch(self, name: str, target: Path) -> None:
+        """Bring one here, whole."""
 
 
 def restore_newest(
@@ -152,14 +273,16 @@ def restore_newest(
     crew: Crew,
     extra_kinds: Collection[str] = (),
     replica: int | None = None,
+    spare: Spare | None = None,
 ) -> tuple[State | None, Tensors, list[str]]:
-    """Load the newest whole checkpoint, whichever layout wrote it.
+    """Load the newest whole checkpoint, whichever layout wrote it, from here or from where a copy is.
 
     Also return those of the asked extras that are there, and why newer checkpoints were passed over.
     """
     passed_over: list[str] = []
-    names: list[str] = crew.share([path.name for path in committed(folder)])[0]
-    for path in (folder / name for name in reversed(names)):
+    candidates = _candidates(folder, spare, passed_over) if crew.rank == 0 else iter(())
+    while (name := crew.share(next(candidates, None))[0]) is not None:
+        path = folder / name
         with accord(crew, f"{path}: the checkpoint could not be read"):
             reason = _reason_against(path, holdings, extra_kinds, replica, crew)
         reasons = [said for said in crew.share(reason) if said is not None]
@@ -173,6 +296,40 @@ def restore_newest(
     return None, {}, passed_over
 
 
+def _candidates(folder: Path, spare: Spare | None, troubles: list[str]) -> Iterator[str]:
+    """Yield the checkpoints that are here, newest first, and fetch the copies of those that were no good.
+
+    As a rule the first is taken, and nobody asks a store. All ranks follow rank 0 through this.
+    """
+    here = [path.name for path in reversed(committed(folder))]
+    tried = here[:1] if spare is None or (here and not spare.ahead_of(here[0])) else []
+    yield from tried
+    elsewhere = _elsewhere(spare, troubles)
+    for name in sorted({*here, *elsewhere}, reverse=True):
+        if name in here and name not in tried:
+            yield name
+        if spare is not None and name in elsewhere and _fetched(spare, name, folder, troubles):
+            yield name
+
+
+def _elsewhere(spare: Spare | None, troubles: list[str]) -> list[str]:
+    try:
+        return spare.names() if spare is not None else []
+    except WindlassError as failure:
+        troubles.append(failure.message)
+        return []
+
+
+def _fetched(spare: Spare, name: str, folder: Path, troubles: list[str]) -> bool:
+    try:
+        Place(folder / name).remove()
+        spare.fetch(name, folder / name)
+    except WindlassError as failure:
+        troubles.append(failure.message)
+        return False
+    return True
+
+
 def committed(folder: Path) -> list[Path]:
     """List the finished checkpoints, oldest first. Debris of a writer that died is not among them."""
     return [path for path in _started(folder) if (path / MANIFEST).exists()]
@@ -182,47 +339,34 @@ def _started(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*")) if folder.exists() else []
 
 
-def _open(target: Path, crew: Crew) -> None:
+def _step_of(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
+
+
+def _open(place: Place, crew: Crew) -> None:
     """Unmake what was there; its parts may be those of another layout."""
     if crew.rank == 0:
-        DirectoryWriter(Place(target))
-        Place(target).remove()
+        DirectoryWriter(place)
+        place.remove()
+
+
+def _write_file(part: Part, name: str, writer: DirectoryWriter, known: Mapping[FileRecord, Path]) -> None:
+    """Write a file, or give a second name to one that holds the same.
+
+    The digest comes first and costs nothing more: the bytes are in memory and are hashed once either way.
+    """
+    digests = Digests()
+    part.write(digests, name)
+    record = digests.records[name]
+    if record.bytes >= LINK_BYTES and record in known and writer.link(name, known[record], record):
+        return
+    part.write(writer.place, name)
+    writer.include({name: record})
 
 
 def _include(writer: DirectoryWriter, crew: Crew) -> None:
     for records in crew.share({name: asdict(record) for name, record in writer.records.items()}):
         writer.include({name: FileRecord(**record) for name, record in records.items()})
-
-
-def _commit(writer: DirectoryWriter, crew: Crew, state: State, layout: Layout, cut: Cut) -> None:
-    if crew.rank != 0:
-        return
-    for name in writer.records:
-        if not writer.place.exists(name):
-            raise StoreFailed(f"{name} was written, but not here: machines of a run share its directory")
-    writer.write(STATE, json.dumps(asdict(state)).encode())
-    told = {"layout": layout.model_dump(mode="json"), "cut": cut.model_dump(mode="json")}
-    writer.write(LAYOUT, (json.dumps(told, indent=1) + "\n").encode())
-    writer.commit({"kind": "checkpoint", "step": state.step})
-
-
-def _discard(target: Path, crew: Crew) -> None:
-    """Remove what was written of a checkpoint that will not be: it would only fill the disk further."""
-    if crew.rank == 0:
-        with suppress(WindlassError):  # the error that led here says more
-            Place(target).remove()
-
-
-def _forget(folder: Path, target: Path, keep: int, crew: Crew) -> None:
-    """Remove what came before the newest `keep`, debris too.
-
-    Later steps are left alone: they are of a run that was set back, which will come to them again.
-    """
-    if crew.rank == 0:
-        kept = [path for path in committed(folder) if path.name <= target.name][-keep:]
-        for path in _started(folder):
-            if path.name < target.name and path not in kept:
-                Place(path).remove()
 
 
 def _reason_against(
