@@ -28,6 +28,7 @@ VERBS = {
     "models": "list, show, import, export, promote, roll back and delete models",
     "serve": "answer over HTTP, as OpenAI's API does",
     "prove": "show on these machines that layouts agree and that crashes lose nothing",
+    "chaos": "hurt a run on purpose, and show that nothing is lost",
     "bench": "measure this machine and our speed beside peers",
 }
 
