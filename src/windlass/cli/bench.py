@@ -20,6 +20,7 @@ examples:
   windlass bench train --json
   windlass bench train --layouts
   windlass bench train --sync --steps 1000
+  windlass bench elastic
 
 Peers come with: pip install 'windlass[bench]'. The latest figures are in docs/benchmarks.md.
 """
@@ -35,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             run_train,
             "training, beside Hugging Face's Trainer and this machine's matrix-product peak",
         ),
+        ("elastic", run_elastic, "what fault tolerance costs while nothing fails"),
     ):
         inner = whats.add_parser(what, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
         inner.add_argument(
@@ -67,6 +69,10 @@ def run_train(args: argparse.Namespace) -> int:
     chosen = [what for what in ("layouts", "sync", "asynchronous") if getattr(args, what)]
     door = ["bench", "--what", *(chosen or ["peers"])]
     return _bench(args, "windlass.train", door + (["--steps", str(args.steps)] if args.steps else []))
+
+
+def run_elastic(args: argparse.Namespace) -> int:
+    return _bench(args, "windlass.train", ["bench", "--what", "elastic"])
 
 
 def _bench(args: argparse.Namespace, module: str, door: list[str]) -> int:

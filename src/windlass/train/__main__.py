@@ -14,6 +14,8 @@ from typing import Any
 from windlass.spec.door import INTERRUPTED, DoorParser, emit, run_door
 from windlass.spec.member import Member, add_member, member_of, settle
 
+BENCHES = ("peers", "layouts", "sync", "asynchronous", "elastic")
+
 
 def main(argv: list[str]) -> int:
     parser = DoorParser(prog="python -m windlass.train")
@@ -29,7 +31,7 @@ def main(argv: list[str]) -> int:
     measure.add_argument("--threads", type=int)
     bench = doors.add_parser("bench")
     bench.add_argument("--repeats", type=int, default=5)
-    bench.add_argument("--what", choices=("peers", "layouts", "sync", "asynchronous"), default="peers")
+    bench.add_argument("--what", choices=BENCHES, default=BENCHES[0])
     bench.add_argument("--steps", type=int)
     args = parser.parse_args(argv)
     if args.door == "run":
@@ -55,6 +57,10 @@ def _bench(args: argparse.Namespace) -> dict[str, Any]:
         from windlass.train.bench_async import bench_async
 
         return bench_async()
+    if args.what == "elastic":
+        from windlass.train.bench_elastic import bench_elastic
+
+        return bench_elastic(args.repeats)
     from windlass.train.bench import bench_train
 
     return bench_train(args.repeats)

@@ -1,0 +1,165 @@
+"""What fault tolerance costs while nothing fails: elastic training beside plain, and the stall of a save.
+
+Both are started as a user starts them, in turn, on the same run: one process for each core. What counts is
+the time between records of the journal, which both write alike; the median of the pairs is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from windlass.plan.machine import usable_cores
+from windlass.spec.door import emit
+from windlass.spec.errors import ProcessFailed
+from windlass.spec.job import Checkpoint, Job, Machine, Train
+from windlass.spec.job_text import job_text
+from windlass.spec.layout import Layout
+from windlass.spec.run import JOURNAL
+from windlass.spec.shape import LlamaShape, Shape
+from windlass.store.journal import Journal
+from windlass.store.place import Place
+from windlass.train.bench import bench_corpus, planned
+from windlass.train.loop import save_run
+
+STEP_SHAPE = LlamaShape(
+    vocabulary=8192, context=128, layers=4, width=256, heads=4, kv_heads=4, ffn_width=688, tied=True
+)
+"""Small, so that what is done once a step weighs more than it does in earnest."""
+SAVE_SHAPE = LlamaShape(
+    vocabulary=32000, context=128, layers=12, width=768, heads=12, kv_heads=12, ffn_width=2048, tied=True
+)
+"""110 million weights: with their moments 1.3 GB to save."""
+BATCH_SEQUENCES = 8
+VOCABULARY = 8192
+FOREVER = 10**6
+WARM_STEPS, STEPS = 5, 30
+SAVE_EVERY_S = 30.0
+SAVES = 3
+START_S = 300.0
+END_S = 60.0
+LOOK_EVERY_S = 0.1
+
+
+def bench_elastic(
+    repeats: int,
+    *,
+    step_shape: Shape = STEP_SHAPE,
+    save_shape: Shape = SAVE_SHAPE,
+    save_every_s: float = SAVE_EVERY_S,
+    saves: int = SAVES,
+    steps: int = STEPS,
+) -> dict[str, Any]:
+    """Measure, and return the figures."""
+    with tempfile.TemporaryDirectory(prefix="windlass-bench-") as scratch:
+        pairs = [_pair(Path(scratch), step_shape, steps, number, repeats) for number in range(repeats)]
+        stall_s, step_s = _stall(Path(scratch), save_shape, save_every_s, saves)
+    plain, elastic = zip(*pairs, strict=True)
+    return {
+        "figures": {
+            "cost_when_calm": statistics.median(e / p for p, e in pairs) - 1,
+            "plain_step_s": statistics.median(plain),
+            "elastic_step_s": statistics.median(elastic),
+            "checkpoint_stall_steps": stall_s / step_s,
+            "checkpoint_stall_s": stall_s,
+            "checkpoint_step_s": step_s,
+        },
+        "pairs": pairs,
+        "workers": usable_cores(),
+        "parameters": {"step": step_shape.parameters, "save": save_shape.parameters},
+    }
+
+
+def _pair(home: Path, shape: Shape, steps: int, number: int, repeats: int) -> tuple[float, float]:
+    """Return the seconds of a plain and an elastic step; who goes first changes from pair to pair."""
+    found: dict[bool, float] = {}
+    for elastic in (False, True) if number % 2 == 0 else (True, False):
+        with _training(home, _job("steps"), shape, elastic=elastic) as watch:
+            times = [float(r["time"]) for r in watch.await_records("step", WARM_STEPS + steps)]
+        found[elastic] = (times[-1] - times[WARM_STEPS - 1]) / (len(times) - WARM_STEPS)
+    emit({"event": "progress", "stage": "pairs", "done": number + 1, "total": repeats, "unit": "pairs"})
+    return found[False], found[True]
+
+
+def _stall(home: Path, shape: Shape, every_s: float, saves: int) -> tuple[float, float]:
+    """Return for how long training waits at a save, and the seconds of a step; the first save is left out."""
+    emit({"event": "note", "message": f"saving {shape.parameters / 1e6:.0f}M weights every {every_s:g} s"})
+    job = _job("saves").model_copy(update={"checkpoint": Checkpoint(seconds=every_s)})
+    with _training(home, job, shape, elastic=True) as watch:
+        stalls = [float(r["stall_s"]) for r in watch.await_records("checkpoint", saves + 1)][1:]
+        times = [float(r["time"]) for r in watch.await_records("step", 2)]
+    return statistics.median(stalls), statistics.median(b - a for a, b in itertools.pairwise(times))
+
+
+class Watch:
+    """A run that goes on in another process, and what it wrote so far."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes], said: Path) -> None:
+        self._journal = Journal(Place(folder), JOURNAL)
+        self._process = process
+        self._said = said
+
+    def await_records(self, event: str, count: int) -> list[dict[str, Any]]:
+        """Wait until there are so many records of a kind; return them."""
+        until = time.monotonic() + START_S
+        while True:
+            found = [record for record in self._journal.read() if record.get("event") == event]
+            if len(found) >= count:
+                return found
+            if self._process.poll() is not None or time.monotonic() > until:
+                raise ProcessFailed(
+                    f"a run wrote {len(found)} of {count} {event} records within {START_S:.0f} s",
+                    hint=self._said.read_text(errors="replace")[-2000:],
+                )
+            time.sleep(LOOK_EVERY_S)
+
+
+@contextlib.contextmanager
+def _training(home: Path, job: Job, shape: Shape, *, elastic: bool) -> Iterator[Watch]:
+    """Start a new run of the job on all cores, with the command that a user gives, and end it afterwards."""
+    folder = home / "runs" / job.name / str(len(list((home / "runs" / job.name).glob("*"))) + 1)
+    folder.mkdir(parents=True)
+    save_run(folder, planned(job, home, start_shape=shape))
+    file, said = folder / "job.toml", folder / "said.txt"
+    file.write_text(job_text(job))
+    command = [sys.executable, "-m", "windlass.cli", "train", str(file), "--home", str(home), "--resume"]
+    command += [
+        "--json",
+        "--no-register",
+        "--workers",
+        str(usable_cores()),
+        *(["--elastic"] if elastic else []),
+    ]
+    with said.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        yield Watch(folder, process, said)
+    finally:
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+
+
+def _job(name: str) -> Job:
+    """A run that only steps and, if told so, saves."""
+    often = {"evaluate_every": FOREVER, "checkpoint_every": FOREVER, "log_every": 1}
+    return Job(
+        name=name,
+        corpus=bench_corpus(VOCABULARY),
+        train=Train(steps=FOREVER, batch_sequences=BATCH_SEQUENCES, **often),
+        layout=Layout(dp=usable_cores()),
+        machine=Machine(compile="off"),
+    )
