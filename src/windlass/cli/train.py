@@ -10,12 +10,16 @@ from windlass.cli.follow import Follower
 from windlass.cli.home import add_home, home_of
 from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.terminal import ProgressLine, print_json
-from windlass.cli.workers import add_workers, laid_out, nodes_of, repeated
-from windlass.cluster.meeting import hosting
+from windlass.cli.workers import add_workers, elastic_job, laid_out, nodes_of, repeated
+from windlass.cluster.meeting import Nodes, hosting
+from windlass.operate.elastic_run import address_towards_leader, attend_elastic, train_elastic
 from windlass.operate.registry import Registry, Version
 from windlass.operate.runs import RunFolder, attend, find_resumable, prepare, resumable, train
 from windlass.spec.door import INTERRUPTED
 from windlass.spec.job import Job
+from windlass.spec.run import JOURNAL
+from windlass.store.journal import Journal
+from windlass.store.place import Place
 
 EPILOG = """\
 Ctrl-C stops after the current step and saves a checkpoint; --resume goes on from it, bit for bit.
@@ -27,6 +31,7 @@ examples:
   windlass train job.toml --workers 2                  two processes on this machine
   windlass train job.toml --layout pp=2,tp=2           four, which divide layers and features
   windlass train job.toml --workers 2 --nodes 2 --node-rank 0 --rendezvous 10.0.0.1:29400
+  windlass train job.toml --elastic --workers 4 --spares 1     whoever dies is replaced, nothing is lost
 """
 
 
@@ -46,15 +51,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     nodes, line = nodes_of(args), ProgressLine(quiet=args.json)
     if nodes.rank > 0:
-        line.say(f"node {nodes.rank}: looking for node 0 at {nodes.rendezvous}")
-        return 0 if attend(nodes, line.say) else INTERRUPTED
-    job, home = laid_out(job_of(args), args.layout, args.workers, nodes.count), home_of(args)
+        return 0 if take_part(args, nodes, line) else INTERRUPTED
+    job, home = job_of(args), home_of(args)
+    earlier = resumable(job, home) if args.elastic and args.resume else None
+    if args.elastic:
+        job = elastic_job(job, args, earlier.load().job.layout if earlier is not None else None)
+    else:
+        job = laid_out(job, args.layout, args.workers, nodes.count)
+    if earlier is not None and address_towards_leader(earlier) is not None:
+        nodes = Nodes()  # the others are in the midst of it
     if nodes.count > 1:
         line.say(f"node 0: waiting for {nodes.count - 1} more at {nodes.rendezvous}")
     follower = Follower(line)
     with hosting(nodes) as company:
         folder = open_run(job, home, line, resume=args.resume)
-        finished = train(folder, follower, company=company, restarts=args.restarts)
+        if args.elastic:
+            workers = args.workers * args.nodes if args.workers is not None else None
+            finished = train_elastic(folder, follower, workers=workers, company=company)
+            catch_up(folder, follower)
+        else:
+            finished = train(folder, follower, company=company, restarts=args.restarts)
     line.close()
     if not finished:
         step = follower.stopped_at if follower.stopped_at is not None else folder.step
@@ -63,6 +79,22 @@ def run(args: argparse.Namespace) -> int:
     version = None if args.no_register else Registry(home).register(job.name, folder.result)
     tell_result(folder, follower, version, as_json=args.json)
     return 0
+
+
+def take_part(args: argparse.Namespace, nodes: Nodes, line: ProgressLine) -> bool:
+    """Do the part of a machine that prepares nothing."""
+    line.say(f"node {nodes.rank}: looking for node 0 at {nodes.rendezvous}")
+    if not args.elastic:
+        return attend(nodes, line.say)
+    going = resumable(job_of(args), home_of(args)) if args.resume else None
+    return attend_elastic(nodes, Follower(line), going)
+
+
+def catch_up(folder: RunFolder, follower: Follower) -> None:
+    """Let the journal say what the follower may have missed while nobody led."""
+    for record in Journal(Place(folder.path), JOURNAL).read():
+        if record.get("event") in ("evaluation", "finished"):
+            setattr(follower, str(record["event"]), record)
 
 
 def tell_result(folder: RunFolder, follower: Follower, version: Version | None, *, as_json: bool) -> None:

@@ -24,6 +24,14 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
         "--restarts", type=int, default=0, metavar="N", help="start again after a crash, up to N times"
     )
     group = parser.add_argument_group(
+        "workers that come and go",
+        "With --elastic the run goes on when workers die, freeze, join or leave; see `windlass jobs scale`.",
+    )
+    group.add_argument("--elastic", action="store_true", help="go on with whatever workers there are")
+    group.add_argument(
+        "--spares", type=int, metavar="N", help="workers kept ready in all (default: [elastic] of the job)"
+    )
+    group = parser.add_argument_group(
         "several machines",
         "Give every machine the same command, each with its --node-rank, and a --home that they share. Node 0"
         " decides; whoever can reach the rendezvous can join, so keep it on a network that you trust.",
@@ -38,10 +46,34 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def elastic_job(job: Job, args: argparse.Namespace, earlier: Layout | None) -> Job:
+    """Return the job with the layout and the spares that an elastic run shall have.
+
+    The layout says how the work is divided when all workers are there; their number may be another. A run
+    that goes on keeps its own, by which it counts whose gradients are whose.
+    """
+    if args.restarts:
+        raise AskedWrongly("--restarts does not go with --elastic, which replaces workers by itself")
+    if args.workers is not None and args.workers < 1:
+        raise AskedWrongly(f"--workers {args.workers}: must be at least 1")
+    if args.layout is not None:
+        job = laid_out(job, args.layout, None, 1)
+    elif earlier is not None:
+        job = job.model_copy(update={"layout": earlier})
+    elif job.layout.world == 1:
+        job = laid_out(job, None, args.workers, args.nodes)
+    if args.spares is None:
+        return job
+    elastic = {**job.elastic.model_dump(), "spares": args.spares}
+    return parse(Job, {**job.model_dump(), "elastic": elastic}, "--spares")
+
+
 def nodes_of(args: argparse.Namespace) -> Nodes:
     """Read which machine this is, or refuse what cannot be."""
     if args.restarts < 0:
         raise AskedWrongly(f"--restarts {args.restarts}: must be at least 0")
+    if args.spares is not None and not args.elastic:
+        raise AskedWrongly(f"--spares {args.spares} needs --elastic")
     if args.nodes < 1:
         raise AskedWrongly(f"--nodes {args.nodes}: must be at least 1")
     if not 0 <= args.node_rank < args.nodes:
@@ -80,7 +112,8 @@ def laid_out(job: Job, layout_text: str | None, workers: int | None, nodes: int)
 
 def repeated(args: argparse.Namespace) -> str:
     """Return the options as they were given, to be given again."""
-    given = [("--workers", args.workers), ("--layout", args.layout)]
+    given = [("--workers", args.workers), ("--layout", args.layout), ("--spares", args.spares)]
     if args.nodes > 1:
         given += [("--nodes", args.nodes), ("--node-rank", args.node_rank), ("--rendezvous", args.rendezvous)]
-    return "".join(f" {name} {value}" for name, value in given if value is not None)
+    elastic = " --elastic" if args.elastic else ""
+    return elastic + "".join(f" {name} {value}" for name, value in given if value is not None)

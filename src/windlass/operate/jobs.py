@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from windlass.operate.elastic_run import want
 from windlass.operate.request import newest as newest_request
 from windlass.operate.runs import RunFolder, runs_of
 from windlass.plan.effective import choose_micro, micro_batches_of
 from windlass.spec.elastic import COORDINATOR
-from windlass.spec.errors import InUse, NotFound, did_you_mean
+from windlass.spec.errors import BadInput, InUse, NotFound, did_you_mean
 from windlass.spec.layout import Cut, Layout
 from windlass.spec.run import CHECKPOINTS, JOURNAL, Run
 from windlass.spec.settings import Settings, applied, folded
@@ -127,6 +128,21 @@ def _laid(run: Run, generations: Sequence[dict[str, Any]]) -> Run:
     now = Layout.model_validate(layout)
     micro = choose_micro(run.job.train, now, run.batch_sequences, run.micro_batch_sequences)
     return run.model_copy(update={"layout": now, "micro_batch_sequences": micro})
+
+
+def ask_workers(folder: RunFolder, workers: int, *, by: str) -> None:
+    """Ask an elastic run to go on with so many workers; its coordinator takes it at once."""
+    standing = standing_of(folder)
+    if workers < 1:
+        raise BadInput(f"{workers} workers: must be at least 1", hint=f"windlass jobs stop {folder.name}")
+    if standing.stage == "finished":
+        raise BadInput(f"run {folder.name} has finished; no workers are needed")
+    if not standing.elastic:
+        raise BadInput(
+            f"run {folder.name} is not elastic: its number of workers is fixed",
+            hint="stop it, and go on with: windlass train JOB --resume --elastic --workers N",
+        )
+    want(folder.path, workers, by)
 
 
 def saved_cut(folder: RunFolder) -> Cut | None:

@@ -101,12 +101,11 @@ class Leader:
             return False
         for loss in losses:
             self._lose(loss, now_s)
+        for change in staff(self.roll, now_s):
+            self._change(change, now_s)
         move = decide(self.roll, now_s, self._usable)
         if move is not None:
             self._act(move, now_s)
-        if self.over is None:
-            for change in staff(self.roll, now_s):
-                self._change(change, now_s)
         self._chronicle.show(self.roll)
         return True
 
