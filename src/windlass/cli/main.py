@@ -23,6 +23,7 @@ VERBS = {
     "plan": "say what a job needs before it runs",
     "train": "train a job and register the result",
     "jobs": "list runs, show how one stands, change one while it goes on",
+    "control": "list, show and change runs over HTTP, as `windlass jobs` does",
     "eval": "measure loss, perplexity and bits per byte of a model",
     "generate": "continue a text",
     "models": "list, show, import, export, promote, roll back and delete models",

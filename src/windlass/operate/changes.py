@@ -29,6 +29,8 @@ Values = dict[str, Any]
 
 def ask_for(folder: RunFolder, assignments: Sequence[str], *, by: str | None = None) -> Settings:
     """Ask for other settings ("train.learning_rate=1e-4", "sync.policy=diloco")."""
+    if not assignments:
+        raise BadInput("nothing to change was said", hint=EXAMPLE)
     for assignment in assignments:
         _check_changeable(assignment)
     return _ask(folder, by, lambda standing: _assigned(standing, assignments))

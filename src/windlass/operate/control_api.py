@@ -1,0 +1,256 @@
+"""The control API: what `windlass jobs` does, over HTTP, for pages and programs.
+
+GET  /v1/jobs                                    all runs
+GET  /v1/jobs/{name}/{number}                    how one stands
+GET  /v1/jobs/{name}/{number}/journal            what it told; as server-sent events, while it tells it
+GET  /v1/jobs/{name}/{number}/audit              whether every sample was used exactly once
+GET  /v1/jobs/{name}/{number}/goodput            where every second went
+GET  /v1/jobs/{name}/{number}/incidents          what went wrong, in plain words
+POST /v1/jobs/{name}/{number}/set                change settings
+POST /v1/jobs/{name}/{number}/scale              change the number of workers
+POST /v1/jobs/{name}/{number}/pause|resume|stop|undo
+GET  /healthz                                    without a key
+GET  /openapi.json                               all of this, for programs
+
+Routes only translate; what may be asked for is decided in changes.py, for the command line too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, FastAPI, Query
+from fastapi import Path as InPath
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windlass import __version__
+from windlass.operate.changes import ask_for, pause, stop, undo, unpause
+from windlass.operate.control_errors import ControlError, refusal, respond
+from windlass.operate.control_guard import Guard
+from windlass.operate.control_journal import finite, follow, read_records
+from windlass.operate.control_keys import Keys
+from windlass.operate.control_reading import read_body
+from windlass.operate.control_replies import (
+    Asked,
+    ErrorReply,
+    Health,
+    JobList,
+    JobReply,
+    Nothing,
+    Records,
+    SetBody,
+    Value,
+)
+from windlass.operate.jobs import Standing, all_runs, facts_of, find_run, standing_of
+from windlass.operate.runs import RunFolder
+from windlass.serve.gateway.errors import plain
+from windlass.spec.errors import NotFound, WindlassError, did_you_mean
+from windlass.spec.settings import Settings
+
+MOST_RECORDS = 10_000
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
+
+Name = Annotated[str, InPath(description="the job's name")]
+Number = Annotated[str, InPath(description="which of its runs, from 1")]
+
+router = APIRouter(responses={"4XX": {"model": ErrorReply}, "5XX": {"model": ErrorReply}})
+
+
+def build_app(home: Path, *, loopback: bool = True) -> FastAPI:
+    """Put the routes and the guard together, for the runs of one home."""
+    app = Control(
+        title="Windlass control", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
+    app.state.home = home
+    app.include_router(router)
+    app.add_middleware(Guard, keys=Keys(home), loopback=loopback)
+    app.add_exception_handler(WindlassError, _on_error)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_wrong_query)
+    return app
+
+
+class Control(FastAPI):
+    """FastAPI, with a document that says what is really answered."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            self.openapi_schema = describe(self)
+        return self.openapi_schema
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """Write the OpenAPI document: keys on every route but one, and 400 where FastAPI would answer 422."""
+    document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    schemas = document["components"]["schemas"]
+    for body in (SetBody, Nothing):
+        schemas[body.__name__] = body.model_json_schema()
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"key": []}]
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)
+    document["paths"]["/healthz"]["get"]["security"] = []
+    return document
+
+
+def _body(model: type[Any], *, required: bool = True) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
+
+
+@router.get("/healthz")
+async def show_health() -> Health:
+    """Say that the process lives; the only answer without a key."""
+    return Health()
+
+
+@router.get("/v1/jobs")
+def list_jobs(request: Request) -> JobList:
+    """List all runs and how they stand."""
+    standings = [standing_of(folder) for folder in all_runs(_home(request))]
+    return JobList(jobs=[_reply(standing) for standing in standings])
+
+
+@router.get("/v1/jobs/{name}/{number}")
+def show_job(request: Request, name: Name, number: Number) -> JobReply:
+    """Show how a run stands, what was changed in it and by whom."""
+    return _reply(standing_of(_folder(request, name, number)))
+
+
+@router.get(
+    "/v1/jobs/{name}/{number}/journal",
+    response_model=Records,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def show_journal(
+    request: Request,
+    name: Name,
+    number: Number,
+    after: Annotated[int, Query(ge=0, description="leave out so many records from the first on")] = 0,
+    most: Annotated[int, Query(ge=1, le=MOST_RECORDS, description="at most so many records")] = 1000,
+) -> Records | Response:
+    """Read what a run told. With `Accept: text/event-stream`, record by record until the run ends."""
+    folder = await run_in_threadpool(_folder, request, name, number)
+    if "text/event-stream" in request.headers.get("accept", ""):
+        return follow(folder, max(after, _last_event(request)))
+    records = await run_in_threadpool(read_records, folder, after, most)
+    return Records(records=records, next=after + len(records))
+
+
+@router.post("/v1/jobs/{name}/{number}/set", openapi_extra=_body(SetBody))
+async def set_job(request: Request, name: Name, number: Number) -> Asked:
+    """Ask a run to go on with other settings from its next step border on."""
+    body = await read_body(request, SetBody)
+    wanted = [assignment(key, value) for key, value in body.changes.items()]
+    return await _asked(request, name, number, lambda folder, by: ask_for(folder, wanted, by=by))
+
+
+@router.post("/v1/jobs/{name}/{number}/pause", openapi_extra=_body(Nothing, required=False))
+async def pause_job(request: Request, name: Name, number: Number) -> Asked:
+    """Ask a run to wait at its next step border."""
+    await read_body(request, Nothing)
+    return await _asked(request, name, number, lambda folder, by: pause(folder, by=by))
+
+
+@router.post("/v1/jobs/{name}/{number}/resume", openapi_extra=_body(Nothing, required=False))
+async def resume_job(request: Request, name: Name, number: Number) -> Asked:
+    """Ask a paused run to go on."""
+    await read_body(request, Nothing)
+    return await _asked(request, name, number, lambda folder, by: unpause(folder, by=by))
+
+
+@router.post("/v1/jobs/{name}/{number}/stop", openapi_extra=_body(Nothing, required=False))
+async def stop_job(request: Request, name: Name, number: Number) -> Asked:
+    """Ask a run to save a checkpoint and end."""
+    await read_body(request, Nothing)
+    return await _asked(request, name, number, lambda folder, by: stop(folder, by=by))
+
+
+@router.post("/v1/jobs/{name}/{number}/undo", openapi_extra=_body(Nothing, required=False))
+async def undo_job(request: Request, name: Name, number: Number) -> Asked:
+    """Ask a run to go back to the settings before its last change."""
+    await read_body(request, Nothing)
+    return await _asked(request, name, number, lambda folder, by: undo(folder, by=by))
+
+
+def assignment(key: str, value: Value) -> str:
+    """Write a change as the command line does, so that both are checked by the same rules."""
+    if "=" in key:
+        raise ControlError("refused", f"'{plain(key, 100)}': write it as TABLE.KEY, without '='")
+    return f"{key}={json.dumps(value, ensure_ascii=False)}"
+
+
+async def _asked(
+    request: Request, name: str, number: str, ask: Callable[[RunFolder, str], Settings]
+) -> Asked:
+    def work() -> Asked:
+        folder = _folder(request, name, number)
+        return Asked(run=folder.name, request=ask(folder, request.state.key.name))
+
+    return await run_in_threadpool(work)
+
+
+def _folder(request: Request, name: str, number: str) -> RunFolder:
+    """Find a run; what could not be the name of one is not looked for."""
+    if not _NAME.fullmatch(name) or not _NUMBER.fullmatch(number):
+        raise NotFound(f"there is no run {plain(name, 100)}/{plain(number, 20)}")
+    return find_run(_home(request), f"{name}/{number}")
+
+
+def _reply(standing: Standing) -> JobReply:
+    return JobReply.model_validate(finite(facts_of(standing)))
+
+
+def _home(request: Request) -> Path:
+    home: Path = request.app.state.home
+    return home
+
+
+def _last_event(request: Request) -> int:
+    """What a client that lost its connection has seen already."""
+    given = request.headers.get("last-event-id", "")
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 16 else 0
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, WindlassError)
+    return respond(refusal(error), request.state.request_id)
+
+
+async def _on_wrong_query(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    name = plain(str(first["loc"][-1]), 40)
+    return respond(
+        ControlError("refused", f"'{name}': {first['msg'][0].lower()}{first['msg'][1:]}"),
+        request.state.request_id,
+    )
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    """Say the framework's own refusals (no such path, wrong method) in our envelope."""
+    assert isinstance(error, HTTPException)
+    path = plain(request.url.path, 100)
+    if error.status_code == 405:
+        response = respond(
+            ControlError("method_not_allowed", f"{request.method[:20]} {path} is not possible"),
+            request.state.request_id,
+        )
+        response.headers.update(error.headers or {})
+        return response
+    known = [str(getattr(route, "path", "")) for route in router.routes]
+    hint = did_you_mean(path, known)
+    return respond(ControlError("not_found", f"there is no path {path}", hint=hint), request.state.request_id)

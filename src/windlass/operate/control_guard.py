@@ -1,0 +1,69 @@
+"""What happens to every request of the control API before its route: an id, an origin check, a key.
+
+Nothing is answered without a key but /healthz: a route that somebody adds is closed until a key opens it.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from windlass.operate.control_errors import ControlError, refusal, respond
+from windlass.operate.control_keys import Key, Keys
+from windlass.serve.gateway.guard import Passage, check
+from windlass.serve.gateway.streaming import CLIENT_LEFT
+from windlass.spec.errors import WindlassError
+
+OPEN = frozenset(("/healthz",))
+READING = frozenset(("GET", "HEAD"))
+
+log = logging.getLogger(__name__)
+
+
+class Guard:
+    """ASGI middleware around all routes."""
+
+    def __init__(self, app: ASGIApp, keys: Keys, loopback: bool) -> None:
+        self._app, self._keys, self._loopback = app, keys, loopback
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        passage = Passage(scope, send)
+        try:
+            check(scope, loopback=self._loopback)
+            if scope["path"] not in OPEN:
+                scope["state"]["key"] = self._key(scope)
+            await self._app(scope, receive, passage.send)
+        except WindlassError as error:
+            await respond(refusal(error), passage.request_id)(scope, receive, passage.send)
+        except ClientDisconnect:
+            pass
+        except Exception as error:  # noqa: BLE001 - the process door of a request
+            places = traceback.extract_tb(error.__traceback__)[-3:]
+            where = " < ".join(f"{place.name}:{place.lineno}" for place in reversed(places))
+            log.error("%s: %s at %s", passage.request_id, type(error).__name__, where)  # noqa: TRY400
+            if passage.status == CLIENT_LEFT:
+                mistake = ControlError("internal", f"a mistake of ours; the log has it: {passage.request_id}")
+                await respond(mistake, passage.request_id)(scope, receive, passage.send)
+
+    def _key(self, scope: Scope) -> Key:
+        """Return whose request it is, or refuse it."""
+        given = Headers(scope=scope).getlist("authorization")
+        kind, _, token = (given[0] if len(given) == 1 else "").partition(" ")
+        key = self._keys.find(token.strip()) if kind.lower() == "bearer" else None
+        if key is None:
+            raise ControlError(
+                "unauthorized",
+                "this needs a key that is known here",
+                hint="send Authorization: Bearer KEY; `windlass control` prints one at its first start",
+            )
+        needed = "read" if scope["method"] in READING else "write"
+        if needed not in key.scopes:
+            raise ControlError("forbidden", f"key '{key.name}' may not {needed}", hint="use one that may")
+        return key
