@@ -59,6 +59,7 @@ STATES = {
     "step": "training",
     "stopped": "offline",
     "finished": "offline",
+    "over": "offline",
 }
 """What a run does after a record; records of other kinds change nothing."""
 
