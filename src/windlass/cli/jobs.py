@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from windlass.cli.audit import account_facts, add_audit, print_account
 from windlass.cli.effective import effective_rows
 from windlass.cli.home import add_home, home_of
-from windlass.cli.jobs_change import CHANGES, add_change, values_words
+from windlass.cli.jobs_change import CHANGES, add_change, add_scale, values_words
 from windlass.cli.jobs_logs import add_logs, clock
 from windlass.cli.jobs_submit import add_submit
 from windlass.cli.terminal import print_json, print_table
@@ -21,6 +22,7 @@ examples:
   windlass jobs list
   windlass jobs show poems                                    its newest run; poems/2 is the second one
   windlass jobs logs poems --follow
+  windlass jobs audit poems                                   was every sample used exactly once?
   windlass jobs set poems train.learning_rate=1e-4            from the next step border on
   windlass jobs set poems sync.policy=diloco sync.every=20 --wait
   windlass jobs scale poems 4                                 an elastic run goes on with 4 workers
@@ -43,6 +45,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     logs = _verb(verbs, "logs", "print what a run told, line by line")
     add_name(logs)
     add_logs(logs)
+    add_audit(verbs)
+    scaled = _verb(verbs, "scale", "let an elastic run go on with another number of workers")
+    add_name(scaled)
+    add_scale(scaled)
     for change in CHANGES:
         verb = _verb(verbs, change.name, change.purpose)
         add_name(verb)
@@ -97,7 +103,7 @@ def run_show(args: argparse.Namespace) -> int:
     standing, cut = standing_of(folder), saved_cut(folder)
     facts = facts_of(standing)
     if args.json:
-        print_json({**facts, "cut": cut.model_dump() if cut else None})
+        print_json({**facts, "cut": cut.model_dump() if cut else None, **account_facts(folder.path)})
         return 0
     rows = [*_progress_rows(standing), *effective_rows(facts["effective"]), *_cut_rows(cut)]
     print_table(rows, ("what", "value"))
@@ -105,6 +111,7 @@ def run_show(args: argparse.Namespace) -> int:
         print(f"- asked for by {standing.asked.by}, not taken yet: {values_words(_pending(standing))}")
     _print_history(standing)
     _print_generations(standing)
+    print_account(folder.path)
     return 0
 
 
