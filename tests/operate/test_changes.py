@@ -11,7 +11,17 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from windlass.operate.changes import ask_for, await_stopped, await_taken, pause, stop, undo, unpause
+from windlass.operate.changes import (
+    ask_for,
+    await_scaled,
+    await_stopped,
+    await_taken,
+    pause,
+    scale,
+    stop,
+    undo,
+    unpause,
+)
 from windlass.operate.jobs import standing_of
 from windlass.operate.request import forget_sync, go_on, newest, who
 from windlass.operate.runs import RunFolder
@@ -284,6 +294,25 @@ def test_nobody_waits_for_a_run_that_does_not_run_or_does_not_listen(start: Star
             await_taken(folder, asked, timeout_s=0.2)
         with pytest.raises(ProcessFailed, match="did not stop"):
             await_stopped(folder, timeout_s=0.2)
+
+
+def test_who_scales_can_wait_until_so_many_train(start: Start, tell: Tell) -> None:
+    folder = start()
+    (folder.path / "coordinator").mkdir()
+    grown = {
+        "event": "generation",
+        "generation": 2,
+        "members": [{}, {}, {}],
+        "layout": {"dp": 3},
+        "reason": "asked",
+    }
+    with running(folder):
+        scale(folder, 3, by="ada")
+        tell(folder, **grown)
+        with pytest.raises(ProcessFailed, match="did not come to 3 workers"):
+            await_scaled(folder, 3, timeout_s=0.2)
+        tell(folder, event="settled", generation=2, step=9)
+        assert await_scaled(folder, 3, timeout_s=20)["reason"] == "asked"
 
 
 @hypothesis_settings(

@@ -110,7 +110,7 @@ def test_a_key_that_may_read_cannot_change(served: Served, start: Start) -> None
     folder = start()
     served.http.headers["authorization"] = f"Bearer {served.keys.make('page', scopes=('read',))}"
     assert served.http.get(RUN).json()["run"] == "poems/1"
-    for verb in ("set", "pause", "resume", "stop", "undo"):
+    for verb in ("set", "scale", "pause", "resume", "stop", "undo"):
         assert served.refused("POST", f"{RUN}/{verb}", json={}) == (403, "forbidden")
     assert not (folder.path / SETTINGS).exists()
 
@@ -163,6 +163,43 @@ def test_a_run_is_paused_resumed_stopped_and_undone(served: Served, start: Start
         assert jobs.stop("poems")["stop"]
         assert [job["run"] for job in jobs.list()] == ["poems/1"]
         assert jobs.show("poems")["asked"]["stop"]
+
+
+def test_an_elastic_run_is_scaled_and_any_other_is_not(served: Served, start: Start) -> None:
+    folder = start()
+    with Jobs(served.url, served.key) as jobs:
+        with pytest.raises(AskedWrongly, match="is not elastic"):
+            jobs.scale("poems", 3)
+        (folder.path / "coordinator").mkdir()
+        assert jobs.scale("poems", 3) == {"run": "poems/1", "workers": 3}
+        with pytest.raises(AskedWrongly, match="workers"):
+            jobs.scale("poems", 0)
+    asked = json.loads((folder.path / "workers.json").read_bytes())
+    assert (asked["workers"], asked["by"]) == (3, "ada")
+
+
+def test_the_account_of_a_run_is_told(served: Served, start: Start, tell: Tell) -> None:
+    folder = start()
+    spent = {"compute": 3.0, "communication": 1.0}
+    tell(folder, event="started", time=100.0)
+    tell(
+        folder, event="ledger", time=104.0, generation=0, steps=[0, 1], samples=[0, 8], digest=0, spent=spent
+    )
+    lost = {
+        "worker": "w2",
+        "node": "node0",
+        "rank": 1,
+        "generation": 1,
+        "how": "exit",
+        "detail": "",
+        "silent_s": 0.0,
+    }
+    tell(folder, event="lost", time=104.5, **lost)
+    with Jobs(served.url, served.key) as jobs:
+        assert jobs.goodput("poems")["seconds"]["compute"] == 3.0
+        assert "w2" in jobs.incidents("poems")[0]["sentence"]
+        found = jobs.audit("poems")
+        assert (found["ok"], found["samples_lost"]) == (False, 0), "the digest is not that of these samples"
 
 
 def test_what_is_refused_is_raised_by_the_sdk_with_its_hint(served: Served, start: Start) -> None:

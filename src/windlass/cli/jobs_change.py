@@ -10,10 +10,21 @@ from typing import Any
 from windlass.cli.effective import sync_words
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import print_json
-from windlass.operate.changes import ask_for, await_stopped, await_taken, pause, stop, undo, unpause
+from windlass.operate.changes import (
+    ask_for,
+    await_scaled,
+    await_stopped,
+    await_taken,
+    pause,
+    scale,
+    stop,
+    undo,
+    unpause,
+)
 from windlass.operate.jobs import find_run
 from windlass.operate.runs import RunFolder
 from windlass.spec.errors import AskedWrongly
+from windlass.spec.layout import Layout
 from windlass.spec.settings import Settings
 from windlass.spec.sync import Sync
 
@@ -106,6 +117,30 @@ def run_change(args: argparse.Namespace, change: Change) -> int:
     else:
         print(_sentence(folder, settings, change, taken))
     return 1 if "refused" in taken else 0
+
+
+def add_scale(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example:\n  windlass jobs scale poems 4 --wait\n"
+    parser.add_argument("workers", type=int, metavar="N", help="how many workers shall train")
+    add_asking(parser)
+    parser.set_defaults(run=run_scale)
+
+
+def run_scale(args: argparse.Namespace) -> int:
+    check_asking(args)
+    folder = find_run(home_of(args), args.name)
+    scale(folder, args.workers, by=args.by)
+    generation = None
+    if args.wait is not None:
+        generation = await_scaled(folder, args.workers, timeout_s=args.wait)
+    if args.json:
+        print_json({"run": folder.name, "workers": args.workers, "generation": generation})
+    elif generation is not None:
+        layout = Layout.model_validate(generation["layout"])
+        print(f"run {folder.name} trains with {args.workers} workers, {layout}: {generation['reason']}")
+    else:
+        print(f"run {folder.name} will go on with {args.workers} workers")
+    return 0
 
 
 def check_asking(args: argparse.Namespace) -> None:

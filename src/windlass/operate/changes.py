@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from windlass.operate.jobs import Standing, standing_of
+from windlass.operate.jobs import Standing, ask_workers, standing_of
 from windlass.operate.request import asking, drafted, who, write
 from windlass.operate.runs import RunFolder
 from windlass.operate.tail import Tail
@@ -84,6 +84,11 @@ def undo(folder: RunFolder, *, by: str | None = None) -> Settings:
         return _write(standing, {**standing.wanted, **before, **kept}, by, undoes=undone)
 
 
+def scale(folder: RunFolder, workers: int, *, by: str | None = None) -> None:
+    """Ask an elastic run to go on with another number of workers."""
+    ask_workers(folder, workers, by=by or who())
+
+
 def await_taken(folder: RunFolder, settings: Settings, *, timeout_s: float) -> dict[str, Any]:
     """Wait until the run has taken a request, and return what its journal says of it."""
     tail = Tail(folder.path / JOURNAL)
@@ -104,6 +109,22 @@ def await_stopped(folder: RunFolder, *, timeout_s: float) -> None:
             raise ProcessFailed(
                 f"run {folder.name} did not stop within {timeout_s:g} s; it is still asked to"
             )
+        time.sleep(LOOK_EVERY_S)
+
+
+def await_scaled(folder: RunFolder, workers: int, *, timeout_s: float) -> dict[str, Any]:
+    """Wait until so many workers train together, and return what the journal says of their generation."""
+    tail, until = Tail(folder.path / JOURNAL), time.monotonic() + timeout_s
+    newest: dict[str, Any] = {"members": ()}
+    while True:
+        for record in tail.read():
+            if record.get("event") == "generation":
+                newest = {**record, "settled": False}
+            elif record.get("event") == "settled" and record["generation"] == newest.get("generation"):
+                newest["settled"] = True
+        if len(newest["members"]) == workers and newest["settled"]:
+            return newest
+        _check_time(folder, until, timeout_s, f"did not come to {workers} workers")
         time.sleep(LOOK_EVERY_S)
 
 

@@ -33,7 +33,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windlass import __version__
-from windlass.operate.changes import ask_for, pause, stop, undo, unpause
+from windlass.operate.audit import audit
+from windlass.operate.changes import ask_for, pause, scale, stop, undo, unpause
 from windlass.operate.control_errors import ControlError, refusal, respond
 from windlass.operate.control_guard import Guard
 from windlass.operate.control_journal import finite, follow, read_records
@@ -41,16 +42,23 @@ from windlass.operate.control_keys import Keys
 from windlass.operate.control_reading import read_body
 from windlass.operate.control_replies import (
     Asked,
+    AuditReply,
     ErrorReply,
+    GoodputReply,
     Health,
+    Incidents,
     JobList,
     JobReply,
     Nothing,
     Records,
+    ScaleBody,
+    Scaled,
     SetBody,
     Value,
 )
-from windlass.operate.jobs import Standing, all_runs, facts_of, find_run, standing_of
+from windlass.operate.goodput import goodput
+from windlass.operate.incidents import incidents
+from windlass.operate.jobs import Standing, all_runs, facts_of, find_run, journal_of, standing_of
 from windlass.operate.runs import RunFolder
 from windlass.serve.gateway.errors import plain
 from windlass.spec.errors import NotFound, WindlassError, did_you_mean
@@ -93,7 +101,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
     """Write the OpenAPI document: keys on every route but one, and 400 where FastAPI would answer 422."""
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
     schemas = document["components"]["schemas"]
-    for body in (SetBody, Nothing):
+    for body in (SetBody, ScaleBody, Nothing):
         schemas[body.__name__] = body.model_json_schema()
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -150,12 +158,41 @@ async def show_journal(
     return Records(records=records, next=after + len(records))
 
 
+@router.get("/v1/jobs/{name}/{number}/audit")
+def audit_job(request: Request, name: Name, number: Number) -> AuditReply:
+    """Prove from the ledger that every sample was used exactly once, or name what was not."""
+    found = audit(_folder(request, name, number).path)
+    return AuditReply(ok=found.ok, facts=finite(found.facts()))
+
+
+@router.get("/v1/jobs/{name}/{number}/goodput")
+def show_goodput(request: Request, name: Name, number: Number) -> GoodputReply:
+    """Say where every second of a run went."""
+    return GoodputReply.model_validate(goodput(journal_of(_folder(request, name, number))).facts())
+
+
+@router.get("/v1/jobs/{name}/{number}/incidents")
+def list_incidents(request: Request, name: Name, number: Number) -> Incidents:
+    """Say what went wrong in a run, when it was seen, what was done and what it cost."""
+    found = incidents(journal_of(_folder(request, name, number)))
+    return Incidents(incidents=[finite(incident.facts()) for incident in found])
+
+
 @router.post("/v1/jobs/{name}/{number}/set", openapi_extra=_body(SetBody))
 async def set_job(request: Request, name: Name, number: Number) -> Asked:
     """Ask a run to go on with other settings from its next step border on."""
     body = await read_body(request, SetBody)
     wanted = [assignment(key, value) for key, value in body.changes.items()]
     return await _asked(request, name, number, lambda folder, by: ask_for(folder, wanted, by=by))
+
+
+@router.post("/v1/jobs/{name}/{number}/scale", openapi_extra=_body(ScaleBody))
+async def scale_job(request: Request, name: Name, number: Number) -> Scaled:
+    """Ask an elastic run to go on with another number of workers."""
+    body = await read_body(request, ScaleBody)
+    folder = await run_in_threadpool(_folder, request, name, number)
+    await run_in_threadpool(scale, folder, body.workers, by=request.state.key.name)
+    return Scaled(run=folder.name, workers=body.workers)
 
 
 @router.post("/v1/jobs/{name}/{number}/pause", openapi_extra=_body(Nothing, required=False))

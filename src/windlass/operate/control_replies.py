@@ -87,6 +87,31 @@ class Records(BaseModel):
     next: int = Field(description="give it as `after` to go on from here")
 
 
+class AuditReply(BaseModel):
+    """What the ledger of a run proves."""
+
+    ok: bool
+    facts: dict[str, Any] = Field(description="samples used, lost and repeated, ranges, gaps, reasons")
+
+
+class GoodputReply(BaseModel):
+    """Where the seconds of a run went."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    total_s: float
+    goodput: float = Field(description="share of the time in which the run was wanted that counts")
+    measured: bool
+    seconds: dict[str, float]
+    shares: dict[str, float]
+
+
+class Incidents(BaseModel):
+    """What went wrong, oldest first."""
+
+    incidents: list[dict[str, Any]]
+
+
 class Failure(BaseModel):
     """What went wrong, in words and as a code."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from windlass.operate.elastic_run import want
+from windlass.operate.elastic_run import address_towards_leader, want
 from windlass.operate.request import newest as newest_request
 from windlass.operate.runs import RunFolder, runs_of
 from windlass.plan.effective import choose_micro, micro_batches_of
@@ -98,9 +98,14 @@ def find_run(home: Path, reference: str) -> RunFolder:
     return found
 
 
+def journal_of(folder: RunFolder) -> Iterator[dict[str, Any]]:
+    """Read what a run told, oldest first."""
+    return Journal(Place(folder.path), JOURNAL).read()
+
+
 def standing_of(folder: RunFolder) -> Standing:
     """Read how a run stands."""
-    records = list(Journal(Place(folder.path), JOURNAL).read())
+    records = list(journal_of(folder))
     newest = {str(record.get("event")): record for record in records}
     generations = tuple(record for record in records if record.get("event") == "generation")
     taken, values = folded(records)
@@ -203,4 +208,6 @@ def _stage(folder: RunFolder, *, started: bool) -> Stage:
                 pass
     except InUse:
         return "running"
+    if address_towards_leader(folder) is not None:
+        return "running"  # its first machine fell out, the others go on
     return "stopped" if started else "new"

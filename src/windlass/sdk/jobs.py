@@ -67,7 +67,8 @@ class Jobs:
 
     def audit(self, run: str) -> Facts:
         """Return whether every sample was used exactly once."""
-        return self._ask("GET", f"{self._path(run)}/audit")
+        facts: Facts = self._ask("GET", f"{self._path(run)}/audit")["facts"]
+        return facts
 
     def goodput(self, run: str) -> Facts:
         """Return where every second went."""
