@@ -7,6 +7,7 @@ run.json in the run's directory, whose other parts are named here:
     journal.jsonl   what happened
     settings.json   what it was asked to change meanwhile, if anything (spec.settings)
     checkpoints/    step-00000020/ ...
+    store.json      where copies of the checkpoints are sent, if anywhere (docs/formats/mirror.md)
     tensorboard/    event files
     model/          the result, a Hugging Face directory with a manifest
 """
@@ -23,6 +24,7 @@ from windlass.spec.table import Table
 RUN_FILE = "run.json"
 JOURNAL = "journal.jsonl"
 CHECKPOINTS = "checkpoints"
+STORE_FILE = "store.json"
 TENSORBOARD = "tensorboard"
 RESULT = "model"
 LINEAGE = "windlass.json"

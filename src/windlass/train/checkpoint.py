@@ -152,6 +152,11 @@ class Saving:
         """Whether this rank's bytes are on the disk, or have failed to get there."""
         return not self._thread.is_alive()
 
+    @property
+    def commits(self) -> bool:
+        """Whether it is this rank that commits."""
+        return self._rank == 0
+
     def finish_copy(self) -> None:
         """Wait until the tensors may change again."""
         self._copied.wait()
