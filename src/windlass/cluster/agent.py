@@ -1,4 +1,4 @@
-"""The launcher of one machine in an elastic run: keeps a nursery and a coordinator alive, obeys who leads.
+"""The launcher of one machine in an elastic run: keeps a nursery and coordinators alive, obeys who leads.
 
     find the leader by its lease -> say hello -> start and kill workers as told, report their ends -> over
 
@@ -8,6 +8,7 @@ train on. How the run ended it hears from the leader, or reads in the run's dire
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import time
@@ -32,11 +33,12 @@ from windlass.spec.elastic import (
     ToCoordinator,
     Told,
     heard,
+    holder_of,
     said,
 )
 from windlass.spec.errors import ProcessFailed, StoreFailed
 from windlass.spec.link import Link, parse_address, wait_for
-from windlass.store.lease import leader
+from windlass.store.lease import leader, vacate
 from windlass.store.place import Place
 
 LOOK_EVERY_S = 0.05
@@ -46,8 +48,11 @@ SILENT_S = 2.0
 """Without a beat of the leader, after which another one is looked for."""
 GRACE_S = 5.0
 """For workers to end once the run is over."""
+CANDIDATES = 2
+"""Coordinators on each machine: when the one that leads dies, another is there already."""
 CANDIDATE_DEATHS_MOST = 10
-"""Of coordinators that live less than a second, in a row."""
+"""In a row, of a coordinator that lives less than EARLY_S."""
+EARLY_S = 2.0
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -87,23 +92,25 @@ class Agent:
         site = self._site
         entry = ["--entry", site.entry] if site.entry else []
         nursing = Nursing(site.nursery, [*site.arguments, *entry], site.folder, site.node)
-        candidate = Candidate(site)
+        candidates = [Candidate(site) for _ in range(CANDIDATES)]
         try:
             with interrupts(self._interrupt):
                 while self._over is None and self._asked < 3:
-                    self._step(nursing, candidate)
+                    self._step(nursing, candidates)
         finally:
             if self._link is not None:
                 self._link.close()
             nursing.end(GRACE_S)
-            candidate.end()
+            for candidate in candidates:
+                candidate.end()
         return self._outcome()
 
-    def _step(self, nursing: Nursing, candidate: Candidate) -> None:
+    def _step(self, nursing: Nursing, candidates: list[Candidate]) -> None:
         link = self._link
         wait_for([*nursing.files(), *([link.fileno()] if link is not None else [])], LOOK_EVERY_S)
         now_s = time.monotonic()
-        candidate.tend(now_s)
+        for candidate in candidates:
+            candidate.tend(now_s)
         for event in nursing.hear(now_s):
             self._say(event)
         if self._link is None:
@@ -186,16 +193,22 @@ class Candidate:
         self._process = self._start()
 
     def tend(self, now_s: float) -> None:
+        """Start it again when it died; if it led, nobody needs to wait for another sign of it."""
         if self._again_s is not None:
             if now_s >= self._again_s:
                 self._again_s, self._began_s = None, now_s
                 self._process = self._start()
         elif self._process.look() not in (None, 0):
             self._process.output.close()
-            self._again_s = now_s + RETRY_S
-            self._deaths = self._deaths + 1 if now_s - self._began_s < 1.0 else 1
-            if self._deaths >= CANDIDATE_DEATHS_MOST:
-                raise ProcessFailed("the coordinator dies again and again", hint=tail_of(self._log))
+            with contextlib.suppress(StoreFailed):
+                vacate(Place(self._site.folder / COORDINATOR), holder_of(self._site.node, self._process.pid))
+            self._count_death(now_s)
+
+    def _count_death(self, now_s: float) -> None:
+        self._again_s = now_s + RETRY_S
+        self._deaths = self._deaths + 1 if now_s - self._began_s < EARLY_S else 1
+        if self._deaths >= CANDIDATE_DEATHS_MOST:
+            raise ProcessFailed("the coordinator dies again and again", hint=tail_of(self._log))
 
     def end(self) -> None:
         if self._again_s is None:

@@ -9,6 +9,7 @@ One thread, one loop: nothing here ever waits for a peer.
 
 from __future__ import annotations
 
+import os
 import selectors
 import signal
 import socket
@@ -28,6 +29,7 @@ from windlass.spec.elastic import (
     ToAgent,
     ToWorker,
     heard,
+    holder_of,
     said,
 )
 from windlass.spec.errors import StoreFailed
@@ -60,7 +62,7 @@ class Coordinator:
     def __init__(self, folder: Path, node: str, host: str, server: socket.socket) -> None:
         self._folder, self._node, self._server = folder, node, server
         self._address = f"{host}:{server.getsockname()[1]}"
-        self._lease = Lease(Place(folder / COORDINATOR), node, self._address)
+        self._lease = Lease(Place(folder / COORDINATOR), holder_of(node, os.getpid()), self._address)
         self._selector = selectors.DefaultSelector()
         server.setblocking(False)
         self._selector.register(server, selectors.EVENT_READ)

@@ -27,12 +27,15 @@ from windlass.operate.membership import (
     Move,
     Rest,
     back_off_s,
+    comparable,
     cut_off,
     decide,
     find_losses,
+    shares_for,
     staff,
 )
 from windlass.operate.roll import Agent, Roll, Worker
+from windlass.plan.pace import decide_pace
 from windlass.plan.relayout import Relaid, relayout
 from windlass.spec import elastic
 from windlass.spec.elastic import (
@@ -60,6 +63,7 @@ from windlass.spec.errors import AskedWrongly
 from windlass.spec.run import RUN_FILE, Run
 from windlass.store.place import Place
 
+COMPARE_EVERY_S = 1.0
 LOOK_EVERY_S = 0.25
 """At the number of workers that is asked for."""
 
@@ -83,10 +87,13 @@ class Leader:
         self.over: Over | None = None
         self._gone: set[str] = set()
         """Workers that were lost: whoever of them comes back is sent home."""
+        self._known: set[str] = set()
+        """Workers that joined, under whichever coordinator."""
         self._asked_id = 0
         self._looked_s = float("-inf")
         self._waiting = ""
         self._used: dict[int, int] = {}
+        self._compared_s = now_s
         self._recall(now_s)
 
     def begin(self, address: str, reason: str) -> None:
@@ -103,7 +110,7 @@ class Leader:
             self._lose(loss, now_s)
         for change in staff(self.roll, now_s):
             self._change(change, now_s)
-        move = decide(self.roll, now_s, self._usable)
+        move = decide(self.roll, now_s, self._usable) or self._compare(now_s)
         if move is not None:
             self._act(move, now_s)
         self._chronicle.show(self.roll)
@@ -143,7 +150,8 @@ class Leader:
         if hello.worker in self._gone:
             return False
         worker = self.roll.workers.get(hello.worker)
-        if worker is None or not worker.connected:
+        if hello.worker not in self._known:
+            self._known.add(hello.worker)
             self._note("joined", worker=hello.worker, node=hello.node)
         if worker is None:
             worker = Worker(hello.worker, hello.node, now_s, now_s)
@@ -172,6 +180,10 @@ class Leader:
                 last = record
             elif event == "over":
                 last = {**last, "members": []}
+            elif event == "joined":
+                self._known.add(str(record["worker"]))
+            elif event == "lost":
+                self._gone.add(str(record["worker"]))
             elif event == "scaled":
                 self._asked_id, self.roll.wanted = int(record.get("id", 0)), int(record["workers"])
         roll = self.roll
@@ -284,6 +296,40 @@ class Leader:
         else:
             self._end(move)
 
+    def _compare(self, now_s: float) -> Call | None:
+        """Look for unequal workers now and then; a call when their shares shall change or one is too slow."""
+        roll, rules = self.roll, self._run.job.elastic
+        if not comparable(roll) or now_s - self._compared_s < COMPARE_EVERY_S:
+            return None
+        self._compared_s = now_s
+        pace = decide_pace(
+            {w.worker: list(w.paces) for w in roll.crew},
+            roll.shares,
+            self._run.batch_sequences,
+            slow_factor=rules.slow_factor,
+            balance=rules.balance and not rules.deterministic,
+        )
+        for name in pace.aside:
+            self._set_aside(roll.workers[name], pace.reason)
+        if pace.shares is None and not pace.aside:
+            return None
+        roll.next_shares = pace.shares if not pace.aside else None
+        return Call(pace.reason)
+
+    def _set_aside(self, worker: Worker, reason: str) -> None:
+        worker.slow = True
+        self.roll.slow_nodes[worker.node] += 1
+        self._note(
+            "lost",
+            worker=worker.worker,
+            node=worker.node,
+            rank=worker.rank,
+            generation=self.roll.generation,
+            how="slow",
+            detail=reason,
+            silent_s=0.0,
+        )
+
     def _count_fruitless(self, reason: str, now_s: float) -> None:
         """A generation that did no step makes the next one wait, a little longer each time."""
         roll = self.roll
@@ -303,7 +349,8 @@ class Leader:
             self._wait(relaid.reason, len(ready), now_s)
             return
         chosen = ready[: relaid.used]
-        layout = relaid.layout.model_dump(mode="json")
+        shares = shares_for(roll, relaid.layout, [w.worker for w in chosen])
+        layout = relaid.layout.model_copy(update={"shares": shares}).model_dump(mode="json")
         why = f"{reason}; {relaid.reason}"
         record = {
             "generation": roll.generation + 1,
@@ -339,6 +386,9 @@ class Leader:
                     micro_batch_sequences=relaid.micro_batch_sequences,
                 ),
             )
+        roll.shares = (
+            dict(zip(roll.members, shares, strict=True)) if shares and len(shares) == len(chosen) else None
+        )
         roll.broken, roll.abandoned, roll.kept, roll.called_stop = None, False, False, False
         roll.progressed, roll.stepped_s, roll.reason, self._waiting = False, None, "", ""
         roll.turn("running", now_s)

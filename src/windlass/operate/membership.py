@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from windlass.operate.roll import Roll, Worker, listed
+from windlass.spec.layout import Layout
 
 SILENT_S, SILENT_MOST_S, SILENT_GAPS = 1.5, 5.0, 8.0
 """Silence that counts as loss: so many of the widest recent gaps between beats, within these bounds."""
@@ -129,7 +130,7 @@ def decide(roll: Roll, now_s: float, used: Callable[[int], int]) -> Move | None:
         return End("failed", _failed(f"{roll.early} workers in a row died soon after their start", roll))
     if roll.fruitless >= FRUITLESS_MOST:
         return End("failed", _failed(f"{roll.fruitless} generations in a row ended before a step", roll))
-    if (end := _decide_end(roll, now_s)) is not None:
+    if (end := _decide_end(roll, now_s)) is not None or _finished(roll):
         return end
     if roll.stage == "running":
         return _decide_running(roll, now_s, used)
@@ -142,12 +143,31 @@ def staff(roll: Roll, now_s: float) -> list[Hire | Fire]:
     """Keep as many processes as are wanted, spares included; the least loaded machines start them."""
     if roll.stop or any(w.outcome is not None for w in roll.crew):
         return []
+    slow = [w for w in roll.alive if w.slow and w.ready]
+    if slow:
+        return [Fire(w.worker, "it is far slower than the others") for w in slow]
     alive, total = roll.alive, roll.wanted + roll.spares
     if len(alive) < total and now_s >= roll.start_after_s:
         return _hire(roll, total - len(alive))
     idle = [w for w in reversed(roll.newcomers) if w.rank is None]
     surplus = len(alive) - total if len(roll.members) <= roll.wanted or roll.stage == "idle" else 0
     return [Fire(w.worker, f"the run goes on with {roll.wanted} workers") for w in idle[: max(0, surplus)]]
+
+
+def comparable(roll: Roll) -> bool:
+    """Whether the paces of members say something: each has a share of the batch, and all are in steps."""
+    layout, crew = roll.layout, roll.crew
+    own_shares = all(layout.get(axis, 1) == 1 for axis in ("pp", "cp", "tp"))
+    steady = roll.stage == "running" and roll.progressed and not roll.stop
+    return own_shares and steady and all(w.connected and not w.over and w.phase == "step" for w in crew)
+
+
+def shares_for(roll: Roll, layout: Layout, members: list[str]) -> tuple[int, ...] | None:
+    """Return the shares of the next generation: as measured if it has these members, else the layout's."""
+    wanted = roll.next_shares
+    if wanted is None or wanted.keys() != set(members) or layout.replicas != len(members):
+        return layout.shares
+    return tuple(wanted[member] for member in members)
 
 
 def back_off_s(early: int) -> float:
@@ -228,6 +248,11 @@ def _decide_end(roll: Roll, now_s: float) -> End | None:
     return None
 
 
+def _finished(roll: Roll) -> bool:
+    """Whether the result is written: whoever is lost now is not missed."""
+    return any(w.rank == 0 and w.outcome == "finished" for w in roll.crew)
+
+
 def _decide_running(roll: Roll, now_s: float, used: Callable[[int], int]) -> Move | None:
     if roll.broken is not None:
         return Abandon(roll.broken)
@@ -302,7 +327,7 @@ def _hire(roll: Roll, count: int) -> list[Hire | Fire]:
         free = [n for n, a in roll.agents.items() if not a.most or load[n] < a.most]
         if not free:
             break
-        node = min(free, key=lambda n: (load[n], n))
+        node = min(free, key=lambda n: (roll.slow_nodes[n], load[n], n))
         load[node] += 1
         hired.append(Hire(node))
     return hired

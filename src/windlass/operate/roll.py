@@ -5,7 +5,7 @@ Only facts live here; membership.py decides what they mean.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -58,6 +58,8 @@ class Worker:
     done_s: float = 0.0
     error: dict[str, Any] | None = None
     dismissed: bool = False
+    slow: bool = False
+    """Far too slow to take part."""
 
     @property
     def ready(self) -> bool:
@@ -122,6 +124,12 @@ class Roll:
     members: tuple[str, ...] = ()
     """Of the generation, by rank; those that are lost stay named."""
     layout: dict[str, Any] = field(default_factory=dict)
+    shares: dict[str, int] | None = None
+    """Sequences of each member, where they are not equal."""
+    next_shares: dict[str, int] | None = None
+    """The same for the next generation, if it has the same members."""
+    slow_nodes: Counter[str] = field(default_factory=Counter)
+    """How many workers of a node were too slow."""
     broken: str | None = None
     """Why the generation cannot go on."""
     reason: str = ""
@@ -158,7 +166,7 @@ class Roll:
     @property
     def ready(self) -> list[Worker]:
         """Who waits in the lobby: members by rank, then the others by age."""
-        found = [w for w in self.workers.values() if w.ready]
+        found = [w for w in self.workers.values() if w.ready and not w.slow]
         return sorted(found, key=lambda w: (w.rank is None, w.rank or 0, w.since_s, w.worker))
 
     @property

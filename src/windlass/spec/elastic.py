@@ -133,12 +133,16 @@ class Assign:
 
 @dataclass(frozen=True)
 class Border:
-    """Finish the step, then come to the lobby; with `stop`, save and end instead."""
+    """Finish the step, then come to the lobby; with `stop`, save and end instead.
+
+    With `departs`, some member will not be in the next generation, so what only it holds must be saved.
+    """
 
     NAME: ClassVar = "border"
     epoch: int
     generation: int
     stop: bool = False
+    departs: bool = False
 
 
 @dataclass(frozen=True)
@@ -194,6 +198,11 @@ ToAgent = Start | Kill | Told | Over | Beat
 
 _ALL = (Hello, Lobby, Beat, Told, Done, Started, Exited, Asked, Assign, Border, Abandon, Dismiss)
 _KINDS: dict[str, type[Any]] = {kind.NAME: kind for kind in (*_ALL, Start, Kill, Over)}
+
+
+def holder_of(node: str, pid: int) -> str:
+    """Name a coordinator process, as the lease does."""
+    return f"{node}/{pid}"
 
 
 def said(message: ToCoordinator | ToWorker | ToAgent) -> dict[str, Any]:

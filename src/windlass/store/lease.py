@@ -43,6 +43,13 @@ def leader(place: Place) -> Claim | None:
         return None  # an object store may list what it does not show yet
 
 
+def vacate(place: Place, holder: str) -> None:
+    """Let go on behalf of a holder that is known to be dead, so that others need not wait."""
+    found = leader(place)
+    if found is not None and found.holder == holder:
+        _mark(place, found.epoch, RESIGNED)
+
+
 class Lease:
     """One candidate's view of a lease. `step` is to be called a few times a second; it never waits."""
 
@@ -75,7 +82,7 @@ class Lease:
     def resign(self, now_s: float) -> None:
         """Let go, so that others need not wait, and abstain for a while."""
         if self.epoch is not None:
-            self._mark(self.epoch, RESIGNED)
+            _mark(self._place, self.epoch, RESIGNED)
         self.epoch = None
         self._abstain_until_s = now_s + ABSTAIN_S
 
@@ -96,7 +103,7 @@ class Lease:
     def _beat(self) -> None:
         assert self.epoch is not None
         self._count += 1
-        self._mark(self.epoch, b"%016d" % self._count)
+        _mark(self._place, self.epoch, b"%016d" % self._count)
 
     def _counter(self, epoch: int) -> bytes:
         try:
@@ -104,11 +111,12 @@ class Lease:
         except NotFound:
             return b""
 
-    def _mark(self, epoch: int, content: bytes) -> None:
-        """Without waiting for the disk: whoever else reads the file reads it through the same system."""
-        name, folder = f"beat-{epoch:06d}", self._place.local
-        if folder is None:
-            self._place.write(name, content)
-            return
-        with told(str(folder / name)):
-            (folder / name).write_bytes(content)
+
+def _mark(place: Place, epoch: int, content: bytes) -> None:
+    """Without waiting for the disk: whoever else reads the file reads it through the same system."""
+    name, folder = f"beat-{epoch:06d}", place.local
+    if folder is None:
+        place.write(name, content)
+        return
+    with told(str(folder / name)):
+        (folder / name).write_bytes(content)
