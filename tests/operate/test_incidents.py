@@ -133,6 +133,14 @@ def test_checkpoints_that_could_not_be_kept_or_used_are_told() -> None:
     )
     assert [incident.kind for incident in found] == ["checkpoint"] * 3
     assert found[0].what == "the checkpoint of step 40 could not be kept in the store: no answer"
+    assert found[0].done == "tried once, training went on"
+
+
+def test_attempts_to_keep_one_checkpoint_are_one_incident() -> None:
+    failed = [told("checkpoint_failed", n, step=40, tier="store", message="no answer") for n in (1.0, 2.0)]
+    assert only(*failed).done == "tried 2 times, training went on"
+    kept = [told("checkpoint", 3.0, step=40, tier="local"), told("checkpoint", 5.0, step=40, tier="store")]
+    assert only(*failed, *kept).done == "it was kept 4.0s later, at attempt 3; training went on"
 
 
 def test_a_clock_that_was_set_back_leaves_the_measured_time() -> None:

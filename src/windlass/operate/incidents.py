@@ -7,7 +7,7 @@ when steps went on; losses that come before that are one incident, because they 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -88,6 +88,8 @@ class _Story:
         self._open: _Trouble | None = None
         self._running = False
         self._step = self._samples = 0
+        self._unsaved: dict[tuple[int, str], tuple[Incident, int]] = {}
+        """Checkpoints that could not be kept, by step and tier, and how often it was tried."""
 
     def take(self, record: dict[str, Any]) -> None:
         event = str(record.get("event"))
@@ -102,7 +104,8 @@ class _Story:
     def close(self) -> list[Incident]:
         if self._open is not None:
             self._finish(self._open, None, None)
-        return sorted(self._told, key=lambda incident: incident.time)
+        failed = [incident for incident, _ in self._unsaved.values()]
+        return sorted([*self._told, *failed], key=lambda incident: incident.time)
 
     def _on_lost(self, record: dict[str, Any], time: float) -> None:
         silent, worker = float(record.get("silent_s") or 0.0), str(record["worker"])
@@ -161,11 +164,21 @@ class _Story:
             self._told.append(Incident("coordinator", time, what, f"{done}, steps went on meanwhile"))
 
     def _on_checkpoint_failed(self, record: dict[str, Any], time: float) -> None:
-        tier = {"local": "", "store": " in the store", "memory": " in memory"}.get(
-            str(record.get("tier")), ""
-        )
-        what = f"the checkpoint of step {record.get('step')} could not be kept{tier}: {_first_line(record)}"
-        self._told.append(Incident("checkpoint", time, what, "training went on"))
+        step, tier = int(record["step"]), str(record.get("tier", "local"))
+        where = {"store": " in the store", "memory": " in memory"}.get(tier, "")
+        what = f"the checkpoint of step {step} could not be kept{where}: {_first_line(record)}"
+        first, tried = self._unsaved.get((step, tier), (Incident("checkpoint", time, what, ""), 0))
+        times = "once" if tried == 0 else f"{tried + 1} times"
+        self._unsaved[step, tier] = replace(first, done=f"tried {times}, training went on"), tried + 1
+
+    def _on_checkpoint(self, record: dict[str, Any], time: float) -> None:
+        """A checkpoint that could not be kept at first may be kept later."""
+        step, tier = int(record["step"]), str(record.get("tier", "local"))
+        if (step, tier) in self._unsaved:
+            first, tried = self._unsaved.pop((step, tier))
+            later = format_seconds(max(0.0, time - first.time))
+            done = f"it was kept {later} later, at attempt {tried + 1}; training went on"
+            self._told.append(replace(first, done=done))
 
     def _on_verified(self, record: dict[str, Any], time: float) -> None:
         if not record.get("ok", True):
