@@ -67,11 +67,11 @@ def chaos(ask: Ask, home: Path, progress: Progressing, tell: Tell) -> Report:
         if stage.network is not None and not stage.network.delay and "delay" in ask.kinds:
             unable["delay"] = "this kernel has no queue that delays packets"
         kinds = [kind for kind in ask.kinds if kind not in unable]
-        capacity = {n: trial(stage, ask.job, n, progress, tell) for n in range(ask.workers, 0, -1)}
+        capacity = {n: trial(stage, ask, n, progress, tell) for n in range(ask.workers, 0, -1)}
         reference = ask.reference or undisturbed(stage, ask, capacity, progress, tell)
-        job = lasting(ask.job, reference.load().steps)
+        job = played(ask, reference.load().steps)
         shots = draw(kinds, seconds=ask.seconds, every_s=ask.every_s, seed=ask.seed)
-        with stage.playing(job, progress, workers=ask.workers, spares=ask.spares) as play:
+        with stage.playing(job, progress, ask.workers) as play:
             watch = Watch(play.run.path / JOURNAL)
             _await_steps(play, watch)
             tell(f"run {play.run.name}: {len(shots)} faults to come in {ask.seconds:.0f} s")
@@ -80,9 +80,9 @@ def chaos(ask: Ask, home: Path, progress: Progressing, tell: Tell) -> Report:
     return _reported(ask, play.run, reference, storm, watch, capacity, unable, failure)
 
 
-def trial(stage: Stage, job: Job, workers: int, progress: Progressing, tell: Tell) -> float:
+def trial(stage: Stage, ask: Ask, workers: int, progress: Progressing, tell: Tell) -> float:
     """Return the samples a second of so many workers that nobody disturbs; nothing of the run is kept."""
-    with stage.playing(lasting(job, ENDLESS_STEPS), progress, workers=workers) as play:
+    with stage.playing(played(ask, ENDLESS_STEPS), progress, workers) as play:
         watch = Watch(play.run.path / JOURNAL)
         _await_steps(play, watch)
         begun_s = time.monotonic() + WARM_S
@@ -104,10 +104,10 @@ def undisturbed(
     The whole of it says better than a short trial what all workers can do, evaluations and checkpoints
     included, so the trials are scaled to it.
     """
-    batch = plan_job(lasting(ask.job, ENDLESS_STEPS), stage.home, progress).batch_sequences
+    batch = plan_job(played(ask, ENDLESS_STEPS), stage.home, progress).batch_sequences
     steps = max(1, math.ceil(capacity[ask.workers] * ask.seconds / batch))
     tell(f"the undisturbed run: {steps} steps")
-    with stage.playing(lasting(ask.job, steps), progress, workers=ask.workers, spares=ask.spares) as play:
+    with stage.playing(played(ask, steps), progress, ask.workers) as play:
         watch = Watch(play.run.path / JOURNAL)
         _await_steps(play, watch)
         begun_s = time.monotonic()
@@ -120,11 +120,16 @@ def undisturbed(
     return play.run
 
 
-def lasting(job: Job, steps: int) -> Job:
-    """Return the job with another length, and a name of its own: it is not the real thing."""
-    train = {**job.train.model_dump(), "steps": steps, "tokens": None, "time": None}
-    name = f"{job.name.removesuffix(SUFFIX)[: 63 - len(SUFFIX)]}{SUFFIX}"
-    return parse(Job, {**job.model_dump(), "name": name, "train": train}, job.name)
+def played(ask: Ask, steps: int) -> Job:
+    """Return the job with another length, laid out for all workers, and with a name of its own."""
+    job = ask.job
+    body = job.model_dump()
+    body["name"] = f"{job.name.removesuffix(SUFFIX)[: 63 - len(SUFFIX)]}{SUFFIX}"
+    body["train"] |= {"steps": steps, "tokens": None, "time": None}
+    body["elastic"] |= {"spares": ask.spares}
+    if job.layout.world == 1:
+        body["layout"] |= {"dp": ask.workers}
+    return parse(Job, body, job.name)
 
 
 def _check(ask: Ask) -> None:

@@ -86,6 +86,15 @@ class Scene:
             return False
 
 
+def name_of(node: int) -> str:
+    """Return how the coordinator calls a machine."""
+    return f"node{node}"
+
+
+def number_of(node: str) -> int:
+    return int(node.removeprefix("node"))
+
+
 def members_from(body: dict[str, object]) -> Members:
     """Read members.json as the coordinator writes it."""
     coordinator, workers = body["coordinator"], body["workers"]

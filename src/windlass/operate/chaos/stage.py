@@ -27,7 +27,7 @@ import psutil
 from windlass.operate.chaos.clock import Clocks, find_library
 from windlass.operate.chaos.disk import SmallDisk
 from windlass.operate.chaos.network import Network, why_no_network
-from windlass.operate.chaos.scene import Scene
+from windlass.operate.chaos.scene import Scene, name_of
 from windlass.operate.chaos.storage import Storage, find_server, storing
 from windlass.operate.runs import RunFolder, prepare
 from windlass.spec.job import Job
@@ -77,7 +77,7 @@ class Stage:
                 self.network = stack.enter_context(Network(self.workers))
             library, server = find_library(), find_server()
             if "clock" in self._kinds and library is not None:
-                self.clocks = Clocks(self.folder, [str(n) for n in range(self.nodes)], library)
+                self.clocks = Clocks(self.folder, [name_of(n) for n in range(self.nodes)], library)
             if "store" in self._kinds and server is not None:
                 host = self.network.host if self.network else "127.0.0.1"
                 self.storage = stack.enter_context(storing(self.folder / "store", server, host))
@@ -92,8 +92,8 @@ class Stage:
         return self.workers if self.network else 1
 
     @contextlib.contextmanager
-    def playing(self, job: Job, report: Report, *, workers: int, spares: int = 0) -> Iterator[Play]:
-        """Prepare a run, start it, and end whatever is left of it afterwards."""
+    def playing(self, job: Job, report: Report, workers: int) -> Iterator[Play]:
+        """Prepare a run, start it with so many workers, and end whatever is left of it afterwards."""
         if self.storage is not None:
             job = job.model_copy(
                 update={"checkpoint": job.checkpoint.model_copy(update={"store": self.storage.url})}
@@ -108,22 +108,22 @@ class Stage:
                 stack.callback(disk.remove)
             play = stack.enter_context(contextlib.closing(Play(run, self, disk)))
             for node in range(workers if self.network else 1):
-                play.start(self._command(script, node, workers, spares), node)
+                play.start(self._command(script, node, workers), node)
             yield play
 
     def environment(self, node: int) -> dict[str, str]:
-        own = self.clocks.environment(str(node)) if self.clocks else {}
+        own = self.clocks.environment(name_of(node)) if self.clocks else {}
         return {**os.environ, **own, **(self.storage.environment if self.storage else {})}
 
-    def _command(self, script: Path, node: int, workers: int, spares: int) -> list[str]:
+    def _command(self, script: Path, node: int, workers: int) -> list[str]:
         """The command as a user gives it, on one machine of the stage."""
         words = [sys.executable, "-m", "windlass.cli", "train", str(script), "--home", str(self.home)]
         words += ["--elastic", "--resume", "--no-register", "--json"]
         if self.network is None:
-            return [*words, "--workers", str(workers), "--spares", str(spares)]
+            return [*words, "--workers", str(workers)]
         words += ["--workers", "1", "--nodes", str(workers), "--node-rank", str(node)]
         words += ["--rendezvous", f"{self.network.address(0)}:{RENDEZVOUS_PORT}"]
-        return [*self.network.within(node), *words, "--spares", str(spares if node == 0 else 0)]
+        return [*self.network.within(node), *words]
 
 
 class Play:

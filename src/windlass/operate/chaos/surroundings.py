@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 
-from windlass.operate.chaos.scene import Scene, Worker
+from windlass.operate.chaos.scene import Scene, Worker, number_of
 from windlass.operate.chaos.wound import NothingToHit, Wound
 
 JUMP_S = 3600
@@ -32,7 +32,7 @@ def clock(scene: Scene, rng: random.Random) -> Wound:
     ahead_s = rng.choice((JUMP_S, -JUMP_S))
     clocks.put(node, ahead_s)
     return Wound(
-        nodes=(node,), interrupts=False, heal=lambda: clocks.put(node, 0), note=f"node {node} {ahead_s:+d} s"
+        nodes=(node,), interrupts=False, heal=lambda: clocks.put(node, 0), note=f"{node} {ahead_s:+d} s"
     )
 
 
@@ -40,17 +40,18 @@ def partition(scene: Scene, rng: random.Random) -> Wound:
     """Cut off one machine, or two together; those that stay behind are the most or as many."""
     network = scene.network
     assert network is not None
-    present = {worker.node: worker for worker in scene.workers()}
+    present = scene.workers()
     wanted = 2 if rng.random() < PAIR_SHARE else 1
-    if len(present) <= wanted:
+    found = sorted({worker.node for worker in present})
+    if len(found) <= wanted:
         raise NothingToHit(f"too few machines train to cut {wanted} of them off")
-    nodes = rng.sample(sorted(present), wanted)
-    victims = [present[node] for node in nodes]
-    network.cut([int(node) for node in nodes])
+    nodes = rng.sample(found, wanted)
+    victims = [worker for worker in present if worker.node in nodes]
+    network.cut([number_of(node) for node in nodes])
     scene.away |= {victim.worker for victim in victims}
 
     def heal() -> None:
-        network.mend([int(node) for node in nodes])
+        network.mend([number_of(node) for node in nodes])
         scene.away.difference_update(victim.worker for victim in victims)
 
     return Wound(tuple(victim.worker for victim in victims), tuple(nodes), heal=heal, note=_named(victims))
@@ -60,7 +61,7 @@ def delay(scene: Scene, rng: random.Random) -> Wound:
     network = scene.network
     assert network is not None
     victim = rng.choice(scene.workers())
-    node = int(victim.node)
+    node = number_of(victim.node)
     network.slow_down(node)
     return Wound(
         nodes=(victim.node,),
@@ -78,4 +79,4 @@ def store(scene: Scene, _rng: random.Random) -> Wound:
 
 
 def _named(victims: list[Worker]) -> str:
-    return ", ".join(f"node {victim.node} (rank {victim.rank})" for victim in victims)
+    return ", ".join(f"{victim.node} (rank {victim.rank})" for victim in victims)
