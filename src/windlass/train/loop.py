@@ -26,7 +26,7 @@ from windlass.train.accord import accord
 from windlass.train.assemble import Assembled
 from windlass.train.asynchronous import AsyncTrainer
 from windlass.train.evaluate import Evaluation
-from windlass.train.peak import peak_flops
+from windlass.train.peak import known_peak
 from windlass.train.record import Record
 from windlass.train.replan import replanned
 from windlass.train.result import save_result
@@ -83,7 +83,9 @@ def tell_start(trainer: Trainer) -> None:
 
 
 def _loop(trainer: Trainer, stopped: Callable[[], bool], leaving: Callable[[], bool]) -> Outcome:
-    teller = _Teller(trainer, peak_flops(trainer.device) * trainer.run.layout.world)
+    # Only rank 0's is told; a newcomer that measured it would keep the others waiting.
+    peak = known_peak(trainer.device) if trainer.grid.crew.rank == 0 else math.inf
+    teller = _Teller(trainer, peak * trainer.run.layout.world)
     agreed_at = trainer.step_number
     while trainer.step_number < trainer.run.steps:
         facts = trainer.step(stop=stopped(), leave=leaving())
