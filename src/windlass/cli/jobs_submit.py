@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from windlass.cli import train
 from windlass.cli.home import home_of
 from windlass.cli.job_argument import job_of
 from windlass.cli.terminal import ProgressLine, print_json
-from windlass.cli.workers import laid_out, nodes_of
+from windlass.cli.workers import elastic_job, laid_out, nodes_of
+from windlass.operate.runs import resumable
 from windlass.operate.submitted import OUTPUT, start_detached
 from windlass.spec.errors import AskedWrongly
+from windlass.spec.job import Job
 
 EPILOG = """\
 All options are those of `windlass train`. The corpus is built and the run planned before this returns.
@@ -19,6 +22,7 @@ All options are those of `windlass train`. The corpus is built and the run plann
 examples:
   windlass jobs submit job.toml
   windlass jobs submit job.toml --workers 2 --set train.steps=1000
+  windlass jobs submit job.toml --elastic --workers 4 --spares 1
 """
 OURS = ("run", "verb", "what", "job", "home", "overrides", "json", "resume")
 
@@ -35,8 +39,8 @@ def run_submit(args: argparse.Namespace) -> int:
         raise AskedWrongly(
             "only runs on one machine can be submitted", hint="run `windlass train` on each machine instead"
         )
-    job, home = laid_out(job_of(args), args.layout, args.workers, 1), home_of(args)
-    folder = train.open_run(job, home, line, resume=args.resume)
+    home = home_of(args)
+    folder = train.open_run(_job(args, home), home, line, resume=args.resume)
     line.close()
     pid = start_detached(folder, [args.job, "--resume", "--home", str(home), *options_of(args)])
     if args.json:
@@ -46,6 +50,15 @@ def run_submit(args: argparse.Namespace) -> int:
         line.say(f"it trains in the background; follow it: windlass jobs logs {folder.name} --follow")
         line.say(f"what it prints is in {folder.path / OUTPUT}")
     return 0
+
+
+def _job(args: argparse.Namespace, home: Path) -> Job:
+    """Return the job as `windlass train` with these options would have it."""
+    job = job_of(args)
+    if not args.elastic:
+        return laid_out(job, args.layout, args.workers, 1)
+    earlier = resumable(job, home) if args.resume else None
+    return elastic_job(job, args, earlier.load().job.layout if earlier is not None else None)
 
 
 def options_of(args: argparse.Namespace) -> list[str]:
