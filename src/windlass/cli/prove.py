@@ -9,6 +9,7 @@ from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.operate.kills import prove_kills
 from windlass.operate.proof import prove
+from windlass.operate.saves import is_proved, prove_saves
 from windlass.spec.errors import BadInput, did_you_mean
 from windlass.spec.layout import parse_layout
 from windlass.spec.proof import LAYOUTS, LOSS_TOLERANCE, RESHARD, WEIGHT_TOLERANCE
@@ -19,12 +20,14 @@ layouts   every layout learns the same as one process: the loss of every step wi
           (relative), every weight within {WEIGHT_TOLERANCE:g} at the end
 reshard   a run goes on under one layout after another as if it had never changed
 kills     a killed process ends or restarts the run within seconds, and nothing is lost
+saves     a save that dies at any byte leaves the newest whole checkpoint as it was
 
 examples:
   windlass prove layouts --steps 50
   windlass prove layouts --layouts dp=2 --layouts tp=2,sequence=false --families llama
   windlass prove reshard
   windlass prove kills --times 20
+  windlass prove saves --times 100
 """
 
 
@@ -47,7 +50,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     kills = whats.add_parser("kills", help="a killed process ends or restarts the run, and nothing is lost")
     kills.add_argument("--times", type=int, default=20, help="processes to kill (default: 20)")
     kills.set_defaults(run=run_kills)
-    for inner in (layouts, reshard, kills):
+    saves = whats.add_parser("saves", help="a save that dies at any byte leaves a whole checkpoint")
+    saves.add_argument("--times", type=int, default=100, help="saves to kill (default: 100)")
+    saves.add_argument("--seed", type=int, default=1, help="where they die (default: 1)")
+    saves.set_defaults(run=run_saves)
+    for inner in (layouts, reshard, kills, saves):
         inner.add_argument("--json", action="store_true", help="print JSON")
         add_home(inner)
 
@@ -68,6 +75,14 @@ def run_kills(args: argparse.Namespace) -> int:
     figures = result["figures"]
     kept = [figures[name] for name in ("ended_within_5_s", "named", "whole_checkpoints")]
     return _print(result, args, good=kept == [args.times] * 3 and not figures["orphans"])
+
+
+def run_saves(args: argparse.Namespace) -> int:
+    _at_least_one(args.times, "--times")
+    line = ProgressLine(quiet=args.json)
+    result = prove_saves(home_of(args), args.times, line.say, seed=args.seed)
+    line.close()
+    return _print(result, args, good=is_proved(result["figures"]))
 
 
 def _prove(args: argparse.Namespace, kind: Any, layouts: tuple[str, ...]) -> int:

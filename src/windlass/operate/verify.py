@@ -1,0 +1,29 @@
+"""Has the newest checkpoint of a run loaded again, from every tier, each in a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from windlass.cluster.on_local import LocalProcess
+from windlass.operate.runs import RunFolder
+from windlass.spec.run import STORE_FILE
+
+CHECKER = "windlass.train.checkpoint_verify"
+
+
+def verify_run(folder: RunFolder, home: Path, step: int | None = None) -> dict[str, Any]:
+    """Return what was found in each tier that the run has, and whether all of it is good."""
+    tiers = ["local", *(["store"] if (folder.path / STORE_FILE).exists() else [])]
+    found = [_verified(folder, home, tier, step) for tier in tiers]
+    return {"run": folder.name, "ok": all(one["ok"] for one in found), "tiers": found}
+
+
+def _verified(folder: RunFolder, home: Path, tier: str, step: int | None) -> dict[str, Any]:
+    args = [str(folder.path), "--tier", tier, *(["--step", str(step)] if step is not None else [])]
+    done: dict[str, Any] = {}
+    with LocalProcess("verification", CHECKER, args, home / "logs" / "verify.log") as process:
+        for event in process.events():
+            done = event.get("done", done)
+        process.check()
+    return done
