@@ -61,5 +61,5 @@ def tiny_job(text: Path, **tables: dict[str, Any]) -> Job:
         "machine": {"compile": "off", "threads": 1},
     }
     for table, values in tables.items():
-        data[table] = {**data[table], **values}
+        data[table] = {**data.get(table, {}), **values}
     return Job.model_validate(data)

@@ -34,7 +34,7 @@ from windlass.spec.link import parse_address
 from windlass.spec.member import Member
 from windlass.spec.run import Run
 from windlass.train import control, reunion
-from windlass.train.loop import Outcome, go_on, load_run, tell_start
+from windlass.train.loop import Outcome, Wishes, go_on, load_run, tell_start
 from windlass.train.post import Post
 from windlass.train.record import Record
 from windlass.train.trainer import Trainer
@@ -128,7 +128,7 @@ class Worker:
             connections.settle()
             self._trainer = trainer
             reunion.tell_settled(trainer, settled, began_s)
-            return go_on(trainer, self._stopped, self._leaving)
+            return go_on(trainer, Wishes(self._stopped, self._leaving, self._departing))
 
     def _join(self, run: Run, assigned: Assign, before: Trainer | None) -> Trainer:
         member = Member(assigned.rank, assigned.world, assigned.rendezvous)
@@ -198,6 +198,10 @@ class Worker:
 
     def _leaving(self) -> bool:
         return self._going or self._post.parting is not None
+
+    def _departing(self) -> bool:
+        border = self._post.parting
+        return self._going or (border is not None and border.departs)
 
 
 def _crew(assigned: Assign) -> Crew:

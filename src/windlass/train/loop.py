@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ import torch
 
 from windlass.parallel.device import device_of
 from windlass.parallel.grid import meeting
+from windlass.parallel.strategy import undivided
 from windlass.spec.errors import BadInput, StoreFailed, WindlassError
 from windlass.spec.member import Member
 from windlass.spec.run import RUN_FILE, Run
@@ -38,6 +39,22 @@ SMOOTHING = 0.9
 TELL_EVERY_S = 0.2
 
 
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a process may be asked while it trains; each is looked at once a step."""
+
+    stop: Callable[[], bool]
+    """To save, and to end."""
+    leave: Callable[[], bool] = _never
+    """To part at the next border, for a change of company."""
+    depart: Callable[[], bool] = _never
+    """When it parts: whether somebody will not come back."""
+
+
 def train(folder: Path, stopped: Callable[[], bool], member: Member | None = None) -> bool:
     """Do a whole run, or go on with it. Return whether it came to its end."""
     run, member = load_run(folder), member or Member()
@@ -52,16 +69,14 @@ def train(folder: Path, stopped: Callable[[], bool], member: Member | None = Non
             # Before the checkpoint is loaded: what it keeps of the exchange belongs to these settings.
             control.begin(trainer)
             trainer.restore()
-            return go_on(trainer, stopped) == "finished"
+            return go_on(trainer, Wishes(stopped)) == "finished"
     finally:
         record.close()
 
 
-def go_on(
-    trainer: Trainer, stopped: Callable[[], bool], leaving: Callable[[], bool] = lambda: False
-) -> Outcome:
+def go_on(trainer: Trainer, wishes: Wishes) -> Outcome:
     """Step until the run is over, or any process is asked to stop, or to part for a change of company."""
-    outcome = _loop(trainer, stopped, leaving)
+    outcome = _loop(trainer, wishes)
     if outcome == "finished":
         _finish(trainer)
     trainer.ledger.write(durable=True)
@@ -82,13 +97,13 @@ def tell_start(trainer: Trainer) -> None:
     )
 
 
-def _loop(trainer: Trainer, stopped: Callable[[], bool], leaving: Callable[[], bool]) -> Outcome:
+def _loop(trainer: Trainer, wishes: Wishes) -> Outcome:
     # Only rank 0's is told; a newcomer that measured it would keep the others waiting.
     peak = known_peak(trainer.device) if trainer.grid.crew.rank == 0 else math.inf
     teller = _Teller(trainer, peak * trainer.run.layout.world)
     agreed_at = trainer.step_number
     while trainer.step_number < trainer.run.steps:
-        facts = trainer.step(stop=stopped(), leave=leaving())
+        facts = trainer.step(stop=wishes.stop(), leave=wishes.leave())
         _check_finite(facts, trainer)
         teller.tell(facts)
         if not facts.agreed:
@@ -97,7 +112,7 @@ def _loop(trainer: Trainer, stopped: Callable[[], bool], leaving: Callable[[], b
         _replan(trainer)
         if facts.written:
             _commit(trainer)
-        parted = _parted(trainer, facts, stopped, leaving)
+        parted = _parted(trainer, facts, wishes)
         if parted is not None:
             return parted
         if trainer.step_number < trainer.run.steps:
@@ -106,17 +121,14 @@ def _loop(trainer: Trainer, stopped: Callable[[], bool], leaving: Callable[[], b
     return "finished"
 
 
-def _parted(
-    trainer: Trainer, facts: StepFacts, stopped: Callable[[], bool], leaving: Callable[[], bool]
-) -> Outcome | None:
+def _parted(trainer: Trainer, facts: StepFacts, wishes: Wishes) -> Outcome | None:
     """Stop with a checkpoint or part, if that was asked for; a pause is waited out here."""
     stop, leave = facts.stop or control.stop_asked(trainer), facts.leave
-    if not stop and not leave:
+    if not stop and not leave and trainer.settings is not None and trainer.settings.paused:
         begin = time.perf_counter()
-        if trainer.settings is not None and trainer.settings.paused:
-            trainer.pause()
-        if control.paused(trainer, lambda: stopped() or leaving()):
-            told = trainer.grid.crew.share([stopped(), leaving()])
+        trainer.pause()
+        if control.paused(trainer, lambda: wishes.stop() or wishes.leave()):
+            told = trainer.grid.crew.share([wishes.stop(), wishes.leave()])
             stop = control.stop_asked(trainer) or any(one for one, _ in told)
             leave = any(other for _, other in told)
         trainer.ledger.spend("control", time.perf_counter() - begin)
@@ -125,9 +137,21 @@ def _parted(
         trainer.record.tell("stopped", step=trainer.step_number, steps=trainer.run.steps)
         return "stopped"
     if leave:
-        trainer.agree()
+        _hand_over(trainer, wishes)
         return "left"
     return None
+
+
+def _hand_over(trainer: Trainer, wishes: Wishes) -> None:
+    """Part with equal weights, and with a checkpoint where somebody goes who alone holds a part of them."""
+    trainer.agree()
+    if trainer.saving is not None:
+        _commit(trainer)
+    if not undivided(trainer.run.layout) and any(trainer.grid.crew.share(wishes.depart())):
+        try:
+            trainer.save()
+        except StoreFailed as failure:
+            trainer.record.tell("warning", message=failure.message)
 
 
 def _look_and_save(trainer: Trainer, before: int) -> None:
