@@ -1,11 +1,14 @@
+import fcntl
 import math
+import resource
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from windlass.spec.errors import Damaged
+from windlass.spec.errors import Damaged, StoreFailed
 from windlass.store.journal import Journal
 from windlass.store.place import Place
 
@@ -64,3 +67,51 @@ def test_the_newest_record_of_a_kind_is_found_from_the_end(tmp_path: Path) -> No
     journal.append({"event": "step", "n": 1001})
     assert (journal.last("step") or {})["n"] == 1001
     assert list(journal.read())[-1]["n"] == 1001
+
+
+def test_writers_at_the_same_time_lose_nothing_even_after_torn_lines(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+
+    def tear() -> None:
+        """Die in the middle of a line, as a writer whose turn it is may do."""
+        with path.open("ab", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(b'{"torn": ')
+
+    def write(writer: int) -> None:
+        journal = Journal(Place(tmp_path))
+        for n in range(60):
+            if n % 5 == writer:
+                tear()
+            journal.append({"writer": writer, "n": n, "pad": "x" * (997 * (n % 7))})
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    found = [(record["writer"], record["n"]) for record in Journal(Place(tmp_path)).read()]
+    assert sorted(found) == [(writer, n) for writer in range(4) for n in range(60)]
+    assert all([n for w, n in found if w == writer] == list(range(60)) for writer in range(4))
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
+    journal = Journal(Place(tmp_path))
+    journal.append({"n": 1})
+    whole = (tmp_path / "journal.jsonl").read_bytes()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 10, before[1]))
+    try:
+        with pytest.raises(StoreFailed):
+            journal.append({"n": 2, "pad": "x" * 100})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (tmp_path / "journal.jsonl").read_bytes() == whole
+    journal.append({"n": 3})
+    assert [record["n"] for record in journal.read()] == [1, 3]
+
+
+def test_a_writer_that_is_frozen_in_its_turn_does_not_freeze_the_others(tmp_path: Path) -> None:
+    journal = Journal(Place(tmp_path))
+    journal.append({"n": 1})
+    with (tmp_path / "journal.jsonl").open("ab") as frozen:
+        fcntl.flock(frozen, fcntl.LOCK_EX)
+        journal.append({"n": 2})
+    assert [record["n"] for record in journal.read()] == [1, 2]

@@ -1,21 +1,27 @@
 """Append-only lines of JSON that survive a torn write.
 
-One record a line. On local disk the lines are appended to one file; elsewhere, where nothing can be
-appended, each flush becomes a segment. A reader drops a last line without its newline: its writer died
-in the middle of it. The format is docs/formats/journal.md.
+One record a line. On local disk the lines are appended to one file, by several processes in turn;
+elsewhere, where nothing can be appended, each flush becomes a segment. A reader drops a last line without
+its newline: its writer died in the middle of it. The format is docs/formats/journal.md.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
 from typing import Any
 
 from windlass.spec.errors import Damaged
 from windlass.store.place import Place, told
 
 BLOCK_BYTES = 1 << 16
+TURN_S = 0.5
+"""Longest wait for another writer: one that is frozen in its turn must not freeze the others."""
 
 
 class Journal:
@@ -34,10 +40,10 @@ class Journal:
         path = self.place.local / self.name
         with told(str(path)):
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._drop_torn_line()
-            with path.open("ab") as file:
-                file.write(data)
-                file.flush()
+            with path.open("ab", buffering=0) as file:
+                with _turn(file) as alone:
+                    self._drop_torn_line()
+                    _write_whole(file, data, undo=alone)
                 if sync:
                     os.fsync(file.fileno())
 
@@ -98,3 +104,34 @@ class Journal:
                 return
             file.seek(0)
             file.truncate(file.read().rfind(b"\n") + 1)
+
+
+@contextmanager
+def _turn(file: FileIO) -> Iterator[bool]:
+    """Let one writer at a time cut a torn line and add its own; say whether this one is alone."""
+    alone, until = False, time.monotonic() + TURN_S
+    while not alone and time.monotonic() < until:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = True
+        except BlockingIOError:
+            time.sleep(0.001)
+        except OSError:  # a file system that knows no locks
+            break
+    try:
+        yield alone
+    finally:
+        if alone:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _write_whole(file: FileIO, data: bytes, *, undo: bool) -> None:
+    """Write all of it, or with `undo` nothing: a disk that fills up takes the beginning of a line."""
+    before = os.fstat(file.fileno()).st_size
+    try:
+        while data:
+            data = data[file.write(data) :]
+    except OSError:
+        if undo:
+            os.ftruncate(file.fileno(), before)
+        raise
