@@ -27,10 +27,10 @@ LONG = (
 
 
 @pytest.fixture
-def submitted(windlass: Callable[..., Any], as_json: Callable[..., Any]) -> Iterator[str]:
+def submitted(windlass: Callable[..., Any], as_json: Callable[..., Any], folder: Path) -> Iterator[str]:
     """A run of two processes in the background; stopped at the end, whatever happened."""
     run = as_json("jobs", "submit", "job.toml", "--workers", "2", *LONG)["run"]
-    wait_until(lambda: as_json("jobs", "show", run)["step"] > 0)
+    wait_until(lambda: bool(journal(folder, "step")))
     yield run
     if as_json("jobs", "show", run)["state"] in ("running", "paused"):
         windlass("jobs", "stop", run, "--wait", "120")
@@ -60,14 +60,15 @@ def test_a_submitted_run_is_changed_paused_undone_stopped_and_resumed(
 
     windlass("jobs", "pause", submitted, "--wait")
     wait_until(lambda: bool(journal(folder, "paused")))
-    paused = as_json("jobs", "show", submitted)
-    assert paused["state"] == "paused"
+    assert as_json("jobs", "show", submitted)["state"] == "paused"
     windlass("jobs", "resume", submitted, "--wait")
     step = journal(folder, "unpaused")[0]["step"]
-    wait_until(lambda: as_json("jobs", "show", submitted)["step"] > step)
+    wait_until(lambda: journal(folder, "step")[-1]["step"] > step)
 
-    windlass("jobs", "undo", submitted, "--wait")  # of the resume: it pauses again
-    windlass("jobs", "undo", submitted, "--wait")
+    undone = as_json("jobs", "undo", submitted, "--wait")["taken"]
+    assert undone["undoes"] == 1
+    assert undone["changed"]["learning_rate"] is None
+    assert as_json("jobs", "undo", submitted, "--wait")["taken"]["changed"]["learning_rate"] == 1e-5
     windlass("jobs", "stop", submitted, "--wait", "120")
     stopped = as_json("jobs", "show", submitted)
     assert stopped["state"] == "stopped"

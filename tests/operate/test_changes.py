@@ -233,18 +233,31 @@ def test_undo_withdraws_what_was_not_taken_yet(start: Start, take: Take) -> None
     assert undo(folder).learning_rate is None, "the withdrawn one left nothing to undo but the first"
 
 
-def test_undo_never_stops_a_run_again(start: Start, take: Take) -> None:
+def test_undo_neither_stops_nor_pauses_a_run(start: Start, take: Take) -> None:
     folder = start()
     ask_for(folder, ["train.log_every=2"])
     take(folder)
     with running(folder):
+        pause(folder)
+        take(folder)
+        unpause(folder)
+        take(folder)
         stop(folder)
     take(folder)
     go_on(folder.path)
-    take(folder)
     undone = undo(folder)
     assert not undone.stop
-    assert undone.log_every is None
+    assert not undone.paused
+    assert (undone.log_every, undone.undoes) == (None, 1)
+
+
+def test_undo_leaves_a_paused_run_paused(start: Start, take: Take) -> None:
+    folder = start()
+    ask_for(folder, ["train.log_every=2"])
+    with running(folder):
+        pause(folder)
+    undone = undo(folder)
+    assert (undone.log_every, undone.paused) == (None, True)
 
 
 def test_a_job_file_that_says_another_policy_counts_more_than_what_was_asked(start: Start) -> None:

@@ -18,10 +18,11 @@ from windlass.spec.errors import BadInput, ProcessFailed, did_you_mean
 from windlass.spec.job import Job, Train
 from windlass.spec.read import job_from
 from windlass.spec.run import JOURNAL
-from windlass.spec.settings import TRAIN_KEYS, Settings, misfits
+from windlass.spec.settings import TRAIN_KEYS, Settings, difference, misfits
 from windlass.spec.sync import Sync
 
 LOOK_EVERY_S = 0.1
+STATES = ("paused", "stop")
 EXAMPLE = "example: train.learning_rate=1e-4"
 
 Values = dict[str, Any]
@@ -74,14 +75,14 @@ def stop(folder: RunFolder, *, by: str | None = None) -> Settings:
 def undo(folder: RunFolder, *, by: str | None = None) -> Settings:
     """Ask for the values before the last change; to undo that again brings the change back.
 
-    A change that was not taken yet is withdrawn.
+    A change that was not taken yet is withdrawn. To pause and to stop are no changes in this sense: each has
+    a verb that takes it back.
     """
     with asking(folder.path):
         standing = standing_of(folder)
         _check_unfinished(standing)
         undone, before = _last_change(standing)
-        kept = {"stop": standing.wanted["stop"]}
-        return _write(standing, {**standing.wanted, **before, **kept}, by, undoes=undone)
+        return _write(standing, standing.wanted | before, by, undoes=undone)
 
 
 def scale(folder: RunFolder, workers: int, *, by: str | None = None) -> None:
@@ -225,10 +226,11 @@ def _check_running(standing: Standing, what: str) -> None:
 
 def _last_change(standing: Standing) -> tuple[int, Values]:
     """Return the number of the last change that can be taken back, and the values before it."""
-    if standing.asked is not None:
-        return standing.asked.id, dict(standing.values)
-    for record in reversed(standing.history):
-        before = {key: value for key, value in record.get("before", {}).items() if key != "stop"}
+    asked, history = standing.asked, [*standing.history]
+    if asked is not None:
+        history.append({"id": asked.id, "before": difference(standing.values, asked.values)[1]})
+    for record in reversed(history):
+        before = {key: value for key, value in record.get("before", {}).items() if key not in STATES}
         if before:
             return int(record["id"]), before
     raise BadInput(f"run {standing.folder.name} was not changed yet; there is nothing to undo")
