@@ -12,6 +12,7 @@ from windlass.cli.jobs_change import CHANGES, add_change, add_scale, values_word
 from windlass.cli.jobs_logs import add_logs, clock
 from windlass.cli.jobs_submit import add_submit
 from windlass.cli.terminal import print_json, print_table
+from windlass.cli.verify import add_verify
 from windlass.operate.jobs import Standing, all_runs, facts_of, find_run, saved_cut, standing_of
 from windlass.spec.layout import Cut, Layout
 from windlass.spec.units import format_bytes, format_count
@@ -23,6 +24,7 @@ examples:
   windlass jobs show poems                                    its newest run; poems/2 is the second one
   windlass jobs logs poems --follow
   windlass jobs audit poems                                   was every sample used exactly once?
+  windlass jobs verify poems                                  is its newest checkpoint whole and right?
   windlass jobs set poems train.learning_rate=1e-4            from the next step border on
   windlass jobs set poems sync.policy=diloco sync.every=20 --wait
   windlass jobs scale poems 4                                 an elastic run goes on with 4 workers
@@ -46,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_name(logs)
     add_logs(logs)
     add_audit(verbs)
+    add_verify(verbs)
     scaled = _verb(verbs, "scale", "let an elastic run go on with another number of workers")
     add_name(scaled)
     add_scale(scaled)
