@@ -35,7 +35,7 @@ def everyone(workers: int) -> int:
 
 def running(count: int, *, wanted: int | None = None, spares: int = 0, nodes: int = 1) -> Roll:
     """A generation of `count` members in its steps, heard a moment ago."""
-    roll = Roll(wanted or count, spares, "node0", since_s=NOW_S - 50)
+    roll = Roll(wanted or count, spares, "node0", since_s=NOW_S - 50, nodes=nodes)
     roll.agents = {f"node{n}": Agent(f"node{n}", "127.0.0.1") for n in range(nodes)}
     for rank in range(count):
         worker = joined(roll, f"w{rank}", f"node{rank % nodes}")
@@ -220,6 +220,15 @@ def test_fewer_wanted_members_come_to_the_lobby_and_the_newest_are_dismissed() -
 def test_lost_workers_are_replaced_where_there_is_most_room() -> None:
     roll = running(3, wanted=4, spares=1, nodes=2)
     assert staff(roll, NOW_S) == [Hire("node1"), Hire("node0")]
+
+
+def test_the_part_of_a_machine_that_is_away_stays_open() -> None:
+    roll = running(2, wanted=4, nodes=2)
+    roll.workers["w1"].node = "node0"
+    del roll.agents["node1"]
+    assert staff(roll, NOW_S) == []
+    roll.agents["node1"] = Agent("node1", "127.0.0.1")
+    assert staff(roll, NOW_S) == [Hire("node1"), Hire("node1")]
 
 
 def test_an_agent_starts_no_more_than_it_may() -> None:

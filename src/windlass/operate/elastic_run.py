@@ -42,7 +42,7 @@ def train_elastic(
     with locked(folder.path / ".lock", f"run {folder.name}"):
         host = address_towards_leader(folder)
         if host is None:
-            _begin(folder, workers)
+            _begin(folder, workers, nodes=1 + len(company.links))
         for link in company.links:
             link.send(elastic={"folder": str(folder.path)})
         return Agent(Site(folder.path, "node0", host or company.host), tell).run()
@@ -78,18 +78,21 @@ def address_towards_leader(folder: RunFolder) -> str | None:
     return None
 
 
-def want(folder: Path, workers: int, by: str) -> None:
-    """Leave word of how many workers the run shall have; its coordinator looks at it all the time."""
+def want(folder: Path, workers: int, by: str, *, nodes: int | None = None) -> None:
+    """Leave word of how many workers the run shall have; its coordinator looks at it all the time.
+
+    They are spread over `nodes` machines, which stay as many as before when nothing is said of them.
+    """
     with locked(folder / ".workers.lock", f"the number of workers of run {folder.parent.name}/{folder.name}"):
-        before = wanted(folder)
-        if before is None or before["workers"] != workers:
-            number = 1 if before is None else int(before["id"]) + 1
-            asked = {"id": number, "workers": workers, "by": by}
-            Place(folder).write(WORKERS, json.dumps(asked).encode())
+        before = wanted(folder) or {"id": 0, "workers": 0, "nodes": 1}
+        asked = {"workers": workers, "nodes": nodes or before["nodes"]}
+        if asked != {key: before[key] for key in asked}:
+            record = {"id": int(before["id"]) + 1, **asked, "by": by}
+            Place(folder).write(WORKERS, json.dumps(record).encode())
 
 
 def wanted(folder: Path) -> dict[str, Any] | None:
-    """Return the newest request for a number of workers: id, workers, by."""
+    """Return the newest request for a number of workers: id, workers, nodes, by."""
     try:
         asked: dict[str, Any] = json.loads((folder / WORKERS).read_bytes())
     except FileNotFoundError:
@@ -97,11 +100,11 @@ def wanted(folder: Path) -> dict[str, Any] | None:
     return asked
 
 
-def _begin(folder: RunFolder, workers: int | None) -> None:
+def _begin(folder: RunFolder, workers: int | None, nodes: int) -> None:
     go_on(folder.path)
     Place(folder.path).remove(OVER)
     (folder.path / COORDINATOR).mkdir(exist_ok=True)
-    want(folder.path, workers or folder.load().layout.world, who())
+    want(folder.path, workers or folder.load().layout.world, who(), nodes=nodes)
 
 
 def _told_folder(link: Link, nodes: Nodes) -> Path:

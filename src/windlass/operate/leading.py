@@ -185,7 +185,7 @@ class Leader:
             elif event == "lost":
                 self._gone.add(str(record["worker"]))
             elif event == "scaled":
-                self._asked_id, self.roll.wanted = int(record.get("id", 0)), int(record["workers"])
+                self._take_asked(record)
         roll = self.roll
         roll.generation, roll.layout = int(last.get("generation", 0)), dict(last.get("layout", {}))
         for member in last.get("members", []):
@@ -205,9 +205,12 @@ class Leader:
         except (FileNotFoundError, ValueError):
             return
         if int(asked["id"]) > self._asked_id:
-            self._asked_id, self.roll.wanted = int(asked["id"]), int(asked["workers"])
-            self._used.clear()
-            self._note("scaled", workers=self.roll.wanted, by=asked["by"], id=self._asked_id)
+            self._take_asked(asked)
+            self._note("scaled", **asked)
+
+    def _take_asked(self, asked: dict[str, Any]) -> None:
+        self._asked_id, self.roll.wanted = int(asked["id"]), int(asked["workers"])
+        self.roll.nodes = int(asked.get("nodes", 1))
 
     def _hear_beat(self, worker: Worker, beat: Beat, now_s: float) -> None:
         moved = worker.beat(beat, now_s)

@@ -9,6 +9,7 @@ pace of the steps before.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import median
@@ -321,10 +322,12 @@ def _decide_idle(roll: Roll, now_s: float, used: Callable[[int], int]) -> Form |
 
 
 def _hire(roll: Roll, count: int) -> list[Hire | Fire]:
+    """Machines get equal parts; that of a machine which is away stays open until it is back."""
+    each = math.ceil((roll.wanted + roll.spares) / roll.nodes)
     load = {node: sum(w.node == node for w in roll.alive) for node in roll.agents}
     hired: list[Hire | Fire] = []
     for _ in range(count):
-        free = [n for n, a in roll.agents.items() if not a.most or load[n] < a.most]
+        free = [n for n, agent in roll.agents.items() if load[n] < min(each, agent.most or each)]
         if not free:
             break
         node = min(free, key=lambda n: (roll.slow_nodes[n], load[n], n))

@@ -120,6 +120,8 @@ class Roll:
     stage: Stage = "idle"
     workers: dict[str, Worker] = field(default_factory=dict)
     agents: dict[str, Agent] = field(default_factory=dict)
+    nodes: int = 1
+    """How many machines there are when all are there."""
     generation: int = 0
     members: tuple[str, ...] = ()
     """Of the generation, by rank; those that are lost stay named."""
