@@ -90,7 +90,8 @@ class Checkpoints:
         """Start a checkpoint; return whether it could be, which is the same for all.
 
         With `beside` this returns before anything was copied: `finish_copy` must come before any of the
-        tensors changes. One that is still under way is finished first.
+        tensors changes. One that is still under way is finished first, which takes as long as it takes: who
+        has time asks `saving` before, and comes back at a later border.
         """
         if self._saving is not None:
             self.end()
