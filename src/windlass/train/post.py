@@ -46,7 +46,7 @@ LOOK_AGAIN_S = 0.2
 SILENT_S = 3.0
 """Without a word from the coordinator, after which another one is looked for."""
 REMEMBERED = 32
-"""Steps of whose computing time the median is told."""
+"""Most steps between two beats of whose computing time the median is told."""
 
 
 @dataclass(frozen=True)
@@ -174,11 +174,12 @@ class Post:
                 link.send(**self._outbox.get_nowait())
 
     def _beat(self) -> Beat:
-        where, busy = self._where, list(self._busy)
+        """Tell the steps since the last beat: a time that is told twice would look like two that agree."""
+        where, busy, self._busy = self._where, self._busy, deque(maxlen=REMEMBERED)
         return Beat(
             generation=where.generation,
             step=where.step,
-            busy_s=median(busy) if busy else None,
+            busy_s=median(tuple(busy) or (0.0,)) or None,
             phase=where.phase,
             epoch=self._epoch,
         )
