@@ -19,6 +19,7 @@ KINDS = (
     "checkpoint",
     "evaluation",
     "undone",
+    "start",
     "recovery",
     "idle",
     "offline",
@@ -31,10 +32,11 @@ MEANINGS = {
     "checkpoint": "waiting for checkpoints",
     "evaluation": "measuring on held-out text",
     "undone": "computing steps that were rolled back",
+    "start": "until the first step, each time that the run was started",
     "recovery": "from a loss or a change of members until steps went on",
     "idle": "paused, or waiting for workers",
     "offline": "stopped",
-    "other": "start, and what nobody measured",
+    "other": "what nobody measured",
 }
 MEASURED = KINDS[:5]
 SKEW_S = 60.0
@@ -111,7 +113,7 @@ class _Spending:
 
     def __init__(self) -> None:
         self._seconds = dict.fromkeys(KINDS, 0.0)
-        self._state = "other"
+        self._state = "start"
         self._clock: float | None = None
         self._open_s = self._start_s = self._paused_s = 0.0
         """Time of training, of a start and of pauses that no ledger record has accounted for."""
@@ -150,18 +152,21 @@ class _Spending:
         if (event == "started" and self._state == "training") or (
             event in BEGINS and self._state == "offline"
         ):
-            self._state = "other"
+            self._state = "start"
         if event in ("lost", "generation"):
             self._awaited = int(record.get("generation") or 0) + (event == "lost")
         elif event == "restarted":
             self._awaited = 0
-        spare = event == "lost" and record.get("rank") is None
-        if event in STATES and not spare and not self._is_late(event, record):
+        if event in STATES and not self._changes_nothing(event, record):
             self._state = STATES[event]
 
-    def _is_late(self, event: str, record: dict[str, Any]) -> bool:
-        """Whether a record tells of steps from before the run came to stand."""
-        if event not in ("ledger", "step") or self._state in ("training", "other"):
+    def _changes_nothing(self, event: str, record: dict[str, Any]) -> bool:
+        """Whether a record is of a spare, of a start, or of steps from before the run came to stand."""
+        if event == "lost" and record.get("rank") is None:
+            return True
+        if event == "generation":
+            return self._state == "start"
+        if event not in ("ledger", "step") or self._state in ("training", "start"):
             return False
         return self._state != "recovery" or int(record.get("generation") or 0) < self._awaited
 
@@ -176,7 +181,7 @@ class _Spending:
     def _pass(self, seconds: float) -> None:
         if self._state == "training":
             self._open_s += seconds
-        elif self._state == "other":
+        elif self._state == "start":
             self._start_s += seconds
         elif self._state == "recovery":
             self._seconds["recovery"] += min(seconds, MOST_RECOVERY_S)
@@ -200,7 +205,8 @@ class _Spending:
         self._seconds["other"] += control
         rest = self._open_s - control - sum(spent.get(kind, 0.0) for kind in MEASURED)
         starting = max(0.0, self._start_s + min(rest, 0.0))  # a first step may be part of a start
-        self._seconds["other"] += starting + min(max(rest, 0.0), SLACK_S)
+        self._seconds["start"] += starting
+        self._seconds["other"] += min(max(rest, 0.0), SLACK_S)
         self._open_s = self._start_s = self._paused_s = 0.0
         first, last = record["steps"]
         if self._fresh and first == 0:
@@ -222,5 +228,5 @@ class _Spending:
     def _leave_training(self) -> None:
         """Book time that no ledger will tell of; a run without ledgers has nothing else."""
         self._seconds["other"] += min(self._open_s, SLACK_S) if self._measured else self._open_s
-        self._seconds["other"] += self._start_s
+        self._seconds["start"] += self._start_s
         self._open_s = self._start_s = 0.0
