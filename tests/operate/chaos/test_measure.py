@@ -9,6 +9,7 @@ from windlass.operate.chaos.measure import (
     Answer,
     absences,
     answer_to,
+    company,
     percentile,
     positions,
     possible,
@@ -107,6 +108,13 @@ def test_who_is_missing_never_adds_to_what_is_possible(missing: list[tuple[float
 
 def test_the_rate_between_whole_workers_is_a_line_and_of_none_is_nothing() -> None:
     assert [rate_of(n, CAPACITY) for n in (-0.5, 0, 0.5, 1, 3.5, 4)] == [0.0, 0.0, 5.0, 10.0, 26.0, 28.0]
+
+
+def test_a_company_counts_once_it_took_steps() -> None:
+    first = [seen(1.0, "generation", generation=1, members=[{}, {}]), seen(2.0, "ledger", generation=1)]
+    more = [*first, seen(3.0, "generation", generation=2, members=[{}]), seen(3.1, "ledger", generation=1)]
+    assert [company(journal) for journal in ([], first[:1], first, more)] == [0, 0, 2, 0]
+    assert company([*more, seen(4.0, "ledger", generation=2)]) == 1
 
 
 def test_a_roll_back_takes_samples_back() -> None:

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from windlass.operate.audit import audit
 from windlass.operate.chaos.likeness import likeness
-from windlass.operate.chaos.measure import positions, span
+from windlass.operate.chaos.measure import company, positions, span
 from windlass.operate.chaos.report import Report, report_on
 from windlass.operate.chaos.schedule import KINDS, draw
 from windlass.operate.chaos.stage import Play, Stage, why_not
 from windlass.operate.chaos.storm import LOOK_EVERY_S, Storm, pass_over
 from windlass.operate.chaos.watch import Watch
+from windlass.operate.elastic_run import want
 from windlass.operate.runs import RunFolder, plan_job
 from windlass.spec.errors import BadInput, ProcessFailed
 from windlass.spec.job import Job
@@ -30,12 +31,11 @@ from windlass.spec.read import parse
 from windlass.spec.run import JOURNAL
 from windlass.store.place import Place
 
-WARM_S, CALM_S = 2.0, 10.0
-"""Of a trial: left out, and measured."""
+WARM_S, CALM_S = 1.0, 8.0
+"""With each number of workers: left out, and measured."""
 PATIENCE_S = 180.0
 """Without any step of a run after which it counts as dead: far more than any recovery may take."""
 ENDLESS_STEPS = 10**6
-BETWEEN_LOOKS_S = 0.05
 SUFFIX = "-chaos"
 REPORT_FILE, TEXT_FILE = "chaos.json", "chaos.txt"
 
@@ -67,33 +67,37 @@ def chaos(ask: Ask, home: Path, progress: Progressing, tell: Tell) -> Report:
         if stage.network is not None and not stage.network.delay and "delay" in ask.kinds:
             unable["delay"] = "this kernel has no queue that delays packets"
         kinds = [kind for kind in ask.kinds if kind not in unable]
-        capacity = {n: trial(stage, ask, n, progress, tell) for n in range(ask.workers, 0, -1)}
+        capacity = calm_rates(stage, ask, progress, tell)
         reference = ask.reference or undisturbed(stage, ask, capacity, progress, tell)
         job = played(ask, reference.load().steps)
         shots = draw(kinds, seconds=ask.seconds, every_s=ask.every_s, seed=ask.seed)
         with stage.playing(job, progress, ask.workers) as play:
             watch = Watch(play.run.path / JOURNAL)
-            _await_steps(play, watch)
+            _await(play, watch, lambda: company(watch.seen) > 0)
             tell(f"run {play.run.name}: {len(shots)} faults to come in {ask.seconds:.0f} s")
             storm = pass_over(play.scene, watch, shots, seconds=ask.seconds, lives=play.lives, tell=tell)
             failure = _to_the_end(play, watch, tell)
     return _reported(ask, play.run, reference, storm, watch, capacity, unable, failure)
 
 
-def trial(stage: Stage, ask: Ask, workers: int, progress: Progressing, tell: Tell) -> float:
-    """Return the samples a second of so many workers that nobody disturbs; nothing of the run is kept."""
-    with stage.playing(played(ask, ENDLESS_STEPS), progress, workers) as play:
+def calm_rates(stage: Stage, ask: Ask, progress: Progressing, tell: Tell) -> dict[int, float]:
+    """Return the samples a second of every number of workers that nobody disturbs; the run is not kept.
+
+    One run is asked for fewer and fewer workers and then for more and more, so that what else goes on on the
+    machine for a while weighs on all alike.
+    """
+    down = list(range(ask.workers, 0, -1))
+    found: dict[int, list[float]] = {workers: [] for workers in down}
+    with stage.playing(played(ask, ENDLESS_STEPS), progress, ask.workers) as play:
         watch = Watch(play.run.path / JOURNAL)
-        _await_steps(play, watch)
-        begun_s = time.monotonic() + WARM_S
-        while (now_s := time.monotonic()) < begun_s + CALM_S and play.lives():
-            watch.poll(now_s)
-            time.sleep(BETWEEN_LOOKS_S)
-        _check_lives(play)
+        for workers in (*down, *reversed(down)):
+            want(play.run.path, workers, "windlass chaos")
+            _await(play, watch, lambda n=workers: company(watch.seen) == n)  # type: ignore[misc]
+            found[workers].append(_calm_rate(play, watch))
     shutil.rmtree(play.run.path)
-    rate = _rate(watch, begun_s, begun_s + CALM_S)
-    tell(f"{workers} workers, calm: {rate:.1f} samples/s")
-    return rate
+    rates = {workers: sum(both) / len(both) for workers, both in found.items()}
+    tell("calm: " + ", ".join(f"{n} workers {rate:.1f} samples/s" for n, rate in rates.items()))
+    return rates
 
 
 def undisturbed(
@@ -109,7 +113,7 @@ def undisturbed(
     tell(f"the undisturbed run: {steps} steps")
     with stage.playing(played(ask, steps), progress, ask.workers) as play:
         watch = Watch(play.run.path / JOURNAL)
-        _await_steps(play, watch)
+        _await(play, watch, lambda: company(watch.seen) > 0)
         begun_s = time.monotonic()
         failure = _to_the_end(play, watch, tell)
     if failure is not None:
@@ -145,14 +149,22 @@ def _check(ask: Ask) -> None:
         )
 
 
-def _await_steps(play: Play, watch: Watch) -> None:
-    """Wait until a run has taken its first steps."""
+def _await(play: Play, watch: Watch, seen: Callable[[], bool]) -> None:
+    """Wait until the journal of a run that goes on tells what is waited for."""
     until = time.monotonic() + PATIENCE_S
-    while not any(one.event == "ledger" for one in watch.poll(time.monotonic())):
-        _check_lives(play)
+    while not seen():
+        if not play.lives():
+            raise ProcessFailed(f"run {play.run.name} ended early", hint=play.failure())
         if time.monotonic() > until:
-            raise ProcessFailed(f"run {play.run.name} took no step within {PATIENCE_S:.0f} s")
+            raise ProcessFailed(f"run {play.run.name} did not get on within {PATIENCE_S:.0f} s")
         time.sleep(LOOK_EVERY_S)
+        watch.poll(time.monotonic())
+
+
+def _calm_rate(play: Play, watch: Watch) -> float:
+    begun_s = time.monotonic() + WARM_S
+    _await(play, watch, lambda: time.monotonic() > begun_s + CALM_S)
+    return _rate(watch, begun_s, begun_s + CALM_S)
 
 
 def _to_the_end(play: Play, watch: Watch, tell: Tell) -> str | None:
@@ -171,11 +183,6 @@ def _to_the_end(play: Play, watch: Watch, tell: Tell) -> str | None:
     if failure is None and not play.run.finished:
         failure = "it ended before its last step"
     return failure
-
-
-def _check_lives(play: Play) -> None:
-    if not play.lives():
-        raise ProcessFailed(f"run {play.run.name} ended early", hint=play.failure())
 
 
 def _rate(watch: Watch, from_s: float, until_s: float) -> float:

@@ -103,6 +103,15 @@ def rate_of(workers: float, capacity: Mapping[int, float]) -> float:
     return known[low] + (known[high] - known[low]) * (workers - low)
 
 
+def company(seen: Sequence[Seen]) -> int:
+    """Return how many workers the newest generation has, if it took steps already; else 0."""
+    newest = next((one for one in reversed(seen) if one.event == "generation"), None)
+    if newest is None:
+        return 0
+    took = any(o.event == "ledger" and _generation(o) == _generation(newest) for o in reversed(seen))
+    return len(newest.record["members"]) if took else 0
+
+
 @dataclass(frozen=True)
 class Position:
     """How many samples had been used, and stayed, at a moment."""
