@@ -284,25 +284,32 @@ def test_a_mistake_of_the_user_ends_the_run_with_its_reason() -> None:
 
 def test_a_stop_is_asked_of_all_members_once() -> None:
     roll = running(2)
-    roll.stop = True
+    roll.stops = 1
     assert decide(roll, NOW_S, everyone) == Call("asked to stop", stop=True)
     roll.called_stop = True
     assert decide(roll, NOW_S, everyone) is None
     assert staff(roll, NOW_S) == []
 
 
+def test_whoever_asks_twice_does_not_wait() -> None:
+    roll = running(2)
+    roll.stops = 2
+    assert decide(roll, NOW_S, everyone) == End("stopped")
+
+
 def test_a_stop_of_a_run_that_waits_ends_it() -> None:
     roll = Roll(2, 0, "node0", since_s=NOW_S)
-    roll.stop = True
+    roll.stops = 1
     assert decide(roll, NOW_S, everyone) == End("stopped")
 
 
 def test_the_first_generation_waits_for_those_that_are_being_started() -> None:
     roll = Roll(3, 0, "node0", since_s=NOW_S)
+    roll.agents["node0"] = Agent("node0", "127.0.0.1")
     joined(roll, "x0", ready_s=NOW_S)
     roll.workers["x1"] = Worker("x1", "node0", NOW_S, NOW_S)
     assert decide(roll, NOW_S + 5, everyone) is None
-    assert isinstance(decide(roll, NOW_S + 11, everyone), Form)
+    assert isinstance(decide(roll, NOW_S + 21, everyone), Form)
 
 
 def test_who_was_asleep_blames_nobody() -> None:

@@ -165,14 +165,14 @@ class Coordinator:
         hello = self._names.get(link)
         if isinstance(message, Hello):
             self._names[link] = message
-            if not leader.greet(message, now_s):
+            if not leader.reception.greet(message, now_s):
                 link.send(**said(Dismiss(self._lease.epoch or 0, "it was given up for lost")))
         elif hello is None:
             link.close()
         elif hello.role == "agent":
-            leader.hear_agent(hello.node, message, now_s)  # type: ignore[arg-type]
+            leader.reception.hear_agent(message)  # type: ignore[arg-type]
         else:
-            leader.hear(hello.worker, message, now_s)  # type: ignore[arg-type]
+            leader.reception.hear(hello.worker, message, now_s)  # type: ignore[arg-type]
 
     def _lose(self, link: Link, now_s: float) -> None:
         hello = self._names.get(link)
@@ -180,9 +180,9 @@ class Coordinator:
         if self._leader is None or hello is None or self._link_of(hello) is not None:
             return  # a stranger, or one that has connected again
         if hello.role == "agent":
-            self._leader.lose_agent(hello.node)
+            self._leader.reception.lose_agent(hello.node)
         else:
-            self._leader.lose_link(hello.worker)
+            self._leader.reception.lose_link(hello.worker)
 
     def _link_of(self, hello: Hello) -> Link | None:
         key = (hello.role, hello.node, hello.worker)

@@ -1,4 +1,6 @@
-"""What a coordinator does while it leads: hears workers and agents, decides (membership.py), acts, journals.
+"""What a coordinator does while it leads.
+
+    hear (reception.py) -> decide (membership.py) -> act: call, form (forming.py), hire -> chronicle.py
 
 A leader begins with what the journal says. Members of the last generation that say hello again in time keep
 their generation, so a change of leader disturbs nobody.
@@ -8,13 +10,14 @@ from __future__ import annotations
 
 import json
 import secrets
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from windlass.cluster.on_local import cause_of, error_of
 from windlass.operate.chronicle import Chronicle
+from windlass.operate.forming import Generation, lay_out
 from windlass.operate.membership import (
     EARLY_S,
     Abandon,
@@ -31,53 +34,28 @@ from windlass.operate.membership import (
     cut_off,
     decide,
     find_losses,
-    shares_for,
     staff,
 )
-from windlass.operate.roll import Agent, Roll, Worker
+from windlass.operate.reception import Reception, Speech
+from windlass.operate.roll import Roll, Worker
 from windlass.plan.pace import decide_pace
-from windlass.plan.relayout import Relaid, relayout
+from windlass.plan.relayout import Relaid, Waits, relayout
 from windlass.spec import elastic
-from windlass.spec.elastic import (
-    OVER,
-    WORKERS,
-    Asked,
-    Assign,
-    Beat,
-    Border,
-    Dismiss,
-    Done,
-    Exited,
-    Hello,
-    Kill,
-    Lobby,
-    Over,
-    Start,
-    Started,
-    ToAgent,
-    ToCoordinator,
-    Told,
-    ToWorker,
-)
-from windlass.spec.errors import AskedWrongly
-from windlass.spec.run import RUN_FILE, Run
+from windlass.spec.elastic import OVER, WORKERS, Border, Dismiss, Kill, Over, Start, Told, ToWorker
+from windlass.spec.errors import StoreFailed
+from windlass.spec.run import RESULT, RUN_FILE, Run
+from windlass.store.manifest import load_manifest
 from windlass.store.place import Place
 
+AGAIN_S = 0.5
+"""Until a generation that could not be formed is tried again."""
 COMPARE_EVERY_S = 1.0
 LOOK_EVERY_S = 0.25
 """At the number of workers that is asked for."""
 
 
-class Speech(Protocol):
-    """How a leader speaks; the door's sockets, or a test's list."""
-
-    def to_worker(self, worker: str, message: ToWorker) -> None: ...
-
-    def to_agent(self, node: str, message: ToAgent) -> None: ...
-
-
 class Leader:
-    """One term of leadership. `hear` and `step` are called by whoever holds the connections."""
+    """One term of leadership: whoever holds the connections tells `reception` what comes, and calls `step`."""
 
     def __init__(self, folder: Path, epoch: int, node: str, speech: Speech, now_s: float) -> None:
         self._folder, self._epoch, self._node, self._speech = folder, epoch, node, speech
@@ -85,10 +63,7 @@ class Leader:
         self._run = Run.model_validate_json((folder / RUN_FILE).read_bytes())
         self.roll = Roll(self._run.layout.world, self._run.job.elastic.spares, node, since_s=now_s)
         self.over: Over | None = None
-        self._gone: set[str] = set()
-        """Workers that were lost: whoever of them comes back is sent home."""
-        self._known: set[str] = set()
-        """Workers that joined, under whichever coordinator."""
+        self.reception = Reception(self.roll, epoch, speech, self._note, self._tell)
         self._asked_id = 0
         self._looked_s = float("-inf")
         self._waiting = ""
@@ -116,61 +91,6 @@ class Leader:
         self._chronicle.show(self.roll)
         return True
 
-    def hear(self, sender: str, message: ToCoordinator, now_s: float) -> None:
-        """Take a message of the worker called `sender`."""
-        worker = self.roll.workers.get(sender)
-        if worker is None:
-            return
-        if isinstance(message, Beat):
-            self._hear_beat(worker, message, now_s)
-        elif isinstance(message, Lobby):
-            worker.come(message, now_s)
-            self.roll.get_on(now_s)
-        elif isinstance(message, Told):
-            self._tell(message.event)
-        elif isinstance(message, Done):
-            self._hear_done(worker, message, now_s)
-
-    def hear_agent(self, node: str, message: ToCoordinator, now_s: float) -> None:
-        """Take a message of the agent of a node."""
-        if isinstance(message, Started) and message.worker in self.roll.workers:
-            self.roll.workers[message.worker].pid = message.pid
-        elif isinstance(message, Exited):
-            self._hear_exit(message, now_s)
-        elif isinstance(message, Asked):
-            if self.roll.stop:
-                self._end(End("stopped"))
-            self.roll.stop = True
-
-    def greet(self, hello: Hello, now_s: float) -> bool:
-        """Take in whoever says hello; return False to send it away."""
-        if hello.role == "agent":
-            self._greet_agent(hello, now_s)
-            return True
-        if hello.worker in self._gone:
-            return False
-        worker = self.roll.workers.get(hello.worker)
-        if hello.worker not in self._known:
-            self._known.add(hello.worker)
-            self._note("joined", worker=hello.worker, node=hello.node)
-        if worker is None:
-            worker = Worker(hello.worker, hello.node, now_s, now_s)
-            self.roll.workers[hello.worker] = worker
-        worker.connected, worker.cut, worker.expected, worker.heard_s = True, False, False, now_s
-        worker.pid, worker.store, worker.node = hello.pid, hello.store, hello.node
-        worker.generation, worker.step = hello.generation, hello.step
-        return True
-
-    def lose_link(self, sender: str) -> None:
-        """Take note that the connection of a worker was closed."""
-        worker = self.roll.workers.get(sender)
-        if worker is not None and not worker.over:
-            worker.cut = True
-
-    def lose_agent(self, node: str) -> None:
-        """Its workers speak for themselves; only nothing can be started there."""
-        self.roll.agents.pop(node, None)
-
     def _recall(self, now_s: float) -> None:
         """Begin with the last generation in the journal, whose members are expected to say hello."""
         last: dict[str, Any] = {}
@@ -181,9 +101,9 @@ class Leader:
             elif event == "over":
                 last = {**last, "members": []}
             elif event == "joined":
-                self._known.add(str(record["worker"]))
-            elif event == "lost":
-                self._gone.add(str(record["worker"]))
+                self.reception.known.add(str(record["worker"]))
+            elif event in ("lost", "left"):
+                self.reception.gone.add(str(record["worker"]))
             elif event == "scaled":
                 self._take_asked(record)
         roll = self.roll
@@ -212,70 +132,35 @@ class Leader:
         self._asked_id, self.roll.wanted = int(asked["id"]), int(asked["workers"])
         self.roll.nodes = int(asked.get("nodes", 1))
 
-    def _hear_beat(self, worker: Worker, beat: Beat, now_s: float) -> None:
-        moved = worker.beat(beat, now_s)
-        unheard = beat.phase == "lobby" and worker.ready_s is None
-        if unheard and (worker.rank is None or beat.generation == self.roll.generation):
-            worker.come(Lobby(beat.generation, beat.step, "it waits in the lobby"), now_s)
-        if moved and worker.rank is not None:
-            self.roll.get_on(now_s)
-
-    def _hear_done(self, worker: Worker, done: Done, now_s: float) -> None:
-        worker.heard_s = worker.done_s = now_s
-        if done.outcome == "left":
-            self._part_with(worker, "it was asked to leave")
-            return
-        if done.outcome != "failed":
-            worker.outcome = done.outcome
-            return
-        error = error_of(done.error or {})
-        if isinstance(error, AskedWrongly):
-            worker.outcome, worker.error = "failed", done.error
-        else:
-            worker.exit = f"{error.message}"
-
-    def _hear_exit(self, exited: Exited, now_s: float) -> None:
-        worker = self.roll.workers.get(exited.worker)
-        if worker is None:
-            return
-        if worker.dismissed:
-            del self.roll.workers[worker.worker]
-        elif worker.outcome is None:
-            cause = cause_of(exited.code) if exited.code is not None else "its process is gone"
-            worker.exit, worker.code = worker.exit or cause, exited.code
-            self.roll.last_words = f"{worker.worker} {cause}; {exited.tail}"
-
-    def _greet_agent(self, hello: Hello, now_s: float) -> None:
-        roll = self.roll
-        roll.agents[hello.node] = Agent(hello.node, hello.host, hello.most)
-        absent = [w for w in roll.workers.values() if w.node == hello.node and w.worker not in hello.workers]
-        for worker in absent:
-            worker.cut = worker.cut or not worker.connected  # what was said of it was lost with a connection
-        for name, pid in hello.workers.items():
-            if name in self._gone:
-                self._speech.to_agent(hello.node, Kill(self._epoch, name))
-            elif name not in roll.workers:
-                roll.workers[name] = Worker(name, hello.node, now_s, now_s, pid=pid)
-
     def _lose(self, loss: Loss, now_s: float) -> None:
-        roll, worker = self.roll, self.roll.workers.pop(loss.worker)
-        self._gone.add(loss.worker)
-        self._note(
-            "lost",
-            worker=worker.worker,
-            node=worker.node,
-            rank=worker.rank if worker.worker in roll.members else None,
-            generation=roll.generation,
-            how=loss.how,
-            detail=loss.detail,
-            silent_s=round(loss.silent_s, 3),
-        )
+        roll, worker = self.roll, self.roll.workers[loss.worker]
+        if worker.rank == 0 and worker.worker in roll.members and self._has_result():
+            worker.outcome, worker.done_s = "finished", now_s  # it only could not say so any more
+            return
+        del roll.workers[loss.worker]
+        self.reception.gone.add(loss.worker)
+        self._note_loss(worker, loss)
         self._speech.to_agent(worker.node, Kill(self._epoch, worker.worker))
         if worker.worker in roll.members and roll.stage != "idle":
             roll.broken = roll.broken or f"{worker.worker} is lost: {loss.detail}"
         if loss.how == "exit" and now_s - worker.since_s < EARLY_S:
             roll.early += 1
             roll.start_after_s = now_s + back_off_s(roll.early)
+
+    def _note_loss(self, worker: Worker, loss: Loss) -> None:
+        self._note(
+            "lost",
+            worker=worker.worker,
+            node=worker.node,
+            rank=worker.rank if worker.worker in self.roll.members else None,
+            generation=self.roll.generation,
+            how=loss.how,
+            detail=loss.detail,
+            silent_s=round(loss.silent_s, 3),
+        )
+
+    def _has_result(self) -> bool:
+        return load_manifest(Place(self._folder / RESULT)) is not None
 
     def _act(self, move: Move, now_s: float) -> None:
         roll = self.roll
@@ -322,16 +207,7 @@ class Leader:
     def _set_aside(self, worker: Worker, reason: str) -> None:
         worker.slow = True
         self.roll.slow_nodes[worker.node] += 1
-        self._note(
-            "lost",
-            worker=worker.worker,
-            node=worker.node,
-            rank=worker.rank,
-            generation=self.roll.generation,
-            how="slow",
-            detail=reason,
-            silent_s=0.0,
-        )
+        self._note_loss(worker, Loss(worker.worker, "slow", reason, 0.0))
 
     def _count_fruitless(self, reason: str, now_s: float) -> None:
         """A generation that did no step makes the next one wait, a little longer each time."""
@@ -344,63 +220,34 @@ class Leader:
             roll.form_after_s = now_s + min(5.0, back_off_s(roll.fruitless - 2))
 
     def _form(self, reason: str, now_s: float) -> None:
-        """Lay the run out on the workers that wait, write the generation down, and only then assign it."""
+        """Write the next generation down, and only then assign it."""
+        formed = lay_out(self._run, self.roll, reason)
+        if isinstance(formed, Waits):
+            self._wait(formed.reason, now_s)
+        elif self._note("generation", **formed.record(self._epoch)):
+            self._enter(formed, now_s)
+            for rank, name in enumerate(formed.names):
+                self._speech.to_worker(name, formed.assignment(rank, self._epoch))
+        else:
+            self.roll.form_after_s = now_s + AGAIN_S
+
+    def _enter(self, formed: Generation, now_s: float) -> None:
         roll = self.roll
-        ready = roll.ready[: roll.wanted]
-        relaid = relayout(self._run, len(ready))
-        if not isinstance(relaid, Relaid):
-            self._wait(relaid.reason, len(ready), now_s)
-            return
-        chosen = ready[: relaid.used]
-        shares = shares_for(roll, relaid.layout, [w.worker for w in chosen])
-        layout = relaid.layout.model_copy(update={"shares": shares}).model_dump(mode="json")
-        why = f"{reason}; {relaid.reason}"
-        record = {
-            "generation": roll.generation + 1,
-            "epoch": self._epoch,
-            "members": [{"worker": w.worker, "node": w.node, "rank": r} for r, w in enumerate(chosen)],
-            "spares": [w.worker for w in roll.ready if w not in chosen],
-            "layout": layout,
-            "reason": why,
-        }
-        if not self._note("generation", **record):
-            roll.form_after_s = now_s + 0.5
-            return
         for worker in roll.workers.values():
-            worker.go(None, roll.generation + 1)
-        roll.generation, roll.members, roll.layout = (
-            roll.generation + 1,
-            tuple(w.worker for w in chosen),
-            layout,
-        )
-        for rank, worker in enumerate(chosen):
-            worker.go(rank, roll.generation)
-            self._speech.to_worker(
-                worker.worker,
-                Assign(
-                    epoch=self._epoch,
-                    generation=roll.generation,
-                    rank=rank,
-                    world=len(chosen),
-                    layout=layout,
-                    rendezvous=chosen[0].store,
-                    members=list(roll.members),
-                    reason=why,
-                    micro_batch_sequences=relaid.micro_batch_sequences,
-                ),
-            )
-        roll.shares = (
-            dict(zip(roll.members, shares, strict=True)) if shares and len(shares) == len(chosen) else None
-        )
+            worker.go(None, formed.number)
+        for rank, worker in enumerate(formed.members):
+            worker.go(rank, formed.number)
+        roll.generation, roll.members, roll.shares = formed.number, formed.names, formed.shares
+        roll.layout = formed.layout.model_dump(mode="json")
         roll.broken, roll.abandoned, roll.kept, roll.called_stop = None, False, False, False
         roll.progressed, roll.stepped_s, roll.reason, self._waiting = False, None, "", ""
         roll.turn("running", now_s)
 
-    def _wait(self, reason: str, workers: int, now_s: float) -> None:
-        self.roll.form_after_s = now_s + 0.5
+    def _wait(self, reason: str, now_s: float) -> None:
+        self.roll.form_after_s = now_s + AGAIN_S
         if reason != self._waiting:
             self._waiting = reason
-            self._note("waiting", reason=reason, workers=workers)
+            self._note("waiting", reason=reason, workers=len(self.roll.ready))
 
     def _change(self, change: Hire | Fire, now_s: float) -> None:
         roll = self.roll
@@ -411,19 +258,16 @@ class Leader:
             return
         worker = roll.workers[change.worker]
         self._speech.to_worker(worker.worker, Dismiss(self._epoch, change.reason))
-        self._part_with(worker, change.reason)
-
-    def _part_with(self, worker: Worker, reason: str) -> None:
-        """Members of its generation that it leaves behind come to the lobby with it, or fail without it."""
-        if not worker.dismissed:
-            worker.dismissed = True
-            self._note("left", worker=worker.worker, node=worker.node, reason=reason)
+        self.reception.part_with(worker, change.reason)
 
     def _end(self, end: End) -> None:
         """Leave word in the store first: whoever misses the message finds it there."""
         self.over = Over(self._epoch, end.outcome, end.error)
         self._note("over", outcome=end.outcome, generation=self.roll.generation)
-        Place(self._folder).write(OVER, json.dumps({"outcome": end.outcome, "error": end.error}).encode())
+        try:
+            Place(self._folder).write(OVER, json.dumps({"outcome": end.outcome, "error": end.error}).encode())
+        except StoreFailed as error:
+            sys.stderr.write(f"{error}\n")
         for worker in self.roll.alive:
             self._speech.to_worker(worker.worker, Dismiss(self._epoch, f"the run is {end.outcome}"))
         for node in self.roll.agents:

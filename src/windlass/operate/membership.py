@@ -37,8 +37,8 @@ TOGETHER_S = 0.3
 """For newcomers, to be taken in with others that come at the same time."""
 STARTING_S = 1.0
 """The same for those that are being started: training goes on meanwhile."""
-FIRST_S = 10.0
-"""For workers that are being started, before a generation forms without them."""
+FIRST_S = 20.0
+"""For machines and workers that are being started, before a generation forms without them."""
 DONE_S = 5.0
 """For the other members to end, once rank 0 has."""
 EARLY_S, EARLY_MOST = 5.0, 5
@@ -235,6 +235,8 @@ def _overdue(roll: Roll, now_s: float) -> bool:
 
 
 def _decide_end(roll: Roll, now_s: float) -> End | None:
+    if roll.stops > 1:
+        return End("stopped")  # whoever asks twice does not want to wait
     for worker in roll.workers.values():
         if worker.outcome == "failed" and worker.error is not None:
             return End("failed", worker.error)
@@ -315,7 +317,8 @@ def _decide_idle(roll: Roll, now_s: float, used: Callable[[int], int]) -> Form |
         return Form(roll.reason or "all workers are here")
     if roll.kept and used(len(ready)) > 0:
         return Form(roll.reason)
-    if any(not w.connected for w in roll.alive) and now_s - roll.since_s < FIRST_S:
+    incomplete = 0 < len(roll.agents) < roll.nodes or any(not w.connected for w in roll.alive)
+    if incomplete and now_s - roll.since_s < FIRST_S:
         return None
     latest_s = max(w.ready_s or 0.0 for w in ready)
     return Form(f"{len(ready)} of {roll.wanted} workers are here") if now_s - latest_s > TOGETHER_S else None

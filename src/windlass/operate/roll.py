@@ -53,7 +53,6 @@ class Worker:
     """Its connection was closed."""
     exit: str | None = None
     """How its process ended, once it did."""
-    code: int | None = None
     outcome: str | None = None
     done_s: float = 0.0
     error: dict[str, Any] | None = None
@@ -139,8 +138,8 @@ class Roll:
     abandoned: bool = False
     kept: bool = False
     """While idle: members of the last generation are here, with its state."""
-    stop: bool = False
-    """Somebody asked for the end."""
+    stops: int = 0
+    """How often somebody asked for the end."""
     called_stop: bool = False
     step: int = 0
     moved_s: float = 0.0
@@ -159,6 +158,10 @@ class Roll:
     fruitless: int = 0
     """Generations in a row that ended before a step."""
     form_after_s: float = float("-inf")
+
+    @property
+    def stop(self) -> bool:
+        return self.stops > 0
 
     @property
     def crew(self) -> list[Worker]:
