@@ -55,7 +55,7 @@ LOOK_EVERY_S = 0.25
 
 
 class Leader:
-    """One term of leadership: whoever holds the connections tells `reception` what comes, and calls `step`."""
+    """One term of leadership. Who holds the connections tells `reception` what comes, and calls `step`."""
 
     def __init__(self, folder: Path, epoch: int, node: str, speech: Speech, now_s: float) -> None:
         self._folder, self._epoch, self._node, self._speech = folder, epoch, node, speech
