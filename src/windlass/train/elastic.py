@@ -111,6 +111,8 @@ class Worker:
             reason = str(error).strip().splitlines()[0]
             if not self._post.abandoned and not _LOST.search(reason):
                 raise
+            if self._trainer is not None:
+                self._trainer.checkpoints.give_up()
             return Parted(reason)
         finally:
             self._post.on_abandon = _nothing

@@ -35,6 +35,8 @@ from windlass.train.trainer import StepFacts, Trainer
 
 Outcome = Literal["finished", "stopped", "left"]
 
+CLOSE_S = 30.0
+"""For copies of the last checkpoints to reach the store."""
 SMOOTHING = 0.9
 TELL_EVERY_S = 0.2
 
@@ -80,6 +82,8 @@ def go_on(trainer: Trainer, wishes: Wishes) -> Outcome:
     if outcome == "finished":
         _finish(trainer)
     trainer.ledger.write(durable=True)
+    if outcome != "left":
+        trainer.checkpoints.close(CLOSE_S)
     return outcome
 
 
@@ -116,7 +120,7 @@ def _loop(trainer: Trainer, wishes: Wishes) -> Outcome:
         if parted is not None:
             return parted
         if trainer.step_number < trainer.run.steps:
-            _look_and_save(trainer, agreed_at)
+            _look_and_save(trainer, agreed_at, due=facts.due)
         agreed_at = trainer.step_number
     return "finished"
 
@@ -145,8 +149,8 @@ def _parted(trainer: Trainer, facts: StepFacts, wishes: Wishes) -> Outcome | Non
 def _hand_over(trainer: Trainer, wishes: Wishes) -> None:
     """Part with equal weights, and with a checkpoint where somebody goes who alone holds a part of them."""
     trainer.agree()
-    if trainer.saving is not None:
-        _commit(trainer)
+    if trainer.checkpoints.saving:
+        trainer.end_save()
     if not undivided(trainer.run.layout) and any(trainer.grid.crew.share(wishes.depart())):
         try:
             trainer.save()
@@ -154,7 +158,7 @@ def _hand_over(trainer: Trainer, wishes: Wishes) -> None:
             trainer.record.tell("warning", message=failure.message)
 
 
-def _look_and_save(trainer: Trainer, before: int) -> None:
+def _look_and_save(trainer: Trainer, before: int, *, due: bool) -> None:
     """Evaluate and save when it is time, or has become so since step `before`.
 
     Checkpoints are written while training goes on. A failed one costs a checkpoint, not the run.
@@ -163,31 +167,28 @@ def _look_and_save(trainer: Trainer, before: int) -> None:
     if step // run.evaluate_every > before // run.evaluate_every:
         trainer.evaluate(run.evaluate_sequences)
         trainer.sample()
-    if step // run.checkpoint_every > before // run.checkpoint_every:
+    if due or step // run.checkpoint_every > before // run.checkpoint_every:
         _begin_save(trainer)
 
 
 def _begin_save(trainer: Trainer) -> None:
     """Start a checkpoint; one that a new cut may follow from is waited for."""
     layout = trainer.run.layout
-    beside = trainer.saves_beside and not (layout.pp > 1 and layout.recut == "apply")
+    if trainer.saves_beside and not (layout.pp > 1 and layout.recut == "apply"):
+        trainer.begin_save()
+        return
     try:
-        trainer.begin_save(beside=beside)
-    except StoreFailed as failure:
-        trainer.record.tell("warning", message=failure.message)
-    else:
-        if not beside:
-            _commit(trainer)
-
-
-def _commit(trainer: Trainer) -> None:
-    """Finish a checkpoint whose bytes are written."""
-    try:
-        trainer.end_save()
+        trainer.save()
     except StoreFailed as failure:
         trainer.record.tell("warning", message=failure.message)
     else:
         trainer.balance()
+
+
+def _commit(trainer: Trainer) -> None:
+    """Let a checkpoint be finished whose bytes are written."""
+    trainer.end_save()
+    trainer.balance()
 
 
 def _finish(trainer: Trainer) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -27,18 +28,23 @@ from windlass.spec.layout import Cut
 from windlass.spec.member import Member
 from windlass.spec.run import CHECKPOINTS, Run
 from windlass.spec.settings import Settings
-from windlass.train.checkpoint import Saving, State, restore_newest
+from windlass.train.checkpoint import NOTHING, State
 from windlass.train.compiled import compiled
 from windlass.train.evaluate import Evaluation, evaluate
 from windlass.train.feed import Feed
 from windlass.train.ledger import Entry, Ledger, halves, joined
 from windlass.train.optimize import build_optimizer, rate_of, set_rate
 from windlass.train.ordered import OrderedSum
+from windlass.train.part import claims_of, take_part
 from windlass.train.record import Record
 from windlass.train.replicas import Replicas
 from windlass.train.sample import continue_tokens
 from windlass.train.settings import newest_request
 from windlass.train.settle import settle_run
+from windlass.train.tier_memory import MemoryTier
+from windlass.train.tiers import Checkpoints
+
+Ended = TypeVar("Ended")
 
 SAMPLE_TOKENS = 48
 KINDS = ("momentum", "residual")
@@ -63,6 +69,8 @@ class StepFacts:
     """The newest request for other settings, 0 if there is none."""
     written: bool = False
     """Whether the bytes of a checkpoint that is being saved have been written by all."""
+    due: bool = False
+    """Whether the last checkpoint is so long ago that it is time for another."""
     digest: int = 0
     """Of the positions that all replicas read for this step, by corpus.batches.digest_of."""
 
@@ -108,13 +116,17 @@ class Trainer:
         self.taken, self.sync = 0, run.job.sync
         self.settings: Settings | None = None
         """What the run was asked to change while it goes on (control.py); `planned` is without it."""
-        self.saving: Saving | None = None
+        self.checkpoints: Checkpoints = (
+            Checkpoints(folder, run.job, record.tell) if before is None else before.checkpoints
+        )
+        self.memory: MemoryTier | None = None if before is None else before.memory
+        """The state of the last borders, twice, where every process holds something that no other has."""
         self.ledger: Ledger = Ledger(record, generation) if before is None else before.ledger
         self.ready = False
         """Whether the gradients of the next step are complete and clipped."""
         self.busy_s = 0.0
         """Own computing of the last step, without waiting for others."""
-        self._save_began = self._stall_s = self._update_s = 0.0
+        self._update_s = 0.0
         self.grid, cut = settle_run(run, folder, self.device)
         self._assemble(cut, before=before, fill=fill)
 
@@ -152,8 +164,7 @@ class Trainer:
 
     def restore(self) -> None:
         """Go on from the newest whole checkpoint, if there is one."""
-        state, extra, passed_over = restore_newest(
-            self.folder / CHECKPOINTS,
+        state, extra, passed_over = self.checkpoints.restore(
             self.strategy.held.holdings,
             self.optimizer,
             crew=self.grid.crew,
@@ -201,12 +212,15 @@ class Trainer:
     def advance(self, digest: int) -> None:
         """Let the step happen whose gradients are complete."""
         begin = time.perf_counter()
+        self.checkpoints.finish_copy()  # of the weights as they were
+        stalled = time.perf_counter()
+        self.ledger.spend("checkpoint", stalled - begin)
         self.ready = False
         self.optimizer.step()
         self.strategy.held.clear()
         first, until = self.samples, self.samples + self.run.batch_sequences
         self.step_number, self.samples = self.step_number + 1, until
-        self._update_s = time.perf_counter() - begin
+        self._update_s = time.perf_counter() - stalled
         self.ledger.spend("compute", self._update_s)
         self.replicas.after_update(self.step_number, self.train_s + self._update_s)
         self.strategy.held.follow()
@@ -288,56 +302,59 @@ class Trainer:
     def save(self) -> Path:
         """Write a checkpoint and wait for it."""
         self.begin_save(beside=False)
-        return self.end_save()
+        return self.end_save_now()
 
     def begin_save(self, *, beside: bool = True) -> None:
         """Start to write a checkpoint, beside the steps that follow if asked so.
 
-        One that is still under way is finished first; if it fails, this one is the better for it.
+        One that is still under way is finished first; if it fails, this one is the better for it. A failure
+        is told, and costs no more than the checkpoint; where somebody waits for it, it is raised.
         """
-        if self.saving is not None:
-            try:
-                self.end_save()
-            except StoreFailed as failure:
-                self.record.tell("warning", message=failure.message)
+        self._watch(self, "saving")
         begin = time.perf_counter()
         self.agree()
-        saving = Saving(
-            self.folder / CHECKPOINTS,
+        began = self.checkpoints.begin(
             State(self.step_number, self.samples, self.train_s),
-            keep=self.run.job.train.checkpoint_keep,
+            self.strategy.held.holdings,
+            self.optimizer,
             crew=self.grid.crew,
             layout=self.run.layout,
             cut=self.strategy.cut,
-        )
-        saving.begin(
-            self.strategy.held.holdings,
-            self.optimizer,
             extra=self.replicas.state(),
             replica=self._own_replica,
             beside=beside,
         )
-        self.saving, self._save_began, self._stall_s = saving, begin, time.perf_counter() - begin
-        self.ledger.spend("checkpoint", self._stall_s)
+        self.ledger.spend("checkpoint", time.perf_counter() - begin)
+        if not began and not beside:
+            raise StoreFailed(
+                f"{self.folder / CHECKPOINTS}: the checkpoint of step {self.step_number} failed"
+            )
 
-    def end_save(self) -> Path:
+    def end_save(self) -> None:
+        """Let the checkpoint be committed whose bytes are written everywhere."""
+        self._end(self.checkpoints.end)
+
+    def end_save_now(self) -> Path:
         """Wait until the checkpoint is written everywhere, and commit it."""
-        assert self.saving is not None
-        saving, self.saving = self.saving, None
+        return self._end(self.checkpoints.end_now)
+
+    def _end(self, end: Callable[[], Ended]) -> Ended:
         self._watch(self, "saving")
         begin = time.perf_counter()
         self.ledger.write(durable=True)  # no checkpoint may know of samples that the ledger does not
-        path = saving.end()
-        now = time.perf_counter()
-        self.ledger.spend("checkpoint", now - begin)
-        self.record.tell(
-            "checkpoint",
-            step=saving.step,
-            seconds=round(now - self._save_began, 3),
-            stall_s=round(self._stall_s + now - begin, 3),
-            durable=True,
-        )
-        return path
+        try:
+            return end()
+        finally:
+            self.ledger.spend("checkpoint", time.perf_counter() - begin)
+
+    def remember(self) -> None:
+        """Keep the state of this border in memory, here and at a buddy."""
+        if self.memory is None:
+            self.memory = MemoryTier(self.grid.crew)
+        begin, holdings = time.perf_counter(), self.strategy.held.holdings
+        part = take_part(holdings, self.optimizer, NOTHING, keys=claims_of(holdings, None), replica=None)
+        self.memory.keep(part, State(self.step_number, self.samples, self.train_s), self.run.layout)
+        self.ledger.spend("checkpoint", time.perf_counter() - begin)
 
     def balance(self) -> None:
         """Look whether the stages of a pipeline have drifted apart; to be called right after `save`."""
@@ -398,7 +415,8 @@ class Trainer:
                 float(leave),
                 self.train_s + seconds,
                 float(request),
-                float(self.saving is not None and self.saving.written),
+                float(self.checkpoints.written),
+                float(self.grid.crew.rank == 0 and self.checkpoints.due()),
                 *(halves(self.feed.digest) if self._reads else (0.0, 0.0)),
                 1.0,
             ],
@@ -407,7 +425,7 @@ class Trainer:
         group = None if agreed else self._near
         if layout.world > 1 and (agreed or group is not None):
             dist.all_reduce(told, group=group)
-        summed, stops, leaves, train_s, request_id, written, high, low, members = told.tolist()
+        summed, stops, leaves, train_s, request_id, written, due, high, low, members = told.tolist()
         # Replicas that walk apart each know the mean over their own samples.
         replicas = layout.dp if agreed and sync.local else 1
         self.train_s = train_s / members
@@ -421,6 +439,7 @@ class Trainer:
             leave=agreed and leaves > 0,
             request=int(request_id),
             written=agreed and written == members,
+            due=agreed and due > 0,
             digest=joined(high, low),
         )
 
