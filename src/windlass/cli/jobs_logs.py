@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from windlass.cli.home import add_home, home_of
-from windlass.operate.jobs import find_run, standing_of
+from windlass.operate.jobs import find_run, goes_on
 from windlass.operate.tail import Tail
 from windlass.spec.run import JOURNAL
 
@@ -30,7 +30,7 @@ def run_logs(args: argparse.Namespace) -> int:
     folder = find_run(home_of(args), args.name)
     tail = Tail(folder.path / JOURNAL, after=args.after)
     while True:
-        running = args.follow and standing_of(folder).running
+        running = args.follow and goes_on(folder)
         for record in tail.read():
             print(json.dumps(record, ensure_ascii=False) if args.json else line_of(record), flush=True)
         if not running:

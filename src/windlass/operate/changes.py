@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from windlass.operate.jobs import Standing, ask_workers, standing_of
+from windlass.operate.jobs import Standing, ask_workers, goes_on, standing_of
 from windlass.operate.request import asking, drafted, who, write
 from windlass.operate.runs import RunFolder
 from windlass.operate.tail import Tail
@@ -105,7 +105,7 @@ def await_taken(folder: RunFolder, settings: Settings, *, timeout_s: float) -> d
 def await_stopped(folder: RunFolder, *, timeout_s: float) -> None:
     """Wait until nobody works on the run any more."""
     until = time.monotonic() + timeout_s
-    while standing_of(folder).running:
+    while goes_on(folder):
         if time.monotonic() > until:
             raise ProcessFailed(
                 f"run {folder.name} did not stop within {timeout_s:g} s; it is still asked to"
@@ -130,10 +130,9 @@ def await_scaled(folder: RunFolder, workers: int, *, timeout_s: float) -> dict[s
 
 
 def _check_time(folder: RunFolder, until: float, timeout_s: float, what: str) -> None:
-    standing = standing_of(folder)
-    if not standing.running:
+    if not goes_on(folder):
         raise BadInput(
-            f"run {folder.name} is {standing.stage}, so nothing is taken now",
+            f"run {folder.name} is {standing_of(folder).stage}, so nothing is taken now",
             hint="what was asked for is kept and counts when the run is started again",
         )
     if time.monotonic() > until:

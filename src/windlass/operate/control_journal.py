@@ -12,7 +12,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
-from windlass.operate.jobs import standing_of
+from windlass.operate.jobs import goes_on
 from windlass.operate.runs import RunFolder
 from windlass.operate.tail import Tail
 from windlass.spec.run import JOURNAL
@@ -42,7 +42,7 @@ async def _events(folder: RunFolder, after: int) -> AsyncGenerator[bytes, None]:
     while running:
         now = time.monotonic()
         if now - looked >= LOOK_AT_STAGE_S:
-            running, looked = (await run_in_threadpool(standing_of, folder)).running, now
+            running, looked = await run_in_threadpool(goes_on, folder), now
         records = await run_in_threadpool(tail.read)
         for number, record in enumerate(records, start=tail.count - len(records) + 1):
             yield f"id: {number}\ndata: {json.dumps(finite(record), ensure_ascii=False)}\n\n".encode()

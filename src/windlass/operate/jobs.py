@@ -150,6 +150,11 @@ def ask_workers(folder: RunFolder, workers: int, *, by: str) -> None:
     want(folder.path, workers, by)
 
 
+def goes_on(folder: RunFolder) -> bool:
+    """Whether somebody works on a run, or waits in a pause; told without reading its journal."""
+    return _stage(folder, started=True) == "running"
+
+
 def saved_cut(folder: RunFolder) -> Cut | None:
     """Return the cut that the newest checkpoint was saved under."""
     found = sorted(folder.path.glob(f"{CHECKPOINTS}/step-*/layout.json"))
