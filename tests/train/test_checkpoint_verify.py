@@ -88,7 +88,9 @@ def header_of(part: Path) -> dict[str, str]:
 
 def test_copies_in_a_store_are_looked_at_there(folder: Path, tmp_path: Path) -> None:
     run = load_run(folder)
-    assert "no checkpoint was sent" in verify_checkpoint(folder, run, "store").message
+    absent = verify_checkpoint(folder, run, "store")
+    assert "no checkpoint was sent" in absent.message
+    assert not absent.there
     mirror = Mirror(Place(settle_store(folder, str(tmp_path / "store"))))
     mirror.push(folder / "checkpoints" / "step-00000008")
     note_sent(folder, "step-00000008")

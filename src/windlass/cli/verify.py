@@ -49,7 +49,7 @@ def _row(tier: dict[str, Any]) -> tuple[str, ...]:
     return (
         tier["tier"],
         str(tier["step"]) if tier["step"] >= 0 else "",
-        "good" if tier["ok"] else "NOT GOOD",
+        "good" if tier["ok"] else "NOT GOOD" if tier["there"] else "not there",
         format_bytes(tier["bytes"]) if tier["bytes"] else "",
         f"{tier['seconds']:.1f}",
         tier["message"],

@@ -13,10 +13,14 @@ CHECKER = "windlass.train.checkpoint_verify"
 
 
 def verify_run(folder: RunFolder, home: Path, step: int | None = None) -> dict[str, Any]:
-    """Return what was found in each tier that the run has, and whether all of it is good."""
+    """Return what was found in each tier that the run has, and whether the run can go on from it.
+
+    It can if the checkpoint is good wherever it is. A tier may lack one that it did not have to keep.
+    """
     tiers = ["local", *(["store"] if (folder.path / STORE_FILE).exists() else [])]
     found = [_verified(folder, home, tier, step) for tier in tiers]
-    return {"run": folder.name, "ok": all(one["ok"] for one in found), "tiers": found}
+    ok = any(one["ok"] for one in found) and all(one["ok"] or not one["there"] for one in found)
+    return {"run": folder.name, "ok": ok, "tiers": found}
 
 
 def _verified(folder: RunFolder, home: Path, tier: str, step: int | None) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Mirror:
         """
         gone = [name for name in self.names() if name not in names]
         for name in gone:
-            self.place.remove(f"{name}/{MANIFEST}")
+            self.place.remove(name)
         wanted = {_object(r) for name in self.names() for r in self.manifest(name).files.values()}
         for name in self.place.names(OBJECTS):
             if name not in wanted:

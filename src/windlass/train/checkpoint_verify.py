@@ -63,6 +63,8 @@ class Findings:
     step: int
     ok: bool
     message: str
+    there: bool = True
+    """Whether there is such a checkpoint in the tier."""
     bytes: int = 0
     digest: str = ""
     loss: float | None = None
@@ -88,7 +90,8 @@ def verify_checkpoint(folder: Path, run: Run, tier: Tier, step: int | None = Non
             asked = step_of(path.name)
             found = _look(folder, run, tier, path)
     except WindlassError as failure:
-        found = Findings(tier, asked, ok=False, message=failure.message)
+        there = not isinstance(failure, NotFound)
+        found = Findings(tier, asked, ok=False, message=failure.message, there=there)
     return Findings(**{**asdict(found), "seconds": round(time.monotonic() - begin, 2)})
 
 
@@ -103,7 +106,10 @@ def _look(folder: Path, run: Run, tier: Tier, path: Path) -> Findings:
     what = f"as {said.what} said: {said.loss:.6f}" if said else "nothing to compare it with"
     message = f"{len(manifest.files)} files whole; loss {loss:.6f}, {what}"
     expected = said.loss if said else None
-    return Findings(tier, state.step, ok, message, manifest.bytes, manifest.digest, loss, expected)
+    return Findings(
+        tier, state.step, ok, message,
+        bytes=manifest.bytes, digest=manifest.digest, loss=loss, expected=expected,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

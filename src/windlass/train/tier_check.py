@@ -40,8 +40,10 @@ class Checks:
             self._thread = threading.Thread(target=self._check, args=(step,), name="check", daemon=True)
             self._thread.start()
 
-    def close(self) -> None:
-        """End a check that is under way."""
+    def close(self, within_s: float = 0.0) -> None:
+        """Give a check that is under way some time, then end it."""
+        if self._thread is not None:
+            self._thread.join(within_s)
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
         if self._thread is not None:

@@ -52,12 +52,21 @@ class Checkpoints:
         self._idle = threading.Event()
         self._idle.set()
         self._began = self._stall_s = 0.0
+        self._begun_step = -1
         self._due_from = time.monotonic()
 
     @property
     def saving(self) -> bool:
         """Whether a checkpoint is under way."""
         return self._saving is not None
+
+    @property
+    def begun_step(self) -> int:
+        """The step of the newest checkpoint that was begun here, -1 if none was.
+
+        The loss of the step after it is what a checkpoint is held to when it is verified.
+        """
+        return self._begun_step
 
     @property
     def written(self) -> bool:
@@ -110,6 +119,7 @@ class Checkpoints:
             self._tell_failed(state.step, failure)
             return False
         self._saving, self._stall_s = saving, time.perf_counter() - begin
+        self._begun_step = state.step
         return True
 
     def finish_copy(self) -> None:
@@ -173,7 +183,7 @@ class Checkpoints:
         if self._uploads is not None and not self._uploads.close(max(0.0, until - time.monotonic())):
             names = ", ".join(sorted(self._uploads.pending))
             self._tell("warning", message=f"{names}: not sent to {self._uploads.url} before the end")
-        self._checks.close()
+        self._checks.close(max(0.0, until - time.monotonic()))
 
     @property
     def _means(self) -> Means:
