@@ -172,7 +172,7 @@ class Leader:
             roll.turn("gathering", now_s)
             self._count_fruitless(move.reason, now_s)
         elif isinstance(move, Call):
-            self._to_crew(lambda: Border(self._epoch, roll.generation, move.stop))
+            self._to_crew(lambda: Border(self._epoch, roll.generation, move.stop, move.departs))
             roll.called_stop = roll.called_stop or move.stop
             if not move.stop:
                 roll.turn("gathering", now_s)
@@ -202,7 +202,7 @@ class Leader:
         if pace.shares is None and not pace.aside:
             return None
         roll.next_shares = pace.shares if not pace.aside else None
-        return Call(pace.reason)
+        return Call(pace.reason, departs=bool(pace.aside))
 
     def _set_aside(self, worker: Worker, reason: str) -> None:
         worker.slow = True

@@ -70,6 +70,8 @@ class Call:
 
     reason: str
     stop: bool = False
+    departs: bool = False
+    """Whether some of them will not be in the next generation."""
 
 
 @dataclass(frozen=True)
@@ -282,7 +284,7 @@ def _decide_change(roll: Roll, now_s: float, used: Callable[[int], int]) -> Call
     """Whether another number of members would be better, and the newcomers were given time to gather."""
     count, newcomers = len(roll.members), roll.newcomers
     if count > roll.wanted and used(roll.wanted) < count:
-        return Call(f"{roll.wanted} workers are wanted, not {count}")
+        return Call(f"{roll.wanted} workers are wanted, not {count}", departs=True)
     possible = min(roll.wanted, count + len(newcomers))
     if not newcomers or used(possible) <= count:
         return None
