@@ -126,6 +126,9 @@ class Worker:
             known = reunion.tell(before, crew)
             reunion.catch_up(before, known)
             trainer = self._join(run, assigned, before)
+            nodes = [member.rpartition("-")[0] for member in assigned.members]
+            if trainer.memory is not None:
+                trainer.memory.regroup(crew, nodes)
             settled = reunion.settle(trainer, before, known)
             connections.settle()
             self._trainer = trainer

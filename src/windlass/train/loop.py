@@ -119,6 +119,8 @@ def _loop(trainer: Trainer, wishes: Wishes) -> Outcome:
         parted = _parted(trainer, facts, wishes)
         if parted is not None:
             return parted
+        if facts.forgets:
+            trainer.remember()
         if trainer.step_number < trainer.run.steps:
             _look_and_save(trainer, agreed_at, due=facts.due)
         agreed_at = trainer.step_number

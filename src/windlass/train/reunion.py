@@ -4,18 +4,20 @@
 
 Input: what each member brings from the generation before, or nothing. Output: trainers that hold the state of
 the newest step that any survivor has. Where the survivors together do not hold all of it, all go back to the
-newest checkpoint; where there is none, to the first step.
+newest border that they kept twice in memory (tier_memory.py); else to the newest checkpoint; where there is
+none, to the first step.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 
 from windlass.parallel.crew import Crew
 from windlass.parallel.holding import Holding
+from windlass.train.checkpoint import State
 from windlass.train.moves import Key, Piece, Stock, exchange, listed, plan_moves, unlisted
 from windlass.train.part import MOMENTS
 from windlass.train.trainer import Trainer
@@ -71,9 +73,13 @@ def settle(trainer: Trainer, before: Trainer | None, known: list[Told | None]) -
     last = trainer.record.last("ledger", "resumed")
     written = int(last["steps"][1] if last.get("event") == "ledger" else last.get("step", 0))
     reached = max([written, *(one.step for one in known if one is not None)])
-    moved = _from_memory(trainer, before, known)
+    moved = _from_survivors(trainer, before, known)
+    if moved is None:
+        moved = _from_kept_borders(trainer)
     if moved is None:
         _from_checkpoint(trainer)
+    if trainer.memory is not None:
+        trainer.memory.forget(trainer.step_number)
     if moved is None or written > trainer.step_number:
         source = "memory" if moved is not None else "checkpoint"
         _tell_set_back(trainer, source, already=moved is None)
@@ -84,30 +90,49 @@ def settle(trainer: Trainer, before: Trainer | None, known: list[Told | None]) -
     return Settled(source, reached - trainer.step_number, moved or 0)
 
 
-def _from_memory(trainer: Trainer, before: Trainer | None, known: list[Told | None]) -> int | None:
+def _from_survivors(trainer: Trainer, before: Trainer | None, known: list[Told | None]) -> int | None:
     """Take the newest survivors' state; return the bytes received, None where they do not hold all of it."""
-    crew = trainer.grid.crew
     survivors = [one for one in known if one is not None]
     if not survivors:
         return None
     newest = max(survivors, key=lambda one: one.step)
     up_to_date = before is not None and before.step_number == newest.step
     stock = stock_of(before) if before is not None and up_to_date else {}
-    room = _room(trainer, newest.step)
+    return _moved(trainer, stock, State(newest.step, newest.samples, newest.train_s))
+
+
+def _from_kept_borders(trainer: Trainer) -> int | None:
+    """Go back to the newest border that members, with what they keep for lost buddies, hold all of."""
+    crew, memory = trainer.grid.crew, trainer.memory
+    states = {step: asdict(memory.kept(step)[0].state) for step in memory.steps} if memory else {}
+    known = {step: state for told in crew.share(list(states.items())) for step, state in told}
+    for step in sorted(known, reverse=True):
+        stock: dict[Key, list[Piece]] = {}
+        for name, kind, box, tensor in memory.pieces(step) if memory and step in memory.steps else ():
+            stock.setdefault((name, kind or ""), []).append(Piece(box, tensor))
+        moved = _moved(trainer, stock, State(**known[step]))
+        if moved is not None:
+            return moved
+    return None
+
+
+def _moved(trainer: Trainer, stock: Stock, state: State) -> int | None:
+    """Move the state of a step to where it is needed; return the bytes received, None if some is nowhere."""
+    crew, room = trainer.grid.crew, _room(trainer, state.step)
     told = crew.share([listed(stock), listed(room)])
     moves, missing = plan_moves([unlisted(one) for one, _ in told], [unlisted(two) for _, two in told])
     if missing:
         return None
     with torch.no_grad():
         moved = exchange(crew, moves, stock, room)
-    trainer.step_number, trainer.samples = newest.step, newest.samples
-    trainer.train_s = newest.train_s
-    _adopt(trainer, room, newest.step)
+    trainer.step_number, trainer.samples, trainer.train_s = state.step, state.samples, state.train_s
+    _adopt(trainer, room)
     return moved
 
 
-def _adopt(trainer: Trainer, room: Stock, step: int) -> None:
+def _adopt(trainer: Trainer, room: Stock) -> None:
     """Let the optimizer and the exchange go on from what arrived."""
+    step = trainer.step_number
     for holding in _filled(trainer):
         moments = {ours: room.get((holding.name, kind)) for kind, ours in MOMENTS.items()}
         found = {ours: pieces[0].tensor for ours, pieces in moments.items() if pieces}

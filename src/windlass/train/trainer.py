@@ -47,6 +47,8 @@ from windlass.train.tiers import Checkpoints
 Ended = TypeVar("Ended")
 
 SAMPLE_TOKENS = 48
+REMEMBER_EVERY_S = 5.0
+"""Between borders that an elastic run of a divided model keeps in memory, twice."""
 KINDS = ("momentum", "residual")
 """What the exchange between replicas may keep with each weight (train/replicas.py)."""
 
@@ -71,6 +73,8 @@ class StepFacts:
     """Whether the bytes of a checkpoint that is being saved have been written by all."""
     due: bool = False
     """Whether the last checkpoint is so long ago that it is time for another."""
+    forgets: bool = False
+    """Whether it is time to keep a border in memory, twice."""
     digest: int = 0
     """Of the positions that all replicas read for this step, by corpus.batches.digest_of."""
 
@@ -126,7 +130,7 @@ class Trainer:
         """Whether the gradients of the next step are complete and clipped."""
         self.busy_s = 0.0
         """Own computing of the last step, without waiting for others."""
-        self._update_s = 0.0
+        self._update_s, self._remembered_s = 0.0, time.monotonic()
         self.grid, cut = settle_run(run, folder, self.device)
         self._assemble(cut, before=before, fill=fill)
 
@@ -349,6 +353,7 @@ class Trainer:
 
     def remember(self) -> None:
         """Keep the state of this border in memory, here and at a buddy."""
+        self._remembered_s = time.monotonic()
         if self.memory is None:
             self.memory = MemoryTier(self.grid.crew)
         begin, holdings = time.perf_counter(), self.strategy.held.holdings
@@ -417,6 +422,7 @@ class Trainer:
                 float(request),
                 float(self.checkpoints.written),
                 float(self.grid.crew.rank == 0 and self.checkpoints.due()),
+                float(self.grid.crew.rank == 0 and self._forgets),
                 *(halves(self.feed.digest) if self._reads else (0.0, 0.0)),
                 1.0,
             ],
@@ -425,7 +431,7 @@ class Trainer:
         group = None if agreed else self._near
         if layout.world > 1 and (agreed or group is not None):
             dist.all_reduce(told, group=group)
-        summed, stops, leaves, train_s, request_id, written, due, high, low, members = told.tolist()
+        summed, stops, leaves, train_s, request_id, written, due, forgets, high, low, members = told.tolist()
         # Replicas that walk apart each know the mean over their own samples.
         replicas = layout.dp if agreed and sync.local else 1
         self.train_s = train_s / members
@@ -440,8 +446,15 @@ class Trainer:
             request=int(request_id),
             written=agreed and written == members,
             due=agreed and due > 0,
+            forgets=agreed and forgets > 0,
             digest=joined(high, low),
         )
+
+    @property
+    def _forgets(self) -> bool:
+        """Whether a lost process would take something with it that is in memory nowhere else."""
+        alone = not undivided(self.run.layout) and self.generation > 0
+        return alone and time.monotonic() - self._remembered_s >= REMEMBER_EVERY_S
 
     @property
     def _reads(self) -> bool:
