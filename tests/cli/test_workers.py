@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from windlass.cli.workers import add_workers, laid_out, nodes_of, repeated
+from windlass.cli.workers import add_workers, elastic_job, laid_out, nodes_of, repeated
 from windlass.cluster.meeting import Nodes
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.job import Job
@@ -73,6 +73,7 @@ def test_a_machine_among_several_is_read_whole() -> None:
         (("--nodes", "2", "--node-rank", "2", "--rendezvous", "h:1"), "must be one of 0 to 1"),
         (("--node-rank", "1"), "must be one of 0 to 0"),
         (("--restarts", "-1"), "at least 0"),
+        (("--spares", "1"), "--spares 1 needs --elastic"),
     ],
 )
 def test_a_machine_that_cannot_be_is_refused(words: tuple[str, ...], reason: str) -> None:
@@ -83,3 +84,39 @@ def test_a_machine_that_cannot_be_is_refused(words: tuple[str, ...], reason: str
 def test_options_can_be_said_again() -> None:
     assert repeated(args()) == ""
     assert repeated(args("--workers", "2", "--restarts", "1")) == " --workers 2"
+
+
+def test_options_of_an_elastic_run_can_be_said_again() -> None:
+    words = ("--elastic", "--workers", "4", "--spares", "1")
+    assert repeated(args(*words)) == " --elastic --workers 4 --spares 1"
+
+
+def test_workers_of_an_elastic_run_are_its_layout_when_the_job_has_none() -> None:
+    assert elastic_job(job(), args("--elastic", "--workers", "3"), None).layout == Layout(dp=3)
+
+
+def test_an_elastic_run_may_have_other_workers_than_its_layout() -> None:
+    assert elastic_job(job(tp=2), args("--elastic", "--workers", "6"), None).layout == Layout(tp=2)
+    given = args("--elastic", "--workers", "6", "--layout", "dp=2,tp=2")
+    assert elastic_job(job(), given, None).layout == Layout(dp=2, tp=2)
+
+
+def test_an_elastic_run_that_goes_on_keeps_its_layout() -> None:
+    assert elastic_job(job(), args("--elastic", "--workers", "1"), Layout(dp=4)).layout == Layout(dp=4)
+
+
+def test_spares_are_those_of_the_option() -> None:
+    assert elastic_job(job(), args("--elastic", "--spares", "2"), None).elastic.spares == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--restarts", "1"), "replaces workers by itself"),
+        (("--workers", "0"), "--workers 0: must be at least 1"),
+        (("--spares", "-1"), "spares"),
+    ],
+)
+def test_an_elastic_run_that_cannot_be_is_refused(words: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(AskedWrongly, match=reason):
+        elastic_job(job(), args("--elastic", *words), None)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from windlass.store.lease import ABSTAIN_S, BEAT_S, STALE_S, Lease, leader
+from windlass.store.lease import ABSTAIN_S, BEAT_S, STALE_S, Lease, leader, vacate
 from windlass.store.place import Place
 
 CANDIDATE = """
@@ -72,6 +72,15 @@ def test_one_who_resigned_leads_again_when_nobody_else_does(place: Place) -> Non
     lease.resign(0.0)
     assert lease.step(ABSTAIN_S + BEAT_S)
     assert lease.epoch == 2
+
+
+def test_whoever_knows_that_the_holder_is_dead_lets_go_for_it(place: Place) -> None:
+    first, second = Lease(place, "one", ""), Lease(place, "two", "")
+    first.step(0.0)
+    vacate(place, "somebody else")
+    assert not second.step(0.0)
+    vacate(place, "one")
+    assert second.step(BEAT_S)
 
 
 def test_killed_leaders_are_followed_one_at_a_time(tmp_path: Path) -> None:

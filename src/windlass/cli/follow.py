@@ -76,6 +76,16 @@ class Follower:
             f" restarts left: {event['restarts_left']}"
         )
 
+    def _on_generation(self, event: dict[str, Any]) -> None:
+        count = len(event["members"])
+        self._line.say(f"generation {event['generation']}, {count} workers: {event['reason']}")
+
+    def _on_lost(self, event: dict[str, Any]) -> None:
+        self._line.say(f"warning: lost {event['worker']}: {event['detail']}")
+
+    def _on_waiting(self, event: dict[str, Any]) -> None:
+        self._line.say(f"waiting: {event['reason']}")
+
     def _on_stopped(self, event: dict[str, Any]) -> None:
         self.stopped_at = event["step"]
 

@@ -4,6 +4,7 @@
     ranks.py      the ranks of a run on this machine, each on its cores (cores.py), logs in one (ranklog.py)
     launch.py     all ranks of a run, brought to one end; ending.py decides which and whose fault
     meeting.py    launchers of several machines find each other; away.py is what they say (spec.link)
+    agent.py      the launcher of one machine in an elastic run; nursing.py starts and watches its workers
 
 A process is asked for by its module and arguments, tells events on its standard output (spec.door), and
 is stopped by SIGTERM, then by SIGKILL.

@@ -1,8 +1,10 @@
 """Keeps what runs equal to what was asked for, and what was made where it can be found.
 
-    registry.py   models by name@version: immutable, with lineage and aliases
-    runs.py       training runs: prepared, started, followed, resumed
-    service.py    an engine and a gateway, started together and watched
+    registry.py     models by name@version: immutable, with lineage and aliases
+    runs.py         training runs: prepared, started, followed, resumed
+    elastic_run.py  runs whose workers come and go; coordinator.py is the process that keeps them together:
+                    leading.py hears (reception.py), decides (membership.py, on roll.py) and acts (forming.py)
+    service.py      an engine and a gateway, started together and watched
 
 Start at runs.py.
 """
