@@ -1,8 +1,8 @@
 """Clocks of machines that can be set, for the processes of a run only.
 
 A small library, compiled here and loaded into every process of a machine, adds what a file says to the time
-of day. Time that only ever goes on (CLOCK_MONOTONIC) is left alone, as it is when somebody sets the clock of a
-machine. libfaketime, which does this and much more, breaks sleeping by the monotonic clock (0.9.10).
+of day. Time that only ever goes on (CLOCK_MONOTONIC) is left alone, as it is when somebody sets the clock of
+a machine. libfaketime, which does this and much more, breaks sleeping by the monotonic clock (0.9.10).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Clocks:
             self._file(node).write_bytes(SECONDS.pack(0))
 
     def put(self, node: str, ahead_s: int) -> None:
-        """Set a clock so many seconds ahead of the true time; its machine's processes have the file mapped."""
+        """Set a clock so many seconds ahead of the true time; the processes have the file mapped."""
         with self._file(node).open("r+b", buffering=0) as file:
             file.write(SECONDS.pack(ahead_s))
 
