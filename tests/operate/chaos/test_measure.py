@@ -111,10 +111,11 @@ def test_the_rate_between_whole_workers_is_a_line_and_of_none_is_nothing() -> No
 
 
 def test_a_company_counts_once_it_took_steps() -> None:
-    first = [seen(1.0, "generation", generation=1, members=[{}, {}]), seen(2.0, "ledger", generation=1)]
-    more = [*first, seen(3.0, "generation", generation=2, members=[{}]), seen(3.1, "ledger", generation=1)]
-    assert [company(journal) for journal in ([], first[:1], first, more)] == [0, 0, 2, 0]
-    assert company([*more, seen(4.0, "ledger", generation=2)]) == 1
+    first = [seen(0.5, "joined"), seen(0.6, "joined"), seen(1.0, "generation", generation=1)]
+    stepped = [*first, seen(2.0, "ledger", generation=1)]
+    left = [*stepped, seen(3.0, "left"), seen(3.0, "generation", generation=2)]
+    assert [company(journal) for journal in ([], first, stepped, left)] == [0, 0, 2, 0]
+    assert company([*left, seen(4.0, "ledger", generation=2)]) == 1
 
 
 def test_a_roll_back_takes_samples_back() -> None:

@@ -31,7 +31,7 @@ from windlass.spec.read import parse
 from windlass.spec.run import JOURNAL
 from windlass.store.place import Place
 
-WARM_S, CALM_S = 1.0, 8.0
+WARM_S, CALM_S = 2.0, 8.0
 """With each number of workers: left out, and measured."""
 PATIENCE_S = 180.0
 """Without any step of a run after which it counts as dead: far more than any recovery may take."""

@@ -104,12 +104,12 @@ def rate_of(workers: float, capacity: Mapping[int, float]) -> float:
 
 
 def company(seen: Sequence[Seen]) -> int:
-    """Return how many workers the newest generation has, if it took steps already; else 0."""
+    """Return how many workers are there, training or ready, once the newest generation took steps; else 0."""
     newest = next((one for one in reversed(seen) if one.event == "generation"), None)
-    if newest is None:
+    if newest is None or not any(_generation(o) == _generation(newest) for o in seen if o.event == "ledger"):
         return 0
-    took = any(o.event == "ledger" and _generation(o) == _generation(newest) for o in reversed(seen))
-    return len(newest.record["members"]) if took else 0
+    came = sum(one.event == "joined" for one in seen)
+    return came - sum(one.event in ("left", "lost") for one in seen)
 
 
 @dataclass(frozen=True)
