@@ -212,6 +212,27 @@ def test_the_leader_is_killed_ten_times_and_members_never_notice(folder: Path) -
 
 
 @pytest.mark.slow
+def test_what_a_dead_leader_wrote_down_is_carried_on_by_the_next(folder: Path) -> None:
+    with coordinators(folder, 2) as processes:
+        a, b, spare = (MadeUp(folder, name) for name in ("a", "b", "c"))
+        await_that(lambda: len(members(folder)["workers"]) == 3, "two members and a spare")
+        inside = [w["worker"] for w in members(folder)["workers"] if w["rank"] is not None]
+        lost, kept = (next(w for w in (a, b, spare) if w.name == name) for name in inside)
+        for process in processes:
+            process.send_signal(signal.SIGSTOP)
+        lost.vanish()
+        record = {"event": "lost", "time": 0.0, "worker": lost.name, "node": "node0", "generation": 1}
+        Journal(Place(folder)).append(record)
+        for process in processes:
+            process.kill()
+        processes.append(_start(folder))
+        others = [w for w in (a, b, spare) if w is not lost]
+        await_that(trained_together(folder, others), "a generation of the others")
+        assert len(records(folder, "lost")) == 1
+        assert kept.abandoned == [1]
+
+
+@pytest.mark.slow
 def test_a_frozen_leader_finds_another_in_its_place_and_disturbs_nobody(folder: Path) -> None:
     with coordinators(folder, 2) as processes:
         workers = [MadeUp(folder, name) for name in ("a", "b")]

@@ -109,6 +109,16 @@ def test_members_of_an_earlier_coordinator_have_time_to_say_hello() -> None:
     assert lost(roll, NOW_S + 4) == {"w1": "silent"}
 
 
+def test_nothing_is_decided_before_those_are_heard_who_would_have_to_obey() -> None:
+    roll = running(3, wanted=4)
+    roll.workers["w1"].connected, roll.workers["w1"].expected = False, True
+    roll.broken = "w2 is lost"
+    assert decide(roll, NOW_S, everyone) is None
+    assert staff(roll, NOW_S) == []
+    roll.workers["w1"].connected, roll.workers["w1"].expected = True, False
+    assert decide(roll, NOW_S, everyone) == Abandon("w2 is lost")
+
+
 def test_a_member_behind_the_others_is_stuck() -> None:
     roll = running(3)
     roll.workers["w2"].step = 39

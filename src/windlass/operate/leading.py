@@ -110,9 +110,13 @@ class Leader:
         roll.generation, roll.layout = int(last.get("generation", 0)), dict(last.get("layout", {}))
         for member in last.get("members", []):
             name = str(member["worker"])
-            roll.workers[name] = Worker(name, str(member["node"]), now_s, now_s, expected=True)
-            roll.workers[name].rank = int(member["rank"])
-        roll.members = tuple(str(m["worker"]) for m in last.get("members", []))
+            roll.members = (*roll.members, name)
+            if name in self.reception.gone:
+                roll.broken = f"{name} is lost"
+                continue
+            worker = Worker(name, str(member["node"]), now_s, now_s, expected=True)
+            worker.rank = int(member["rank"])
+            roll.workers[name] = worker
         roll.turn("running" if roll.members else "idle", now_s)
 
     def _look(self, now_s: float) -> None:

@@ -144,7 +144,7 @@ def decide(roll: Roll, now_s: float, used: Callable[[int], int]) -> Move | None:
 
 def staff(roll: Roll, now_s: float) -> list[Hire | Fire]:
     """Keep as many processes as are wanted, spares included; the least loaded machines start them."""
-    if roll.stop or any(w.outcome is not None for w in roll.crew):
+    if roll.stop or roll.awaited or any(w.outcome is not None for w in roll.crew):
         return []
     slow = [w for w in roll.alive if w.slow and w.ready]
     if slow:
@@ -259,6 +259,8 @@ def _finished(roll: Roll) -> bool:
 
 
 def _decide_running(roll: Roll, now_s: float, used: Callable[[int], int]) -> Move | None:
+    if roll.awaited:
+        return None  # they would not hear it
     if roll.broken is not None:
         return Abandon(roll.broken)
     for worker in roll.crew:

@@ -182,6 +182,11 @@ class Roll:
     def alive(self) -> list[Worker]:
         return [w for w in self.workers.values() if not w.over]
 
+    @property
+    def awaited(self) -> bool:
+        """Whether members that an earlier coordinator left were not heard yet."""
+        return any(w.expected for w in self.workers.values())
+
     def back(self, worker: Worker) -> bool:
         """Whether a member came to the lobby from this generation, not on its way into it."""
         return worker.ready and worker.generation == self.generation
