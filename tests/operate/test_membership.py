@@ -109,6 +109,16 @@ def test_members_of_an_earlier_coordinator_have_time_to_say_hello() -> None:
     assert lost(roll, NOW_S + 4) == {"w1": "silent"}
 
 
+def test_a_worker_may_take_long_to_be_started_but_not_to_speak() -> None:
+    roll = running(1, wanted=2)
+    roll.workers["x"] = Worker("x", "node0", NOW_S, NOW_S)
+    heard(roll, NOW_S)
+    roll.workers["w0"].heard_s = NOW_S + 100
+    assert lost(roll, NOW_S + 100) == {}
+    roll.workers["x"].pid = 4711
+    assert lost(roll, NOW_S + 100) == {"x": "silent"}
+
+
 def test_nothing_is_decided_before_those_are_heard_who_would_have_to_obey() -> None:
     roll = running(3, wanted=4)
     roll.workers["w1"].connected, roll.workers["w1"].expected = False, True

@@ -170,7 +170,7 @@ class Coordinator:
         elif hello is None:
             link.close()
         elif hello.role == "agent":
-            leader.reception.hear_agent(message)  # type: ignore[arg-type]
+            leader.reception.hear_agent(message, now_s)  # type: ignore[arg-type]
         else:
             leader.reception.hear(hello.worker, message, now_s)  # type: ignore[arg-type]
 

@@ -22,8 +22,9 @@ SILENT_S, SILENT_MOST_S, SILENT_GAPS = 1.5, 5.0, 8.0
 """Silence that counts as loss: so many of the widest recent gaps between beats, within these bounds."""
 EXPECTED_S = 3.0
 """For members that an earlier coordinator left, to say hello."""
-START_S = 60.0
-"""From the asking for a worker to its first word."""
+NURSERY_S, START_S = 300.0, 60.0
+"""From the asking for a worker to its start, for which a nursery may have to load; from there to its first
+word."""
 COME_S, COME_STEPS = 3.0, 4.0
 """For survivors to reach the lobby after a loss, and the same in steps, where these are long."""
 FORMING_S = 15.0
@@ -194,7 +195,8 @@ def _loss_of(roll: Roll, worker: Worker, now_s: float) -> Loss | None:
     elif worker.expected:
         allowed_s, what = EXPECTED_S, "it did not come back after a change of coordinator"
     else:
-        allowed_s, what = START_S, f"it was started and said nothing for {silent_s:.0f} s"
+        allowed_s = START_S if worker.pid else NURSERY_S
+        what = f"it was {'started' if worker.pid else 'asked for'} and said nothing for {silent_s:.0f} s"
     return Loss(worker.worker, "silent", what, silent_s) if silent_s > allowed_s else None
 
 

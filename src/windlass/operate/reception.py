@@ -88,10 +88,13 @@ class Reception:
         elif isinstance(message, Done):
             self._hear_done(worker, message, now_s)
 
-    def hear_agent(self, message: ToCoordinator) -> None:
-        """Take a message of an agent."""
+    def hear_agent(self, message: ToCoordinator, now_s: float) -> None:
+        """Take a message of an agent. A worker's age counts from its start, not from the wish for it."""
         if isinstance(message, Started) and message.worker in self._roll.workers:
-            self._roll.workers[message.worker].pid = message.pid
+            worker = self._roll.workers[message.worker]
+            worker.pid = message.pid
+            if not worker.connected:
+                worker.since_s = worker.heard_s = now_s
         elif isinstance(message, Exited):
             self._hear_exit(message)
         elif isinstance(message, Asked):
