@@ -369,6 +369,15 @@ def test_the_oldest_are_forgotten_with_their_debris(tmp_path: Path) -> None:
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["step-00000003", "step-00000004"]
 
 
+def test_what_only_looks_like_a_checkpoint_is_left_alone(tmp_path: Path) -> None:
+    for name in ("step-notes", "step-00000001.old", "notes"):
+        DirectoryWriter(Place(tmp_path / name)).commit()
+    save_as(parts_of(2), tmp_path, 1, keep=1)
+    save_as(parts_of(2), tmp_path, 2, keep=1)
+    assert [path.name for path in committed(tmp_path)] == ["step-00000002"]
+    assert {path.name for path in tmp_path.iterdir()} >= {"step-notes", "step-00000001.old", "notes"}
+
+
 def test_a_run_that_was_set_back_keeps_what_it_writes(tmp_path: Path) -> None:
     for step in (10, 20, 12):
         save_as(parts_of(2), tmp_path, step, keep=2)

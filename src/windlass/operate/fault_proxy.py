@@ -81,7 +81,7 @@ class FaultProxy:
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until either side is done with it."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, asyncio.CancelledError):  # cancelled when the proxy ends
             there_reader, there = await asyncio.open_connection(self.host, self.port)
             back = asyncio.create_task(_pump(there_reader, writer))
             try:

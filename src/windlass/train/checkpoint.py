@@ -341,7 +341,8 @@ def committed(folder: Path) -> list[Path]:
 
 
 def _started(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*")) if folder.exists() else []
+    found = folder.glob("step-*") if folder.is_dir() else ()
+    return sorted(path for path in found if path.name.removeprefix("step-").isdigit())
 
 
 def _step_of(path: Path) -> int:

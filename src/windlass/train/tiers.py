@@ -224,8 +224,9 @@ class Checkpoints:
         self._uploads.offer(path)
 
     def _retain(self, names: list[str]) -> list[str]:
-        kept = retained(map(step_of, names), keep=self._asked.store_keep, keep_every=self._asked.keep_every)
-        return [name for name in names if step_of(name) in kept]
+        steps = {step_of(name): name for name in names if _is_step(name)}
+        kept = retained(steps, keep=self._asked.store_keep, keep_every=self._asked.keep_every)
+        return [steps[step] for step in kept]
 
     def _tell_upload(self, name: str, outcome: Outcome, facts: dict[str, Any]) -> None:
         if outcome == "sent":
@@ -255,10 +256,14 @@ class Copies:
         return self._sent > name
 
     def names(self) -> list[str]:
-        return self._mirror.names()
+        return [name for name in self._mirror.names() if _is_step(name)]
 
     def fetch(self, name: str, target: Path) -> None:
         self._mirror.fetch(name, target)
+
+
+def _is_step(name: str) -> bool:
+    return name.startswith("step-") and name.removeprefix("step-").isdigit()
 
 
 def step_of(name: str) -> int:
