@@ -35,7 +35,7 @@ from windlass.spec.run import RUN_FILE, Run
 from windlass.store.journal import Journal
 from windlass.store.place import Place
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 class Actor:

@@ -182,6 +182,25 @@ def test_what_nobody_holds_any_more_comes_from_the_checkpoint(
     assert difference(tmp_path, reference(run.model_copy(update={"checkpoint_every": 10_000}))) < 1e-3
 
 
+def test_what_a_lost_member_alone_held_is_in_the_memory_of_its_buddy(
+    tmp_path: Path, make_run: MakeRun, reference: Callable[[Run], Path]
+) -> None:
+    run = elastic_run(make_run, {"dp": 2})
+    with scene.staged(tmp_path, run) as stage:
+        stage.start("n-1", "n-2", "n-3")
+        stage.assign("n-1", "n-2", "n-3", layout="sharded=3")
+        stage.until_step(120, "n-1", "n-2", "n-3")
+        stage.kill("n-2")
+        stage.abandon("n-1", "n-3")
+        stage.assign("n-3", "n-1", layout="pp=2,micro_batches=2")
+        stage.until_done("n-1", "n-3")
+        settled = stage.events("settled")[-1]
+    assert settled["source"] == "memory"
+    assert 0 < settled["step"] < 300
+    assert settled["rolled_back"] >= 0
+    assert difference(tmp_path, reference(run)) < 1e-3
+
+
 def test_a_coordinator_that_dies_is_not_noticed_by_the_steps(tmp_path: Path, make_run: MakeRun) -> None:
     run = elastic_run(make_run, {"dp": 2})
     with scene.staged(tmp_path, run) as stage:

@@ -35,6 +35,7 @@ from windlass.train.trainer import StepFacts, Trainer
 
 Outcome = Literal["finished", "stopped", "left"]
 
+NOTHING_ASKED = StepFacts(loss=0.0, gradient_norm=0.0, rate=0.0, seconds=0.0)
 CLOSE_S = 30.0
 """For copies of the last checkpoints to reach the store."""
 SMOOTHING = 0.9
@@ -106,6 +107,9 @@ def _loop(trainer: Trainer, wishes: Wishes) -> Outcome:
     peak = known_peak(trainer.device) if trainer.grid.crew.rank == 0 else math.inf
     teller = _Teller(trainer, peak * trainer.run.layout.world)
     agreed_at = trainer.step_number
+    parted = _parted(trainer, NOTHING_ASKED, wishes)  # a run that paused or was stopped goes on so
+    if parted is not None:
+        return parted
     while trainer.step_number < trainer.run.steps:
         facts = trainer.step(stop=wishes.stop(), leave=wishes.leave())
         _check_finite(facts, trainer)
@@ -249,7 +253,8 @@ class _Teller:
         before = facts.seconds if self._step_s is None else self._step_s
         self._step_s = SMOOTHING * before + (1 - SMOOTHING) * facts.seconds
         step, now = trainer.step_number, time.monotonic()
-        kept = step % run.job.train.log_every == 0 or step == run.steps
+        # A checkpoint is held to the loss of the step after it, so that one is always kept.
+        kept = step % run.job.train.log_every == 0 or step in (run.steps, trainer.checkpoints.begun_step + 1)
         if not kept and now - self._told_at < TELL_EVERY_S:
             return
         self._told_at = now

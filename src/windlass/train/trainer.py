@@ -47,8 +47,9 @@ from windlass.train.tiers import Checkpoints
 Ended = TypeVar("Ended")
 
 SAMPLE_TOKENS = 48
-REMEMBER_EVERY_S = 5.0
-"""Between borders that an elastic run of a divided model keeps in memory, twice."""
+REMEMBER_EVERY_S, REMEMBER_SHARE = 1.0, 0.01
+"""Between borders that an elastic run of a divided model keeps in memory, twice; and the most of its time
+that this may take."""
 KINDS = ("momentum", "residual")
 """What the exchange between replicas may keep with each weight (train/replicas.py)."""
 
@@ -130,7 +131,7 @@ class Trainer:
         """Whether the gradients of the next step are complete and clipped."""
         self.busy_s = 0.0
         """Own computing of the last step, without waiting for others."""
-        self._update_s, self._remembered_s = 0.0, time.monotonic()
+        self._update_s, self._remember_after_s = 0.0, time.monotonic() + REMEMBER_EVERY_S
         self.grid, cut = settle_run(run, folder, self.device)
         self._assemble(cut, before=before, fill=fill)
 
@@ -353,13 +354,14 @@ class Trainer:
 
     def remember(self) -> None:
         """Keep the state of this border in memory, here and at a buddy."""
-        self._remembered_s = time.monotonic()
         if self.memory is None:
             self.memory = MemoryTier(self.grid.crew)
         begin, holdings = time.perf_counter(), self.strategy.held.holdings
         part = take_part(holdings, self.optimizer, NOTHING, keys=claims_of(holdings, None), replica=None)
         self.memory.keep(part, State(self.step_number, self.samples, self.train_s), self.run.layout)
-        self.ledger.spend("checkpoint", time.perf_counter() - begin)
+        took_s = time.perf_counter() - begin
+        self._remember_after_s = time.monotonic() + max(REMEMBER_EVERY_S, took_s / REMEMBER_SHARE)
+        self.ledger.spend("checkpoint", took_s)
 
     def balance(self) -> None:
         """Look whether the stages of a pipeline have drifted apart; to be called right after `save`."""
@@ -454,7 +456,7 @@ class Trainer:
     def _forgets(self) -> bool:
         """Whether a lost process would take something with it that is in memory nowhere else."""
         alone = not undivided(self.run.layout) and self.generation > 0
-        return alone and time.monotonic() - self._remembered_s >= REMEMBER_EVERY_S
+        return alone and time.monotonic() >= self._remember_after_s
 
     @property
     def _reads(self) -> bool:
