@@ -257,7 +257,13 @@ def test_a_stage_is_clipped_by_its_own_norm() -> None:
     assert large.tensor.grad.tolist() == pytest.approx([0.6, 0.8])
 
 
-@given(st.lists(st.lists(st.floats(-100, 100, width=32, allow_subnormal=False), min_size=2, max_size=2), min_size=1, max_size=5))
+@given(
+    st.lists(
+        st.lists(st.floats(-100, 100, width=32, allow_subnormal=False), min_size=2, max_size=2),
+        min_size=1,
+        max_size=5,
+    )
+)
 def test_parts_that_are_clipped_apart_stay_within_the_limit_of_the_whole(
     gradients: list[list[float]],
 ) -> None:

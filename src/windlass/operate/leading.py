@@ -8,6 +8,7 @@ their generation, so a change of leader disturbs nobody.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import sys
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from windlass.operate import request
 from windlass.operate.chronicle import Chronicle
 from windlass.operate.forming import Generation, lay_out
 from windlass.operate.membership import (
@@ -42,7 +44,7 @@ from windlass.plan.pace import decide_pace
 from windlass.plan.relayout import Relaid, Waits, relayout
 from windlass.spec import elastic
 from windlass.spec.elastic import OVER, WORKERS, Border, Dismiss, Kill, Over, Start, Told, ToWorker
-from windlass.spec.errors import StoreFailed
+from windlass.spec.errors import StoreFailed, WindlassError
 from windlass.spec.run import RESULT, RUN_FILE, Run
 from windlass.store.manifest import load_manifest
 from windlass.store.place import Place
@@ -199,7 +201,7 @@ class Leader:
             roll.shares,
             self._run.batch_sequences,
             slow_factor=rules.slow_factor,
-            balance=rules.balance and not rules.deterministic,
+            balance=rules.balance and not rules.deterministic and not self._as_asked().job.sync.local,
         )
         for name in pace.aside:
             self._set_aside(roll.workers[name], pace.reason)
@@ -225,7 +227,7 @@ class Leader:
 
     def _form(self, reason: str, now_s: float) -> None:
         """Write the next generation down, and only then assign it."""
-        formed = lay_out(self._run, self.roll, reason)
+        formed = lay_out(self._as_asked(), self.roll, reason)
         if isinstance(formed, Waits):
             self._wait(formed.reason, now_s)
         elif self._note("generation", **formed.record(self._epoch)):
@@ -234,6 +236,16 @@ class Leader:
                 self._speech.to_worker(name, formed.assignment(rank, self._epoch))
         else:
             self.roll.form_after_s = now_s + AGAIN_S
+
+    def _as_asked(self) -> Run:
+        """Return the run under what it was asked to change: replicas that walk apart have equal shares."""
+        with contextlib.suppress(WindlassError, OSError):  # the trainer says what is wrong with a request
+            asked = request.newest(self._folder)
+            sync = asked.sync if asked is not None else None
+            if sync is not None:
+                job = self._run.job.model_copy(update={"sync": sync})
+                return self._run.model_copy(update={"job": job})
+        return self._run
 
     def _enter(self, formed: Generation, now_s: float) -> None:
         roll = self.roll
