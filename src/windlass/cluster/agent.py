@@ -21,7 +21,6 @@ from windlass.cluster.launch import interrupts
 from windlass.cluster.nursing import Nursing
 from windlass.cluster.on_local import LocalProcess, error_of, tail_of
 from windlass.spec.elastic import (
-    BEAT_S,
     COORDINATOR,
     OVER,
     Asked,
@@ -41,7 +40,7 @@ from windlass.spec.link import Link, parse_address, wait_for
 from windlass.store.lease import leader, vacate
 from windlass.store.place import Place
 
-LOOK_EVERY_S = 0.05
+LOOK_EVERY_S = 0.1
 CONNECT_S = 1.0
 RETRY_S = 0.2
 SILENT_S = 2.0
@@ -83,7 +82,7 @@ class Agent:
         self._lease = Place(site.folder / COORDINATOR)
         self._link: Link | None = None
         self._epoch = 0
-        self._heard_s = self._tried_s = self._beat_s = 0.0
+        self._heard_s = self._tried_s = 0.0
         self._asked = self._passed_on = 0
         self._over: Over | None = None
 
@@ -146,9 +145,6 @@ class Agent:
         if self._passed_on < self._asked:
             self._passed_on += 1
             self._say(Asked())
-        if now_s - self._beat_s >= BEAT_S:
-            self._beat_s = now_s
-            self._say(Beat())
         if link.closed or now_s - self._heard_s > SILENT_S:
             link.close()
             self._link = None

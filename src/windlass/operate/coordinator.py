@@ -20,13 +20,13 @@ from pathlib import Path
 from windlass.operate.leading import Leader
 from windlass.spec.door import DoorParser, run_door
 from windlass.spec.elastic import (
-    BEAT_S,
     COORDINATOR,
     OVER,
     Beat,
     Dismiss,
     Hello,
     ToAgent,
+    Told,
     ToWorker,
     heard,
     holder_of,
@@ -37,7 +37,10 @@ from windlass.spec.link import Link
 from windlass.store.lease import Lease
 from windlass.store.place import Place
 
-TICK_S = 0.05
+TICK_S = 0.1
+"""Between two looks at everybody; whatever changes the company is looked at when it happens."""
+PULSE_S = 0.5
+"""Between two signs of the leader to all who listen."""
 ASLEEP_S = 0.5
 """A pause of this process that others must not be blamed for."""
 PARTING_S = 1.0
@@ -70,7 +73,9 @@ class Coordinator:
         self._names: dict[Link, Hello] = {}
         """Who is at the other end, once it said hello."""
         self._leader: Leader | None = None
-        self._beat_s = 0.0
+        self._beat_s = self._stepped_s = 0.0
+        self._urgent = False
+        """Whether something was heard that may change the company."""
         self._woke_s = time.monotonic()
 
     def run(self) -> None:
@@ -151,18 +156,22 @@ class Coordinator:
                 self._hear(leader, link, heard(message), now_s)
             if link.closed:
                 self._lose(link, now_s)
+        if not self._urgent and now_s - self._stepped_s < TICK_S:
+            return
+        self._urgent, self._stepped_s = False, now_s
         if not leader.step(now_s):
             sys.stderr.write("most members are silent: resigning\n")
             self._lease.resign(now_s)
             self._step_down()
             return
-        if now_s - self._beat_s >= BEAT_S:
+        if now_s - self._beat_s >= PULSE_S:
             self._beat_s = now_s
             for link in self._names:
                 link.send(**said(Beat(epoch=self._lease.epoch or 0)))
 
     def _hear(self, leader: Leader, link: Link, message: object, now_s: float) -> None:
         hello = self._names.get(link)
+        self._urgent = self._urgent or not isinstance(message, Beat | Told)
         if isinstance(message, Hello):
             self._names[link] = message
             if not leader.reception.greet(message, now_s):
@@ -176,6 +185,7 @@ class Coordinator:
 
     def _lose(self, link: Link, now_s: float) -> None:
         hello = self._names.get(link)
+        self._urgent = True
         self._drop(link)
         if self._leader is None or hello is None or self._link_of(hello) is not None:
             return  # a stranger, or one that has connected again

@@ -1,7 +1,7 @@
 """What the members of an elastic run say to each other, over spec.link.
 
     worker -> coordinator   Hello, Lobby, Beat, Told, Done
-    agent -> coordinator    Hello, Started, Exited, Asked, Beat
+    agent -> coordinator    Hello, Started, Exited, Asked
     coordinator -> worker   Assign, Border, Abandon, Dismiss, Beat
     coordinator -> agent    Start, Kill, Told, Over, Beat
 
@@ -21,7 +21,7 @@ OVER = f"{COORDINATOR}/over.json"
 MEMBERS = "members.json"
 WORKERS = "workers.json"
 BEAT_S = 0.2
-"""Between two beats of a worker, an agent or a coordinator."""
+"""Between two beats of a worker."""
 
 
 @dataclass(frozen=True)
