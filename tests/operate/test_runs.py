@@ -58,6 +58,11 @@ def test_a_layout_that_the_run_cannot_have_changes_nothing(home: Path, tmp_path:
     assert (home / "runs/tiny/1/run.json").read_bytes() == before
 
 
+def test_checkpoints_of_a_run_may_go_elsewhere_from_now_on(home: Path, tmp_path: Path) -> None:
+    folder = find_resumable(job_on(tmp_path, checkpoint={"store": "s3://bucket/runs", "keep": 5}), home)
+    assert folder.load().job.checkpoint.store == "s3://bucket/runs"
+
+
 def test_other_settings_make_another_run(home: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="other settings: seed"):
         find_resumable(job_on(tmp_path, layout={"dp": 2}).model_copy(update={"seed": 5}), home)

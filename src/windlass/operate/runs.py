@@ -29,7 +29,7 @@ from windlass.plan.machine import measure_machine
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.config import shape_from_config
 from windlass.spec.errors import AskedWrongly, BadInput, NotFound, WindlassError
-from windlass.spec.job import Corpus, Elastic, Job, Tokenizer
+from windlass.spec.job import Checkpoint, Corpus, Elastic, Job, Tokenizer
 from windlass.spec.layout import Layout, check_layout
 from windlass.spec.progress import Report
 from windlass.spec.run import CHECKPOINTS, JOURNAL, RESULT, RUN_FILE, Run
@@ -216,9 +216,13 @@ def _task(folder: RunFolder, host: str) -> Task:
 
 
 def _essence(job: Job) -> Job:
-    """Return what makes two jobs the same run: where and how it is computed does not, unless in the bits."""
+    """Return what makes two jobs the same run: where and how it is computed does not, unless in the bits.
+
+    Neither does where its checkpoints go.
+    """
     elastic = Elastic(deterministic=job.elastic.deterministic)
-    return job.model_copy(update={"layout": Layout(), "sync": Sync(), "elastic": elastic})
+    changeable = {"layout": Layout(), "sync": Sync(), "elastic": elastic, "checkpoint": Checkpoint()}
+    return job.model_copy(update=changeable)
 
 
 def _same(one: Job, other: Job) -> bool:
