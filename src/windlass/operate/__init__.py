@@ -4,6 +4,9 @@
     runs.py         training runs: prepared, started, followed, resumed
     elastic_run.py  runs whose workers come and go; coordinator.py is the process that keeps them together:
                     leading.py hears (reception.py), decides (membership.py, on roll.py) and acts (forming.py)
+    changes.py      what a run may be asked while it goes on; control_api.py offers it over HTTP
+    audit.py        proves that every sample was used once; goodput.py, incidents.py tell how a run went
+    chaos/          hurts a run on purpose, and says what became of it
     service.py      an engine and a gateway, started together and watched
 
 Start at runs.py.
