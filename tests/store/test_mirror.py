@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,11 +57,11 @@ def test_objects_without_manifest_are_nothing_and_go_away(place: Place, tmp_path
 def test_a_push_that_is_stopped_leaves_no_directory_and_goes_on_where_it_was(
     place: Place, tmp_path: Path
 ) -> None:
-    one, mirror = finished(tmp_path / "one", a=b"12345", b=b"678"), Mirror(place)
-    answers = iter([False, True, True])
-    assert mirror.push(one, stopped=lambda: next(answers)) == 5
+    one, mirror = finished(tmp_path / "one", b=b"12345", a=b"678"), Mirror(place)
+    answers = iter([False, True])
+    assert mirror.push(one, stopped=lambda: next(answers)) == 3
     assert mirror.names() == []
-    assert mirror.push(one) == 3
+    assert mirror.push(one) == 5
     mirror.check("one")
 
 
@@ -95,6 +96,28 @@ def test_damage_on_the_way_out_does_not_reach_the_mirror(place: Place, tmp_path:
     with pytest.raises(Damaged, match="differ"):
         Mirror(place).push(one)
     assert place.names() == []
+
+
+def test_what_another_swept_away_meanwhile_is_sent_again(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, mirror = finished(tmp_path / "one", a=b"first", b=b"second"), Mirror(place)
+    send, swept = Mirror._send, iter([True])
+
+    def send_and_sweep(self: Mirror, *args: Any) -> None:
+        send(self, *args)
+        if next(swept, False):
+            Mirror(place).retain([])
+
+    monkeypatch.setattr(Mirror, "_send", send_and_sweep)
+    mirror.push(one)
+    mirror.check("one")
+
+
+def test_files_of_one_content_are_sent_once(place: Place, tmp_path: Path) -> None:
+    assert Mirror(place).push(finished(tmp_path / "one", a=b"same", b=b"same")) == 4
+    Mirror(place).fetch("one", tmp_path / "back")
+    verify(Place(tmp_path / "back"))
 
 
 def test_only_finished_directories_can_be_sent(place: Place, tmp_path: Path) -> None:

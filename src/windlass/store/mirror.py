@@ -14,11 +14,13 @@ import hashlib
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from windlass.spec.errors import Damaged, NotFound
+from windlass.spec.errors import Damaged, NotFound, StoreFailed
 from windlass.store.manifest import CHUNK_BYTES, MANIFEST, FileRecord, Manifest, load_manifest
 from windlass.store.place import Place, told
 
 OBJECTS = "objects"
+ROUNDS = 4
+"""Listings in one push; the last must show everything."""
 
 
 class Mirror:
@@ -40,20 +42,24 @@ class Mirror:
     def push(self, directory: Path, stopped: Callable[[], bool] = lambda: False) -> int:
         """Send a finished directory; return how many bytes had to move.
 
-        Its bytes are checked against its manifest on the way: one that is damaged is Damaged here too.
+        Its bytes are checked against its manifest on the way: one that is damaged is Damaged here too. The
+        objects are listed once more before the manifest is sent, in case another writer swept meanwhile.
         """
         manifest = load_manifest(Place(directory))
         if manifest is None:
             raise NotFound(f"{directory}: no finished directory to send")
-        moved, held = 0, self.place.sizes(OBJECTS)
-        for name, record in manifest.files.items():
-            if held.get(_object(record)) != record.bytes and not stopped():
+        moved = 0
+        for _ in range(ROUNDS):
+            missing = self._missing(manifest)
+            if not missing:
+                self.place.write(f"{directory.name}/{MANIFEST}", Place(directory).read(MANIFEST))
+                return moved
+            for record, name in missing.items():
+                if stopped():
+                    return moved
                 self._send(directory / name, record)
-                held[_object(record)] = record.bytes
                 moved += record.bytes
-        if not stopped():
-            self.place.write(f"{directory.name}/{MANIFEST}", Place(directory).read(MANIFEST))
-        return moved
+        raise StoreFailed(f"{self.place.url}: what is sent there does not stay")
 
     def fetch(self, name: str, target: Path) -> None:
         """Bring a directory to local disk, checked byte by byte; its manifest comes last."""
@@ -83,6 +89,12 @@ class Mirror:
             if name not in wanted:
                 self.place.remove(name)
         return gone
+
+    def _missing(self, manifest: Manifest) -> dict[FileRecord, str]:
+        """Return what no object stands for, by content, each with the name of a file that has it."""
+        held = self.place.sizes(OBJECTS)
+        files = {record: name for name, record in manifest.files.items()}
+        return {record: name for record, name in files.items() if held.get(_object(record)) != record.bytes}
 
     def _send(self, path: Path, record: FileRecord) -> None:
         """Send one file under its digest; it appears there only if it has that digest."""
