@@ -91,13 +91,15 @@ def test_silence_is_bounded_whatever_the_beats_were(gaps: list[float]) -> None:
 
 def test_most_members_silent_at_once_on_other_machines_mean_that_the_leader_is_cut_off() -> None:
     roll = running(4, nodes=4)
-    for name in ("w1", "w2", "w3"):
-        roll.workers[name].heard_s = NOW_S - 10
-    assert cut_off(roll, find_losses(roll, NOW_S))
+    for name, silent_s in (("w1", 1.6), ("w2", 1.1), ("w3", 0.9)):
+        roll.workers[name].heard_s = NOW_S - silent_s
+    assert cut_off(roll, find_losses(roll, NOW_S), NOW_S)
+    roll.workers["w2"].heard_s = roll.workers["w3"].heard_s = NOW_S - 0.3
+    assert not cut_off(roll, find_losses(roll, NOW_S), NOW_S)
     here = running(4)
     for name in ("w1", "w2", "w3"):
         here.workers[name].heard_s = NOW_S - 10
-    assert not cut_off(here, find_losses(here, NOW_S))
+    assert not cut_off(here, find_losses(here, NOW_S), NOW_S)
 
 
 def test_members_of_an_earlier_coordinator_have_time_to_say_hello() -> None:

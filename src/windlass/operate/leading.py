@@ -81,7 +81,7 @@ class Leader:
         """Decide and act once; return False when this one should resign, because it seems to be alone."""
         self._look(now_s)
         losses = find_losses(self.roll, now_s)
-        if cut_off(self.roll, losses):
+        if cut_off(self.roll, losses, now_s):
             return False
         for loss in losses:
             self._lose(loss, now_s)

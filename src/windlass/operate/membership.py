@@ -20,6 +20,8 @@ from windlass.spec.layout import Layout
 
 SILENT_S, SILENT_MOST_S, SILENT_GAPS = 1.5, 5.0, 8.0
 """Silence that counts as loss: so many of the widest recent gaps between beats, within these bounds."""
+QUIET_S = 0.8
+"""Several beats that were missed."""
 EXPECTED_S = 3.0
 """For members that an earlier coordinator left, to say hello."""
 NURSERY_S, START_S = 300.0, 60.0
@@ -121,11 +123,16 @@ def find_losses(roll: Roll, now_s: float) -> list[Loss]:
     return list(found.values())
 
 
-def cut_off(roll: Roll, losses: list[Loss]) -> bool:
-    """Whether the coordinator itself is lost: most members fell silent at once, on other machines."""
-    silent = {loss.worker for loss in losses if loss.how == "silent"}
-    far = [w for w in roll.crew if w.worker in silent and w.node != roll.home and not w.expected]
-    return len(far) * 2 > len(roll.members)
+def cut_off(roll: Roll, losses: list[Loss], now_s: float) -> bool:
+    """Whether the coordinator itself is lost: most members fell silent together, on other machines.
+
+    They do not fall silent at the very same moment, so once one counts as lost, those count with it that
+    have missed several beats.
+    """
+    if not any(loss.how == "silent" for loss in losses):
+        return False
+    quiet = [w for w in roll.crew if w.connected and now_s - w.heard_s > QUIET_S]
+    return 2 * sum(w.node != roll.home for w in quiet) > len(roll.members)
 
 
 def decide(roll: Roll, now_s: float, used: Callable[[int], int]) -> Move | None:

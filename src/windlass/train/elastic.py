@@ -106,6 +106,8 @@ class Worker:
         self._post.on_abandon = connections.cut
         self._post.forget_pace()
         try:
+            if self._post.abandoned:  # before there was anything to cut
+                return Parted("the generation was given up before it began")
             return Parted("border", self._train(assigned, connections))
         except (dist.DistError, RuntimeError, ProcessFailed) as error:
             reason = str(error).strip().splitlines()[0]

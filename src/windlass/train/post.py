@@ -43,7 +43,7 @@ from windlass.store.place import Place
 
 CONNECT_S = 1.0
 LOOK_AGAIN_S = 0.2
-SILENT_S = 3.0
+SILENT_S = 2.0
 """Without a word from the coordinator, after which another one is looked for."""
 REMEMBERED = 32
 """Most steps between two beats of whose computing time the median is told."""

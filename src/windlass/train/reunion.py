@@ -80,9 +80,9 @@ def settle(trainer: Trainer, before: Trainer | None, known: list[Told | None]) -
         _from_checkpoint(trainer)
     if trainer.memory is not None:
         trainer.memory.forget(trainer.step_number)
-    if moved is None or written > trainer.step_number:
-        source = "memory" if moved is not None else "checkpoint"
-        _tell_set_back(trainer, source, already=moved is None)
+    told = moved is None and trainer.step_number > 0  # by whoever restored the checkpoint
+    if written > trainer.step_number and not told:
+        trainer.tell_resumed("checkpoint" if moved is None else "memory")
     entries = _entries(known).values()
     written = min(written, trainer.step_number)
     trainer.ledger.succeed(trainer.generation, entries, written=written, step=trainer.step_number)
@@ -148,12 +148,6 @@ def _from_checkpoint(trainer: Trainer) -> None:
     trainer.step_number, trainer.samples, trainer.train_s = 0, 0, 0.0
     trainer.strategy.fill()
     trainer.restore()
-
-
-def _tell_set_back(trainer: Trainer, source: str, *, already: bool) -> None:
-    """A restored checkpoint has told it; the first step and a lost record of the ledger have not."""
-    if not (already and trainer.step_number):
-        trainer.tell_resumed(source)
 
 
 def stock_of(trainer: Trainer) -> dict[Key, list[Piece]]:
