@@ -91,7 +91,7 @@ def test_silence_is_bounded_whatever_the_beats_were(gaps: list[float]) -> None:
 
 def test_most_members_silent_at_once_on_other_machines_mean_that_the_leader_is_cut_off() -> None:
     roll = running(4, nodes=4)
-    for name, silent_s in (("w1", 1.6), ("w2", 1.1), ("w3", 0.9)):
+    for name, silent_s in (("w1", 1.7), ("w2", 1.1), ("w3", 0.9)):
         roll.workers[name].heard_s = NOW_S - silent_s
     assert cut_off(roll, find_losses(roll, NOW_S), NOW_S)
     roll.workers["w2"].heard_s = roll.workers["w3"].heard_s = NOW_S - 0.3
