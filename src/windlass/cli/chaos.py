@@ -7,7 +7,8 @@ import argparse
 from windlass.cli.home import add_home, home_of
 from windlass.cli.job_argument import job_of
 from windlass.cli.terminal import ProgressLine, print_json
-from windlass.operate.chaos.harness import REPORT_FILE, Ask, chaos
+from windlass.operate.chaos.calm import Ask
+from windlass.operate.chaos.harness import REPORT_FILE, chaos
 from windlass.operate.chaos.leftovers import clean
 from windlass.operate.chaos.schedule import KINDS
 from windlass.operate.jobs import find_run

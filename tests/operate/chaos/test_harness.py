@@ -11,8 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from windlass.operate.chaos.calm import Ask, played
 from windlass.operate.chaos.disk import mounted
-from windlass.operate.chaos.harness import Ask, chaos, played
+from windlass.operate.chaos.harness import chaos
 from windlass.operate.chaos.leftovers import clean
 from windlass.operate.chaos.network import networks, why_no_network
 from windlass.operate.runs import RunFolder

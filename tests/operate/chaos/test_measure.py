@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 from windlass.operate.chaos.measure import (
     Absence,
     Answer,
+    Capacity,
     absences,
     answer_to,
     company,
+    delays,
     percentile,
     positions,
     possible,
-    rate_of,
     span,
 )
 from windlass.operate.chaos.schedule import Shot
@@ -21,7 +22,7 @@ from windlass.operate.chaos.storm import Storm, Strike
 from windlass.operate.chaos.watch import Seen
 from windlass.operate.chaos.wound import Wound
 
-CAPACITY = {1: 10.0, 2: 18.0, 3: 24.0, 4: 28.0}
+CAPACITY = Capacity({1: 10.0, 2: 18.0, 3: 24.0, 4: 28.0}, delayed=0.5)
 
 
 def strike(kind: str, at_s: float, *workers: str, healed_s: float | None = None, **wound: object) -> Strike:
@@ -88,26 +89,34 @@ def test_a_worker_is_missed_until_another_joined_or_it_healed() -> None:
 
 def test_what_workers_could_do_is_the_integral_of_their_capacity() -> None:
     missing = [Absence(10.0, 20.0), Absence(15.0, 30.0), Absence(50.0, 60.0, 0.5)]
-    found = possible(missing, CAPACITY, workers=4, spares=0, from_s=0.0, until_s=100.0)
+    found = possible(missing, [], CAPACITY, workers=4, spares=0, from_s=0.0, until_s=100.0)
     expected = 5 * 24 + 5 * 18 + 10 * 24 + 10 * 26 + 70 * 28
     assert found == pytest.approx(expected)
 
 
 def test_a_spare_makes_up_for_one_who_is_missing() -> None:
     missing = [Absence(10.0, 20.0), Absence(12.0, 14.0)]
-    found = possible(missing, CAPACITY, workers=4, spares=1, from_s=0.0, until_s=100.0)
+    found = possible(missing, [], CAPACITY, workers=4, spares=1, from_s=0.0, until_s=100.0)
     assert found == pytest.approx(98 * 28 + 2 * 24)
+
+
+def test_no_more_is_possible_over_a_slow_network_than_was_measured_over_one() -> None:
+    storm = Storm(0.0, 100.0)
+    storm.strikes = [strike("delay", 10.0, healed_s=20.0, interrupts=False)]
+    slow = delays(storm)
+    found = possible([Absence(15.0, 30.0)], slow, CAPACITY, workers=4, spares=0, from_s=0.0, until_s=100.0)
+    assert found == pytest.approx(80 * 28 + 5 * 14 + 5 * 12 + 10 * 24)
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 50), st.floats(0, 1)), max_size=8))
 def test_who_is_missing_never_adds_to_what_is_possible(missing: list[tuple[float, float, float]]) -> None:
     away = [Absence(begin, begin + length, share) for begin, length, share in missing]
-    found = possible(away, CAPACITY, workers=4, spares=0, from_s=0.0, until_s=100.0)
+    found = possible(away, [], CAPACITY, workers=4, spares=0, from_s=0.0, until_s=100.0)
     assert -1e-6 <= found <= 2800 + 1e-6
 
 
 def test_the_rate_between_whole_workers_is_a_line_and_of_none_is_nothing() -> None:
-    assert [rate_of(n, CAPACITY) for n in (-0.5, 0, 0.5, 1, 3.5, 4)] == [0.0, 0.0, 5.0, 10.0, 26.0, 28.0]
+    assert [CAPACITY.rate(n) for n in (-0.5, 0, 0.5, 1, 3.5, 4)] == [0.0, 0.0, 5.0, 10.0, 26.0, 28.0]
 
 
 def test_a_company_counts_once_it_took_steps() -> None:

@@ -7,6 +7,7 @@ from safetensors.numpy import save_file
 
 from windlass.operate.audit import Audit
 from windlass.operate.chaos.likeness import Likeness, likeness
+from windlass.operate.chaos.measure import Capacity
 from windlass.operate.chaos.report import Report, report_on
 from windlass.operate.chaos.schedule import Shot
 from windlass.operate.chaos.storm import Miss, Storm, Strike
@@ -48,7 +49,7 @@ def a_report(*, audit: Audit | None = None, same: Likeness | None = SAME, **fact
         seed=1,
         storm=storm,
         seen=seen,
-        capacity={1: 10.0, 2: 20.0},
+        capacity=Capacity({1: 10.0, 2: 20.0}),
         unable={"clock": "no C compiler is installed"},
         audit=audit or Audit(samples_used=361),
         likeness=same,
@@ -71,7 +72,7 @@ def test_a_report_tells_machines_and_people_the_same() -> None:
     assert json.loads(json.dumps(report.body)) == report.body
     assert report.body["kinds"]["kill"]["faults"] == 1
     assert "2 faults in 20 s on 2 workers from seed 1" in report.text
-    assert "not injected: clock: no C compiler is installed" in report.text
+    assert "not injected here: no C compiler is installed" in report.text
     assert "missed: corrupt at 19.0 s: the storm was over" in report.text
 
 

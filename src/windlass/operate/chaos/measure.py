@@ -75,9 +75,37 @@ def absences(storm: Storm, seen: Sequence[Seen]) -> list[Absence]:
     return found
 
 
+def delays(storm: Storm) -> list[Absence]:
+    """Say when the network was slow on purpose."""
+    found = [strike for strike in storm.strikes if strike.shot.kind == "delay"]
+    return [Absence(strike.at_s, strike.healed_s or storm.ended_s, 0.0) for strike in found]
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What workers can do that nobody disturbs."""
+
+    rates: Mapping[int, float]
+    """Samples a second by the number of workers."""
+    delayed: float = 1.0
+    """The share of it that is left while the network of one of them is slow."""
+
+    def rate(self, workers: float) -> float:
+        """Return the samples a second of so many workers; between whole numbers it is a line."""
+        if workers <= 0:
+            return 0.0
+        known = {0: 0.0, **self.rates}
+        low, high = math.floor(workers), math.ceil(workers)
+        return known[low] + (known[high] - known[low]) * (workers - low)
+
+    def scaled(self, factor: float) -> Capacity:
+        return Capacity({workers: rate * factor for workers, rate in self.rates.items()}, self.delayed)
+
+
 def possible(
     missing: Sequence[Absence],
-    capacity: Mapping[int, float],
+    delays: Sequence[Absence],
+    capacity: Capacity,
     *,
     workers: int,
     spares: int,
@@ -85,22 +113,14 @@ def possible(
     until_s: float,
 ) -> float:
     """Return the samples that the workers who were there could have done: the integral of their capacity."""
-    edges = {from_s, until_s} | {e for a in missing for e in (a.from_s, a.until_s) if from_s < e < until_s}
-    moments = sorted(edges)
+    edges = {e for a in (*missing, *delays) for e in (a.from_s, a.until_s) if from_s < e < until_s}
     total = 0.0
-    for begin_s, end_s in itertools.pairwise(moments):
+    for begin_s, end_s in itertools.pairwise(sorted({from_s, until_s} | edges)):
         away = sum(a.share for a in missing if a.from_s <= begin_s and a.until_s >= end_s)
-        total += rate_of(min(workers, workers + spares - away), capacity) * (end_s - begin_s)
+        delayed = any(a.from_s <= begin_s and a.until_s >= end_s for a in delays)
+        rate = capacity.rate(min(workers, workers + spares - away))
+        total += rate * (capacity.delayed if delayed else 1.0) * (end_s - begin_s)
     return total
-
-
-def rate_of(workers: float, capacity: Mapping[int, float]) -> float:
-    """Return the samples a second of so many workers, which need not be whole: in between it is a line."""
-    if workers <= 0:
-        return 0.0
-    known = {0: 0.0, **capacity}
-    low, high = math.floor(workers), math.ceil(workers)
-    return known[low] + (known[high] - known[low]) * (workers - low)
 
 
 def company(seen: Sequence[Seen]) -> int:

@@ -12,7 +12,17 @@ from typing import Any
 
 from windlass.operate.audit import Audit
 from windlass.operate.chaos.likeness import Likeness
-from windlass.operate.chaos.measure import Answer, absences, answer_to, percentile, positions, possible, span
+from windlass.operate.chaos.measure import (
+    Answer,
+    Capacity,
+    absences,
+    answer_to,
+    delays,
+    percentile,
+    positions,
+    possible,
+    span,
+)
 from windlass.operate.chaos.storm import Storm, Strike
 from windlass.operate.chaos.watch import Seen
 
@@ -53,7 +63,7 @@ def report_on(
     deterministic: bool,
     storm: Storm,
     seen: Sequence[Seen],
-    capacity: Mapping[int, float],
+    capacity: Capacity,
     unable: Mapping[str, str],
     audit: Audit,
     likeness: Likeness | None,
@@ -79,7 +89,8 @@ def report_on(
         "missed": [
             {"kind": miss.shot.kind, "at_s": miss.shot.at_s, "reason": miss.reason} for miss in storm.misses
         ],
-        "capacity": {str(n): round(rate, 3) for n, rate in sorted(capacity.items())},
+        "capacity": {str(n): round(rate, 3) for n, rate in sorted(capacity.rates.items())},
+        "delayed": round(capacity.delayed, 4),
         "audit": audit.facts(),
         "likeness": asdict(likeness) if likeness else None,
     }
@@ -108,9 +119,7 @@ def _figures(
     }
 
 
-def _kept(
-    storm: Storm, seen: Sequence[Seen], capacity: Mapping[int, float], workers: int, spares: int
-) -> Figures:
+def _kept(storm: Storm, seen: Sequence[Seen], capacity: Capacity, workers: int, spares: int) -> Figures:
     """Compare what stayed with what those who were there could have done, and with full strength."""
     found = positions(seen)
     if len(found) < 2:
@@ -119,13 +128,14 @@ def _kept(
     done = last.samples - first.samples
     could = possible(
         absences(storm, seen),
+        delays(storm),
         capacity,
         workers=workers,
         spares=spares,
         from_s=first.at_s,
         until_s=last.at_s,
     )
-    calm = capacity[workers] * (last.at_s - first.at_s)
+    calm = capacity.rates[workers] * (last.at_s - first.at_s)
     return {
         "throughput_kept": round(done / could, 4) if could else 0.0,
         "throughput_vs_calm": round(done / calm, 4) if calm else 0.0,
@@ -175,9 +185,12 @@ def text_of(body: Mapping[str, Any]) -> str:
         f"{'at':>7}  {'kind':18}  {'seen after':>10}  {'back after':>10}  what",
         *(_line(fault) for fault in faults),
         "",
+        f"{'kind':18}  {'faults':>6}  {'seen p99':>10}  {'back p50':>10}  {'back p99':>10}",
+        *(_kind_line(kind, found) for kind, found in body["kinds"].items()),
+        *(f"{kind:18}  {0:6}  not injected here: {reason}" for kind, reason in body["not_injected"].items()),
+        "",
         *(f"{name:26} {_shown(value)}" for name, value in figures.items()),
         "",
-        *(f"not injected: {kind}: {reason}" for kind, reason in body["not_injected"].items()),
         *(f"missed: {m['kind']} at {m['at_s']:.1f} s: {m['reason']}" for m in body["missed"]),
         *(f"audit: {reason}" for reason in body["audit"]["reasons"]),
     ]
@@ -187,6 +200,11 @@ def text_of(body: Mapping[str, Any]) -> str:
 def _line(fault: Mapping[str, Any]) -> str:
     seen, back = _shown(fault["detection_s"], " s"), _shown(fault["recovery_s"], " s")
     return f"{fault['at_s']:6.1f}s  {fault['kind']:18}  {seen:>10}  {back:>10}  {fault['note']}"
+
+
+def _kind_line(kind: str, found: Figures) -> str:
+    times = (found[name] for name in ("detection_p99_s", "recovery_p50_s", "recovery_p99_s"))
+    return f"{kind:18}  {found['faults']:6}  " + "  ".join(f"{_shown(t, ' s'):>10}" for t in times)
 
 
 def _shown(value: float | None, unit: str = "") -> str:
