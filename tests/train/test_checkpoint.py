@@ -622,33 +622,43 @@ def test_what_is_whole_here_is_used_and_no_store_is_asked(tmp_path: Path) -> Non
     assert (state.step, passed_over, shelf.asked) == (1, [], 0)
 
 
-@pytest.mark.parametrize("harm", ["flip", "remove all", "remove newest"])
+@pytest.mark.parametrize("harm", ["flip all", "remove all", "remove newest"])
 def test_a_copy_takes_the_place_of_what_is_damaged_or_lost(tmp_path: Path, harm: str) -> None:
     shelf, here = Shelf(tmp_path / "store"), tmp_path / "here"
     for step in (1, 2):
         save_as(parts_of(2), here, step)
         shelf.keep(committed(here)[-1])
-    path = committed(here)[-1] / "part-00001.safetensors"
-    if harm == "flip":
-        path.write_bytes(path.read_bytes()[:-1] + b"!")
+    if harm == "flip all":
+        for path in (one / "part-00001.safetensors" for one in committed(here)):
+            path.write_bytes(path.read_bytes()[:-1] + b"!")
     else:
-        shutil.rmtree(here if harm == "remove all" else path.parent)
+        shutil.rmtree(here if harm == "remove all" else committed(here)[-1])
     crew = Threads(3)
     workers = [Worker(own) for own in parts_of(3)]
     for state, _, passed_over in crew.run(lambda rank: workers[rank].restore(here, crew, spare=shelf)):
         assert state.step == 2
-        assert len(passed_over) == (harm == "flip")
+        assert len(passed_over) == (2 if harm == "flip all" else 0)
     verify(Place(committed(here)[-1]))
+
+
+def test_the_one_before_is_nearer_than_a_copy_of_the_newest(tmp_path: Path) -> None:
+    shelf, here = Shelf(tmp_path / "store"), tmp_path / "here"
+    for step in (1, 2):
+        shelf.keep(alone(seed=step).save(here, Alone(), step))
+    (committed(here)[-1] / "part-00000.safetensors").write_bytes(b"rotten")
+    state, _, passed_over = alone().restore(here, Alone(), spare=shelf)
+    assert (state.step, len(passed_over), shelf.asked) == (1, 1, 0)
 
 
 def test_a_copy_that_is_damaged_too_gives_way_to_the_one_before(tmp_path: Path) -> None:
     shelf, here = Shelf(tmp_path / "store"), tmp_path / "here"
     for step in (1, 2):
         shelf.keep(alone(seed=step).save(here, Alone(), step))
+    (committed(here)[0] / "part-00000.safetensors").unlink()
     newest, name = committed(here)[-1], "part-00000.safetensors"
     digest = verify(Place(newest)).files[name].sha256
     (tmp_path / "store" / "objects" / digest).write_bytes(b"rotten")
     (newest / name).unlink()
     state, _, passed_over = alone().restore(here, Alone(), spare=shelf)
     assert state.step == 1
-    assert len(passed_over) == 2
+    assert len(passed_over) == 3

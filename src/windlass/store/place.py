@@ -13,7 +13,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -167,6 +167,14 @@ def find(source: str) -> list[Entry]:
         Entry(fs.unstrip_protocol(p) if not _is_local(fs) else p, int(info.get("size") or 0), _mark(info))
         for p, info in sorted(found.items())
     ]
+
+
+def load_library(url: str) -> None:
+    """Load what is needed to reach a URL, without reaching for it. Its absence shows when it is used."""
+    import fsspec
+
+    with suppress(ImportError, ValueError):
+        fsspec.get_filesystem_class(url.partition("://")[0] if "://" in url else "file")
 
 
 @contextmanager

@@ -302,12 +302,14 @@ def restore_newest(
 
 
 def _candidates(folder: Path, spare: Spare | None, troubles: list[str]) -> Iterator[str]:
-    """Yield the checkpoints that are here, newest first, and fetch the copies of those that were no good.
+    """Yield the checkpoints that are here, newest first, then fetch copies of them and of others.
 
-    As a rule the first is taken, and nobody asks a store. All ranks follow rank 0 through this.
+    Only where the store has a newer one than any here is it asked first: it may be slow, or away, and the
+    next one here costs a few steps. All ranks follow rank 0 through this.
     """
     here = [path.name for path in reversed(committed(folder))]
-    tried = here[:1] if spare is None or (here and not spare.ahead_of(here[0])) else []
+    behind = spare is not None and (not here or spare.ahead_of(here[0]))
+    tried = [] if behind else here
     yield from tried
     elsewhere = _elsewhere(spare, troubles)
     for name in sorted({*here, *elsewhere}, reverse=True):

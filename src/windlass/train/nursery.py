@@ -13,6 +13,7 @@ when nobody is left who could.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -28,6 +29,8 @@ from pathlib import Path
 
 from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.member import ORPHAN_GRACE_S
+from windlass.spec.run import RUN_FILE, Run
+from windlass.store.place import load_library
 
 ENTRY = "windlass.train.elastic:work"
 READ_BYTES = 1 << 16
@@ -45,9 +48,19 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     module, _, function = args.entry.partition(":")
     work: Work = getattr(importlib.import_module(module), function)
+    _load_libraries(args.folder / RUN_FILE)
     emit({"ready": True})
     Nursery(args, work).run()
     return 0
+
+
+def _load_libraries(file: Path) -> None:
+    """Load what reaches the stores of the run, which every worker that writes there would load anew."""
+    with contextlib.suppress(OSError, ValueError):  # a worker says what is wrong with it
+        job = Run.model_validate_json(file.read_bytes()).job
+        for url in (job.checkpoint.store, job.corpus.store):
+            if url is not None:
+                load_library(url)
 
 
 class Nursery:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -244,7 +245,7 @@ class Copies:
     """The copies of a run's checkpoints in a store."""
 
     def __init__(self, url: str, sent: str) -> None:
-        self._mirror, self._sent = Mirror(Place(url)), sent
+        self._url, self._sent = url, sent
 
     @classmethod
     def of(cls, folder: Path) -> Copies | None:
@@ -260,6 +261,11 @@ class Copies:
 
     def fetch(self, name: str, target: Path) -> None:
         self._mirror.fetch(name, target)
+
+    @cached_property
+    def _mirror(self) -> Mirror:
+        """Opened when it is needed: the library of a store takes a second to load."""
+        return Mirror(Place(self._url))
 
 
 def _is_step(name: str) -> bool:
