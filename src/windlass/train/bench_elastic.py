@@ -110,18 +110,21 @@ class Watch:
         self._said = said
 
     def await_records(self, event: str, count: int) -> list[dict[str, Any]]:
-        """Wait until there are so many records of a kind; return them."""
+        """Wait until there are so many records of a kind, each within its time; return them."""
+        found: list[dict[str, Any]] = []
         until = time.monotonic() + START_S
-        while True:
+        while len(found) < count:
+            known = len(found)
             found = [record for record in self._journal.read() if record.get("event") == event]
-            if len(found) >= count:
-                return found
+            if len(found) > known:
+                until = time.monotonic() + START_S
             if self._process.poll() is not None or time.monotonic() > until:
                 raise ProcessFailed(
-                    f"a run wrote {len(found)} of {count} {event} records within {START_S:.0f} s",
+                    f"a run wrote {len(found)} of {count} {event} records, then none for {START_S:.0f} s",
                     hint=self._said.read_text(errors="replace")[-2000:],
                 )
             time.sleep(LOOK_EVERY_S)
+        return found
 
 
 @contextlib.contextmanager
