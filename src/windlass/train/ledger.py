@@ -43,7 +43,7 @@ class Ledger:
         self._open: list[Entry] = []
         self._recent: deque[Entry] = deque(maxlen=2 * MOST_STEPS)
         self._spent = dict.fromkeys(PHASES, 0.0)
-        self._wrote_at = time.monotonic()
+        self._wrote_at = -WRITE_EVERY_S
 
     def spend(self, phase: str, seconds: float) -> None:
         self._spent[phase] += seconds
@@ -87,6 +87,7 @@ class Ledger:
         self._recent = deque((entries[n] for n in sorted(entries) if n <= step), maxlen=2 * MOST_STEPS)
         self.write()
         self._generation = generation
+        self._wrote_at = -WRITE_EVERY_S  # the first step shows that the generation works
 
 
 def halves(digest: int) -> tuple[float, float]:
