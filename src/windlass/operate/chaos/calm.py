@@ -58,7 +58,8 @@ def calm_rates(stage: Stage, ask: Ask, progress: Progressing, tell: Tell) -> Cap
         watch = Watch(play.run.path / JOURNAL)
         for workers in (*down, *reversed(down)):
             want(play.run.path, workers, "windlass chaos")
-            await_seen(play, watch, lambda n=workers: company(watch.seen) == n)  # type: ignore[misc]
+            there = workers + ask.spares
+            await_seen(play, watch, lambda n=there: company(watch.seen) == n)  # type: ignore[misc]
             found[workers].append(_calm_rate(play, watch))
         delayed = _delayed_rate(stage, play, watch)
     shutil.rmtree(play.run.path)
