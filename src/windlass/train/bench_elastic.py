@@ -1,13 +1,16 @@
 """What fault tolerance costs while nothing fails: elastic training beside plain, and the stall of a save.
 
 Both are started as a user starts them, in turn, on the same run: one process for each core. What counts is
-the time between records of the journal, which both write alike; the median of the pairs is told.
+the time between records of the journal, which both write alike; the median of the pairs is told. Plain ranks
+are bound to a core each and elastic workers are not; here both are let go, so that only the cost of fault
+tolerance differs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import shutil
 import signal
 import statistics
@@ -18,6 +21,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from windlass.plan.machine import usable_cores
 from windlass.spec.door import emit
@@ -85,6 +90,8 @@ def _pair(home: Path, shape: Shape, steps: int, number: int, repeats: int) -> tu
     found: dict[bool, float] = {}
     for elastic in (False, True) if number % 2 == 0 else (True, False):
         with _training(home, _job("steps"), shape, elastic=elastic) as watch:
+            watch.await_records("step", 1)
+            watch.let_go()
             times = [float(r["time"]) for r in watch.await_records("step", WARM_STEPS + steps)]
         found[elastic] = (times[-1] - times[WARM_STEPS - 1]) / (len(times) - WARM_STEPS)
     emit({"event": "progress", "stage": "pairs", "done": number + 1, "total": repeats, "unit": "pairs"})
@@ -108,6 +115,13 @@ class Watch:
         self._journal = Journal(Place(folder), JOURNAL)
         self._process = process
         self._said = said
+
+    def let_go(self) -> None:
+        """Let every thread of the run use every core."""
+        for process in psutil.Process(self._process.pid).children(recursive=True):
+            for thread in process.threads():
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setaffinity(thread.id, os.sched_getaffinity(0))
 
     def await_records(self, event: str, count: int) -> list[dict[str, Any]]:
         """Wait until there are so many records of a kind, each within its time; return them."""
