@@ -7,15 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.corpus.batches import DIGEST_BITS, digest_of_range
-from windlass.train.ledger import Entry, Ledger, halves, joined
+from windlass.train.facts import halves, joined
+from windlass.train.ledger import Ledger
 from windlass.train.record import Record
 
 BATCH = 8
 
 
-def entry(step: int) -> Entry:
+def entry(step: int) -> list[int]:
     first, until = (step - 1) * BATCH, step * BATCH
-    return Entry(step, first, until, digest_of_range(first, until))
+    return [step - 1, step, first, until, digest_of_range(first, until)]
+
+
+def commit(ledger: Ledger, step: int) -> None:
+    _, _, _, until, digest = entry(step)
+    ledger.commit(step, until, digest)
 
 
 def records(folder: Path) -> list[dict[str, object]]:
@@ -26,7 +32,7 @@ def records(folder: Path) -> list[dict[str, object]]:
 def test_several_steps_make_one_record_with_the_digest_of_all(tmp_path: Path) -> None:
     ledger = Ledger(Record(tmp_path, quiet=True))
     for step in range(1, 6):
-        ledger.commit(entry(step))
+        commit(ledger, step)
     ledger.spend("data", 0.5)
     ledger.write()
     ledger.write()
@@ -41,13 +47,14 @@ def test_several_steps_make_one_record_with_the_digest_of_all(tmp_path: Path) ->
 def test_a_successor_writes_what_the_dead_writer_had_not(tmp_path: Path) -> None:
     writer, other = Ledger(Record(tmp_path, quiet=True)), Ledger(Record(tmp_path, quiet=True, rank=1))
     for step in range(1, 4):
-        writer.commit(entry(step))
-        other.commit(entry(step))
+        commit(writer, step)
+        commit(other, step)
     writer.write()
-    other.commit(entry(4))  # the writer died before it wrote this one
+    commit(other, 4)  # the writer died before it wrote this one
     heir = Ledger(Record(tmp_path, quiet=True))
+    heir.begin(4, 4 * BATCH)
     heir.succeed(2, other.recent(), written=3, step=4)
-    heir.commit(entry(5))
+    commit(heir, 5)
     heir.write()
     assert [record["steps"] for record in records(tmp_path)] == [[0, 1], [1, 3], [3, 4], [4, 5]]
     assert [record["generation"] for record in records(tmp_path)] == [0, 0, 0, 2]
@@ -56,13 +63,21 @@ def test_a_successor_writes_what_the_dead_writer_had_not(tmp_path: Path) -> None
 
 def test_a_successor_after_a_set_back_forgets_what_was_undone(tmp_path: Path) -> None:
     heir = Ledger(Record(tmp_path, quiet=True))
-    heir.succeed(
-        2, [[n.step, n.first, n.until, n.digest] for n in map(entry, range(1, 9))], written=5, step=5
-    )
-    heir.commit(entry(6))
+    heir.begin(5, 5 * BATCH)
+    heir.succeed(2, [entry(step) for step in range(1, 9)], written=5, step=5)
+    commit(heir, 6)
     heir.write()
     assert [record["steps"] for record in records(tmp_path)] == [[5, 6]]
-    assert [one[0] for one in heir.recent()] == [1, 2, 3, 4, 5, 6]
+    assert [one[1] for one in heir.recent()] == [1, 2, 3, 4, 5, 6]
+
+
+def test_replicas_that_agree_now_and_then_commit_several_steps_at_once(tmp_path: Path) -> None:
+    ledger = Ledger(Record(tmp_path, quiet=True))
+    ledger.commit(10, 10 * BATCH, digest_of_range(0, 10 * BATCH))
+    ledger.commit(20, 20 * BATCH, digest_of_range(10 * BATCH, 20 * BATCH))
+    ledger.write()
+    assert [record["steps"] for record in records(tmp_path)] == [[0, 10], [10, 20]]
+    assert records(tmp_path)[1]["digest"] == digest_of_range(10 * BATCH, 20 * BATCH)
 
 
 @given(st.lists(st.integers(0, 2**DIGEST_BITS - 1), min_size=1, max_size=100))

@@ -33,12 +33,12 @@ from windlass.spec.errors import BadInput
 from windlass.spec.layout import Cut
 from windlass.spec.run import Run
 from windlass.spec.sync import Sync
-from windlass.train.ledger import Entry, halves, joined
+from windlass.train.facts import StepFacts, halves, joined
 from windlass.train.optimize import rate_of, set_rate
 from windlass.train.replan import LOOK_AT
 from windlass.train.settings import newest_request
 from windlass.train.tied import tied_gradient
-from windlass.train.trainer import StepFacts, Trainer
+from windlass.train.trainer import Trainer
 
 Batch = tuple[Tensor, Tensor]
 
@@ -168,10 +168,10 @@ class AsyncTrainer(Trainer):
         """Hear what all processes know of the oldest step that was computed."""
         told = self._told.popleft()
         loss, square, stops, seconds, request, high, low = told.heard()
-        run, first = self.run, self.samples
+        run = self.run
         self.step_number += 1
         self.samples += run.batch_sequences
-        self.ledger.commit(Entry(self.step_number, first, self.samples, joined(high, low)))
+        self.ledger.commit(self.step_number, self.samples, joined(high, low))
         self.train_s += seconds
         agreed = self.step_number == self._border
         stop = agreed and stops > 0

@@ -27,8 +27,12 @@ PHASES = ("compute", "communication", "data", "checkpoint", "evaluation", "contr
 
 @dataclass(frozen=True)
 class Entry:
-    """One committed step: how many are finished with it, and the positions that it used."""
+    """Steps that were committed together: how many were finished before and after, and their positions.
 
+    It is one step, save where replicas walk apart and agree only now and then.
+    """
+
+    before: int
     step: int
     first: int
     until: int
@@ -40,6 +44,7 @@ class Ledger:
 
     def __init__(self, record: Record, generation: int = 0) -> None:
         self._record, self._generation = record, generation
+        self._at = (0, 0)
         self._open: list[Entry] = []
         self._recent: deque[Entry] = deque(maxlen=2 * MOST_STEPS)
         self._spent = dict.fromkeys(PHASES, 0.0)
@@ -48,8 +53,14 @@ class Ledger:
     def spend(self, phase: str, seconds: float) -> None:
         self._spent[phase] += seconds
 
-    def commit(self, entry: Entry) -> None:
-        """Remember a step that happened; several are written together."""
+    def begin(self, step: int, samples: int) -> None:
+        """Go on from a state; what follows is counted from there."""
+        self._at = (step, samples)
+
+    def commit(self, step: int, samples: int, digest: int) -> None:
+        """Remember that the run has come to a state; several steps are written together."""
+        entry = Entry(self._at[0], step, self._at[1], samples, digest)
+        self._at = (step, samples)
         self._open.append(entry)
         self._recent.append(entry)
         if len(self._open) >= MOST_STEPS or time.monotonic() - self._wrote_at >= WRITE_EVERY_S:
@@ -65,7 +76,7 @@ class Ledger:
                 quiet=True,
                 durable=durable,
                 generation=self._generation,
-                steps=[first.step - 1, last.step],
+                steps=[first.before, last.step],
                 samples=[first.first, last.until],
                 digest=sum(entry.digest for entry in self._open) % (1 << DIGEST_BITS),
                 spent={phase: round(seconds, 4) for phase, seconds in self._spent.items()},
@@ -75,26 +86,17 @@ class Ledger:
 
     def recent(self) -> list[list[int]]:
         """Return the last steps as plain numbers, for a successor."""
-        return [[e.step, e.first, e.until, e.digest] for e in self._recent]
+        return [[e.before, e.step, e.first, e.until, e.digest] for e in self._recent]
 
     def succeed(self, generation: int, known: Iterable[Sequence[int]], *, written: int, step: int) -> None:
-        """Go on in another generation from `step`, after a writer whose last record reached `written` steps.
+        """Be the ledger of another generation, which begins at `step`.
 
-        `known` are the entries that any survivor remembers; the ones in between are written first.
+        The last writer's records reached `written` steps; `known` are the entries that any survivor
+        remembers, of which the ones in between are written first.
         """
-        entries = {entry[0]: Entry(*entry) for entry in known}
+        entries = {entry.step: entry for entry in (Entry(*numbers) for numbers in known)}
         self._open = [entries[n] for n in sorted(entries) if written < n <= step]
         self._recent = deque((entries[n] for n in sorted(entries) if n <= step), maxlen=2 * MOST_STEPS)
         self.write()
         self._generation = generation
         self._wrote_at = -WRITE_EVERY_S  # the first step shows that the generation works
-
-
-def halves(digest: int) -> tuple[float, float]:
-    """Divide a digest into numbers that any number of processes can add up exactly in float64."""
-    return float(digest >> 24), float(digest & 0xFFFFFF)
-
-
-def joined(high: float, low: float) -> int:
-    """Return the digest whose added-up halves these are."""
-    return ((int(high) << 24) + int(low)) % (1 << DIGEST_BITS)

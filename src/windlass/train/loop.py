@@ -27,11 +27,12 @@ from windlass.train.accord import accord
 from windlass.train.assemble import Assembled
 from windlass.train.asynchronous import AsyncTrainer
 from windlass.train.evaluate import Evaluation
+from windlass.train.facts import StepFacts
 from windlass.train.peak import known_peak
 from windlass.train.record import Record
 from windlass.train.replan import replanned
 from windlass.train.result import save_result
-from windlass.train.trainer import StepFacts, Trainer
+from windlass.train.trainer import Trainer
 
 Outcome = Literal["finished", "stopped", "left"]
 

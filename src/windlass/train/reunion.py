@@ -63,7 +63,7 @@ def catch_up(before: Trainer | None, known: list[Told | None]) -> None:
         return
     newest = max((one.step for one in known if one is not None), default=0)
     if before.ready and before.step_number == newest - 1:
-        before.advance(_entries(known)[newest][3])
+        before.advance(_entries(known)[newest][4])
     before.ready = False
     before.strategy.held.clear()
 
@@ -125,7 +125,7 @@ def _moved(trainer: Trainer, stock: Stock, state: State) -> int | None:
         return None
     with torch.no_grad():
         moved = exchange(crew, moves, stock, room)
-    trainer.step_number, trainer.samples, trainer.train_s = state.step, state.samples, state.train_s
+    trainer.stand_at(state)
     _adopt(trainer, room)
     return moved
 
@@ -145,7 +145,7 @@ def _adopt(trainer: Trainer, room: Stock) -> None:
 
 def _from_checkpoint(trainer: Trainer) -> None:
     trainer.optimizer.state.clear()
-    trainer.step_number, trainer.samples, trainer.train_s = 0, 0, 0.0
+    trainer.stand_at(State(0, 0, 0.0))
     trainer.strategy.fill()
     trainer.restore()
 
@@ -178,7 +178,7 @@ def _filled(trainer: Trainer) -> list[Holding]:
 
 def _entries(known: list[Told | None]) -> dict[int, list[int]]:
     """Return what any survivor remembers of each step."""
-    return {entry[0]: entry for one in known if one is not None for entry in one.entries}
+    return {entry[1]: entry for one in known if one is not None for entry in one.entries}
 
 
 def tell_settled(trainer: Trainer, settled: Settled, began_s: float) -> None:

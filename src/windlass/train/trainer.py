@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,12 +18,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from windlass.corpus.batches import DIGEST_BITS
 from windlass.corpus.built import BuiltCorpus, load_corpus
 from windlass.parallel.device import place_process
 from windlass.parallel.schedule import propose_recut
 from windlass.parallel.strategy import Strategy, undivided
 from windlass.spec.errors import BadInput, StoreFailed
-from windlass.spec.job import Job
 from windlass.spec.layout import Cut
 from windlass.spec.member import Member
 from windlass.spec.run import CHECKPOINTS, Run
@@ -31,10 +31,11 @@ from windlass.spec.settings import Settings
 from windlass.train.checkpoint import NOTHING, State
 from windlass.train.compiled import compiled
 from windlass.train.evaluate import Evaluation, evaluate
+from windlass.train.facts import StepFacts, Told, heard
 from windlass.train.feed import Feed
-from windlass.train.ledger import Entry, Ledger, halves, joined
+from windlass.train.ledger import Ledger
 from windlass.train.optimize import build_optimizer, rate_of, set_rate
-from windlass.train.ordered import OrderedSum
+from windlass.train.ordered import OrderedSum, not_repeatable
 from windlass.train.part import claims_of, take_part
 from windlass.train.record import Record
 from windlass.train.replicas import Replicas
@@ -52,32 +53,6 @@ REMEMBER_EVERY_S, REMEMBER_SHARE = 1.0, 0.01
 that this may take."""
 KINDS = ("momentum", "residual")
 """What the exchange between replicas may keep with each weight (train/replicas.py)."""
-
-
-@dataclass(frozen=True)
-class StepFacts:
-    """What one step did, and what all processes agreed on in it."""
-
-    loss: float
-    gradient_norm: float
-    rate: float
-    seconds: float
-    agreed: bool = True
-    """Whether all replicas spoke to each other; only then they may act together."""
-    stop: bool = False
-    """Whether any process was asked to stop."""
-    leave: bool = False
-    """Whether any process was asked to part here, for others to come or to go."""
-    request: int = 0
-    """The newest request for other settings, 0 if there is none."""
-    written: bool = False
-    """Whether the bytes of a checkpoint that is being saved have been written by all."""
-    due: bool = False
-    """Whether the last checkpoint is so long ago that it is time for another."""
-    forgets: bool = False
-    """Whether it is time to keep a border in memory, twice."""
-    digest: int = 0
-    """Of the positions that all replicas read for this step, by corpus.batches.digest_of."""
 
 
 Watch = Callable[["Trainer", str], None]
@@ -127,6 +102,8 @@ class Trainer:
         self.memory: MemoryTier | None = None if before is None else before.memory
         """The state of the last borders, twice, where every process holds something that no other has."""
         self.ledger: Ledger = Ledger(record, generation) if before is None else before.ledger
+        self._read_digest = 0
+        """Of the positions that were read here since the replicas last agreed."""
         self.ready = False
         """Whether the gradients of the next step are complete and clipped."""
         self.busy_s = 0.0
@@ -179,10 +156,16 @@ class Trainer:
         for reason in passed_over:
             self.record.tell("warning", message=f"checkpoint passed over: {reason}")
         if state is not None:
-            self.step_number, self.samples, self.train_s = state.step, state.samples, state.train_s
+            self.stand_at(state)
             self.strategy.held.follow()
             self.replicas.load_state(extra, state.step)
             self.tell_resumed("checkpoint")
+
+    def stand_at(self, state: State) -> None:
+        """Count from a state, whose tensors are loaded apart."""
+        self.step_number, self.samples, self.train_s = state.step, state.samples, state.train_s
+        self._read_digest = 0
+        self.ledger.begin(state.step, state.samples)
 
     def tell_resumed(self, source: str) -> None:
         self.record.tell(
@@ -211,11 +194,14 @@ class Trainer:
         self.ready = True
         facts = self._agree(loss, norm, rate, begin, stop=stop, leave=leave)
         self.ledger.spend("communication", time.perf_counter() - learned)
-        self.advance(facts.digest)
+        self.advance(facts.digest if facts.agreed else None)
         return facts
 
-    def advance(self, digest: int) -> None:
-        """Let the step happen whose gradients are complete."""
+    def advance(self, digest: int | None) -> None:
+        """Let the step happen whose gradients are complete.
+
+        `digest` is that of all samples since replicas last agreed, None where they have not again.
+        """
         begin = time.perf_counter()
         self.checkpoints.finish_copy()  # of the weights as they were
         stalled = time.perf_counter()
@@ -223,13 +209,14 @@ class Trainer:
         self.ready = False
         self.optimizer.step()
         self.strategy.held.clear()
-        first, until = self.samples, self.samples + self.run.batch_sequences
-        self.step_number, self.samples = self.step_number + 1, until
+        self.step_number, self.samples = self.step_number + 1, self.samples + self.run.batch_sequences
         self._update_s = time.perf_counter() - stalled
         self.ledger.spend("compute", self._update_s)
         self.replicas.after_update(self.step_number, self.train_s + self._update_s)
         self.strategy.held.follow()
-        self.ledger.commit(Entry(self.step_number, first, until, digest))
+        if digest is not None:
+            self._read_digest = 0
+            self.ledger.commit(self.step_number, self.samples, digest)
 
     def _learn(self) -> Tensor:
         """Add up this process's gradients; in a deterministic run those of each part apart."""
@@ -245,6 +232,7 @@ class Trainer:
                 self.ordered.keep(part // self.run.layout.sharded)
                 self.strategy.held.clear()
         self.busy_s = time.perf_counter() - begin - waited
+        self._read_digest = (self._read_digest + self.feed.digest) % (1 << DIGEST_BITS)
         self.ledger.spend("data", waited)
         self.ledger.spend("compute", self.busy_s)
         return torch.stack(losses).sum()
@@ -411,46 +399,29 @@ class Trainer:
         self, loss: Tensor, norm: float, rate: float, begin: float, *, stop: bool, leave: bool
     ) -> StepFacts:
         """Let everybody know the loss, the time, the samples, and what was asked of any process meanwhile."""
-        layout, sync, step = self.run.layout, self.sync, self.step_number + 1
+        layout, sync, step, first = self.run.layout, self.sync, self.step_number + 1, self.grid.crew.rank == 0
         agreed = self.replicas.at_border(step) or (not self.replicas.has_borders and step % sync.every == 0)
-        request = newest_request(self.folder) if self.grid.crew.rank == 0 else 0
         seconds = time.perf_counter() - begin + self._update_s
-        told = torch.tensor(
-            [
-                float(loss) / layout.tp,
-                float(stop),
-                float(leave),
-                self.train_s + seconds,
-                float(request),
-                float(self.checkpoints.written),
-                float(self.grid.crew.rank == 0 and self.checkpoints.due()),
-                float(self.grid.crew.rank == 0 and self._forgets),
-                *(halves(self.feed.digest) if self._reads else (0.0, 0.0)),
-                1.0,
-            ],
-            dtype=torch.float64,
+        told = Told(
+            loss=float(loss) / layout.tp,
+            train_s=self.train_s + seconds,
+            digest=self._read_digest if agreed and self._reads else 0,
+            stop=stop,
+            leave=leave,
+            request=newest_request(self.folder) if first else 0,
+            written=self.checkpoints.written,
+            due=first and self.checkpoints.due(),
+            forgets=first and self._forgets,
         )
+        row = torch.tensor(told.numbers(), dtype=torch.float64)
         group = None if agreed else self._near
         if layout.world > 1 and (agreed or group is not None):
-            dist.all_reduce(told, group=group)
-        summed, stops, leaves, train_s, request_id, written, due, forgets, high, low, members = told.tolist()
+            dist.all_reduce(row, group=group)
+        found = heard(row.tolist(), agreed=agreed)
+        self.train_s = found.train_s
         # Replicas that walk apart each know the mean over their own samples.
-        replicas = layout.dp if agreed and sync.local else 1
-        self.train_s = train_s / members
-        return StepFacts(
-            summed / replicas,
-            norm,
-            rate,
-            seconds,
-            agreed,
-            stop=agreed and stops > 0,
-            leave=agreed and leaves > 0,
-            request=int(request_id),
-            written=agreed and written == members,
-            due=agreed and due > 0,
-            forgets=agreed and forgets > 0,
-            digest=joined(high, low),
-        )
+        mean = found.loss / (layout.dp if agreed and sync.local else 1)
+        return replace(found.facts, loss=mean, gradient_norm=norm, rate=rate, seconds=seconds)
 
     @property
     def _forgets(self) -> bool:
@@ -462,13 +433,3 @@ class Trainer:
     def _reads(self) -> bool:
         """Whether this process is the one of its replica that answers for the samples."""
         return self.grid.at["pp"] == self.grid.at["cp"] == self.grid.at["tp"] == 0
-
-
-def not_repeatable(job: Job) -> Iterator[str]:
-    """Yield why the bits of a job's result cannot be independent of what happens on the way."""
-    if job.sync.local or job.sync.compress != "none":
-        yield "[sync] must exchange whole gradients at every step (policy = 'every-step', no compress)"
-    if job.layout.shares is not None:
-        yield "[layout] shares follow the speed of machines, which is not the same twice"
-    if job.layout.asynchronous:
-        yield "[layout] schedule = 'asynchronous' depends on the time"
