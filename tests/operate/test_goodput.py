@@ -147,6 +147,21 @@ def test_two_clocks_that_differ_a_little_do_not_add_up() -> None:
     assert goodput(records).total_s == pytest.approx(102.0, abs=21)
 
 
+def test_a_clock_that_is_an_hour_ahead_during_a_recovery_costs_what_it_took() -> None:
+    """As it happened: the coordinator's clock jumped while a generation was formed, rank 0's was right."""
+    found = seconds_of(
+        *BEGUN,
+        ledger(112.0, 0, 10, compute=10.0),
+        told("lost", 3712.5, rank=2, generation=1, silent_s=0.2),
+        told("checkpoint", 112.7, step=9),
+        told("generation", 3713.6, generation=2),
+        told("settled", 114.0, step=10, samples=10),
+        ledger(115.0, 10, 11, generation=2, compute=1.0),
+    )
+    assert found["recovery"] == pytest.approx(2.0, abs=0.2)
+    assert sum(found.values()) == pytest.approx(15.0, abs=0.2)
+
+
 def test_a_journal_from_before_there_were_ledgers_has_time_nobody_measured() -> None:
     found = goodput([told("started", 0.0), told("step", 50.0), told("step", 950.0), told("finished", 1000.0)])
     assert (found.measured, found.total_s, found.seconds["other"]) == (False, 1000.0, 950.0)

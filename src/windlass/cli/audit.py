@@ -15,6 +15,7 @@ from windlass.operate.audit import Audit, audit
 from windlass.operate.goodput import MEANINGS, Goodput, goodput
 from windlass.operate.incidents import Incident, incidents
 from windlass.operate.jobs import find_run
+from windlass.operate.timeline import mended
 from windlass.spec.run import JOURNAL
 from windlass.spec.units import format_count, format_seconds
 from windlass.store.journal import Journal
@@ -59,7 +60,7 @@ def audit_lines(name: str, found: Audit) -> list[str]:
 
 def account_of(folder: Path) -> tuple[Goodput, list[Incident]]:
     """Read where the time of a run went, and what went wrong in it."""
-    records = list(Journal(Place(folder), JOURNAL).read())
+    records = mended(Journal(Place(folder), JOURNAL).read())
     return goodput(records), incidents(records)
 
 

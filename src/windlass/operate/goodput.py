@@ -2,8 +2,8 @@
 
 Input: the journal of a run. Output: seconds of each kind, from its first record to its last. While a run
 trains, rank 0 measures its own phases and writes them with the ledger; everything else is the time between
-records, by what the run was doing. Clocks are not trusted: one that was set back costs nothing, two that
-differ by less than a minute are one, and a gap in training counts no more than was measured, plus a little.
+records, by what the run was doing. Clocks are not trusted: times are mended (timeline.py), and a gap in
+training counts no more than was measured, plus a little.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from windlass.operate.timeline import mended
 
 KINDS = (
     "compute",
@@ -39,8 +41,6 @@ MEANINGS = {
     "other": "what nobody measured",
 }
 MEASURED = KINDS[:5]
-SKEW_S = 60.0
-"""Clocks of machines that differ by less are taken for one; whoever goes back by more was set."""
 SLACK_S = 30.0
 """Time of training that may be unmeasured at a stretch: what is more, is a clock that was set forward."""
 MOST_RECOVERY_S = 600.0
@@ -103,7 +103,7 @@ class Goodput:
 def goodput(records: Iterable[dict[str, Any]]) -> Goodput:
     """Follow a journal from its first record on."""
     spending = _Spending()
-    for record in records:
+    for record in mended(records):
         spending.take(record)
     return spending.close()
 
@@ -171,12 +171,12 @@ class _Spending:
         return self._state != "recovery" or int(record.get("generation") or 0) < self._awaited
 
     def _passed(self, time: float | None) -> float:
-        """Return the seconds since the record before, by a clock that never goes back."""
+        """Return the seconds since the record before."""
         before = self._clock
-        if time is None or (before is not None and before - SKEW_S < time <= before):
+        if time is None:
             return 0.0
         self._clock = time
-        return 0.0 if before is None else max(0.0, time - before)
+        return 0.0 if before is None else time - before
 
     def _pass(self, seconds: float) -> None:
         if self._state == "training":

@@ -2,6 +2,7 @@
 
 Input: the journal of a run. Output: incidents, oldest first. An incident begins with what failed and ends
 when steps went on; losses that come before that are one incident, because they were recovered from together.
+Times are mended first (timeline.py), because several clocks wrote them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from windlass.operate.timeline import mended
 from windlass.spec.layout import Layout
 from windlass.spec.units import format_seconds
 
@@ -58,7 +60,7 @@ class Incident:
 def incidents(records: Iterable[dict[str, Any]]) -> list[Incident]:
     """Follow a journal from its first record on."""
     story = _Story()
-    for record in records:
+    for record in mended(records):
         story.take(record)
     return story.close()
 
@@ -146,8 +148,7 @@ class _Story:
         self._running = True
         if self._open is not None:
             self._open.steps_lost = max(self._open.steps_lost, int(record.get("rolled_back") or 0))
-            later = time if time >= self._open.began else self._open.began + float(record.get("seconds") or 0)
-            self._finish(self._open, later, str(record.get("source", "memory")))
+            self._finish(self._open, time, str(record.get("source", "memory")))
 
     def _on_ledger(self, record: dict[str, Any], time: float) -> None:
         """Keep the step; a run that was restarted without a checkpoint goes on with its first."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from windlass.operate.elastic_run import address_towards_leader, want
 from windlass.operate.request import newest as newest_request
 from windlass.operate.runs import RunFolder, runs_of
+from windlass.operate.timeline import mended
 from windlass.plan.effective import choose_micro, micro_batches_of
 from windlass.spec.elastic import COORDINATOR
 from windlass.spec.errors import BadInput, InUse, NotFound, did_you_mean
@@ -105,7 +106,7 @@ def journal_of(folder: RunFolder) -> Iterator[dict[str, Any]]:
 
 def standing_of(folder: RunFolder) -> Standing:
     """Read how a run stands."""
-    records = list(journal_of(folder))
+    records = mended(journal_of(folder))
     newest = {str(record.get("event")): record for record in records}
     generations = tuple(record for record in records if record.get("event") == "generation")
     taken, values = folded(records)
