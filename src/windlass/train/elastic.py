@@ -36,6 +36,7 @@ from windlass.spec.run import Run
 from windlass.train import control, reunion
 from windlass.train.loop import Outcome, Wishes, go_on, load_run, tell_start
 from windlass.train.post import Post
+from windlass.train.reason import plain_reason
 from windlass.train.record import Record
 from windlass.train.trainer import Trainer
 
@@ -110,12 +111,12 @@ class Worker:
                 return Parted("the generation was given up before it began")
             return Parted("border", self._train(assigned, connections))
         except (dist.DistError, RuntimeError, ProcessFailed) as error:
-            reason = str(error).strip().splitlines()[0]
+            reason = str(error).strip().partition("\n")[0]
             if not self._post.abandoned and not _LOST.search(reason):
                 raise
             if self._trainer is not None:
                 self._trainer.checkpoints.give_up()
-            return Parted(reason)
+            return Parted(plain_reason(reason))
         finally:
             self._post.on_abandon = _nothing
 
