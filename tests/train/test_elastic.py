@@ -129,7 +129,7 @@ def test_sums_in_any_order_stay_within_tolerance(
         stage.assign("n-1")
         stage.until_step(30, "n-1")
         stage.border("n-1")
-        stage.assign("n-1", "n-2", "n-3", layout="dp=3")
+        stage.assign("n-1", "n-2", "n-3", layout="dp=3,shares=5:4:3")
         stage.until_step(90, "n-1", "n-2", "n-3")
         stage.kill("n-1")
         stage.abandon("n-2", "n-3")

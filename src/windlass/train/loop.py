@@ -105,7 +105,7 @@ def tell_start(trainer: Trainer) -> None:
 
 def _loop(trainer: Trainer, wishes: Wishes) -> Outcome:
     # Only rank 0's is told; a newcomer that measured it would keep the others waiting.
-    peak = known_peak(trainer.device) if trainer.grid.crew.rank == 0 else math.inf
+    peak = (trainer.peak or known_peak(trainer.device)) if trainer.grid.crew.rank == 0 else math.inf
     teller = _Teller(trainer, peak * trainer.run.layout.world)
     agreed_at = trainer.step_number
     parted = _parted(trainer, NOTHING_ASKED, wishes)  # a run that paused or was stopped goes on so

@@ -20,6 +20,7 @@ from windlass.parallel.holding import Holding
 from windlass.train.checkpoint import State
 from windlass.train.moves import Key, Piece, Stock, exchange, listed, plan_moves, unlisted
 from windlass.train.part import MOMENTS
+from windlass.train.peak import known_peak
 from windlass.train.trainer import Trainer
 
 
@@ -182,6 +183,9 @@ def _entries(known: list[Told | None]) -> dict[int, list[int]]:
 
 
 def tell_settled(trainer: Trainer, settled: Settled, began_s: float) -> None:
+    """Write down that the members work together, and what the first of them ever measured of the machine."""
+    if trainer.grid.crew.rank == 0:
+        trainer.peak = trainer.record.last("settled").get("peak_flops") or known_peak(trainer.device)
     trainer.record.tell(
         "settled",
         generation=trainer.generation,
@@ -191,4 +195,5 @@ def tell_settled(trainer: Trainer, settled: Settled, began_s: float) -> None:
         seconds=round(time.monotonic() - began_s, 3),
         moved_bytes=settled.moved_bytes,
         rolled_back=settled.rolled_back,
+        peak_flops=trainer.peak,
     )

@@ -106,6 +106,8 @@ class Trainer:
         """Of the positions that were read here since the replicas last agreed."""
         self.ready = False
         """Whether the gradients of the next step are complete and clipped."""
+        self.peak: float | None = None
+        """FLOP/s of a process of this run, where somebody has measured it before."""
         self.busy_s = 0.0
         """Own computing of the last step, without waiting for others."""
         self._update_s, self._remember_after_s = 0.0, time.monotonic() + REMEMBER_EVERY_S
