@@ -25,7 +25,7 @@ from windlass.store.manifest import DirectoryWriter, verify
 from windlass.store.place import Place
 from windlass.train.assemble import Assembled
 from windlass.train.evaluate import Evaluation
-from windlass.train.part import claims_of, take_part
+from windlass.train.part import claims_of, part_name, take_part
 from windlass.train.result import save_result
 
 SHAPES = {
@@ -81,7 +81,8 @@ def checkpoint_of(model: LanguageModel, folder: Path, parts: int) -> Assembled:
     for rank in range(parts):
         held = [_share(holding, parts, rank) for holding in holdings_of(model)]
         optimizer = torch.optim.AdamW([holding.tensor for holding in held])
-        take_part(held, optimizer, {}, keys=claims_of(held, None), replica=None).write(writer, rank)
+        part = take_part(held, optimizer, {}, keys=claims_of(held, None), replica=None)
+        part.write(writer, part_name(rank))
     writer.commit()
     return Assembled(folder)
 
