@@ -232,3 +232,18 @@ def test_an_order_that_repeats_a_sample_is_found(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("windlass.operate.audit.windows_at", lambda positions, samples, seed: positions // 2)
     found = with_epochs(audit_records([ledger(0, 1, 0, 10)]), 10, 1)
     assert found.reasons == ["epoch 0: two of its positions are the same sample"]
+
+
+def test_records_of_members_that_were_replaced_do_not_count() -> None:
+    found = audit_records(
+        [
+            {"event": "settled", "generation": 1, "step": 0, "samples": 0},
+            ledger(0, 5, 0, 40),
+            {"event": "settled", "generation": 2, "step": 5, "samples": 40},
+            ledger(5, 7, 40, 56),  # they were cut off and had not heard of it
+            ledger(5, 8, 40, 64, generation=2),
+        ]
+    )
+    assert found.ok
+    assert (found.samples_used, found.samples_repeated) == (64, 0)
+    assert found.notes == ["1 records of members that had been replaced do not count"]

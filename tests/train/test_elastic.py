@@ -4,6 +4,7 @@ The tests play the coordinator (elastic_stage.py); the workers are real processe
 """
 
 import importlib.util
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from windlass.corpus.batches import digest_of_range
+from windlass.spec.elastic import MEMBERS
 from windlass.spec.run import CHECKPOINTS, Run
 from windlass.train.assemble import Assembled
 from windlass.train.checkpoint import committed
@@ -212,6 +214,23 @@ def test_a_coordinator_that_dies_is_not_noticed_by_the_steps(tmp_path: Path, mak
         stage.until_done("n-1", "n-2")
         check_ledger(stage)
         assert len(stage.events("settled")) == 1
+
+
+def test_members_that_were_replaced_without_their_knowledge_write_nothing_more(
+    tmp_path: Path, make_run: MakeRun
+) -> None:
+    run = elastic_run(make_run, {"dp": 2})
+    with scene.staged(tmp_path, run) as stage:
+        stage.start("n-1", "n-2")
+        stage.assign("n-1")
+        stage.until_step(20, "n-1")
+        (tmp_path / MEMBERS).write_text(json.dumps({"generation": 2}))
+        stage.until(lambda: stage.actors["n-1"].lobby is not None)
+        assert "generation 2 goes on" in stage.actors["n-1"].lobby.why
+        assert stage.events("ledger")[-1]["steps"][1] < STEPS
+        stage.generation = 2
+        stage.assign("n-2")
+        stage.until_done("n-2")
 
 
 def test_a_worker_that_is_asked_to_go_leaves_at_a_border(tmp_path: Path, make_run: MakeRun) -> None:

@@ -136,16 +136,19 @@ class _Book:
         self._reasons: list[str] = []
         self._wrong: list[str] = []
         self._fresh = self._stepped = False
-        self._reached = 0
+        self._reached = self._generation = self._stale = 0
 
     def take(self, number: int, record: dict[str, Any]) -> None:
         event = record.get("event")
-        if event == "ledger":
+        if event == "ledger" and int(record.get("generation", 0)) < self._generation:
+            self._stale += 1
+        elif event == "ledger":
             self._use(number, record)
         elif event == "started":
-            self._fresh = True
+            self._fresh, self._generation = True, 0
         elif event in ("resumed", "settled"):
             self._fresh = False
+            self._generation = max(self._generation, int(record.get("generation") or 0))
             self._roll_back(int(record["step"]), record.get("samples"))
         elif event == "step":
             self._stepped = True
@@ -162,6 +165,7 @@ class _Book:
         reasons += _few([f"positions {p} to {q - 1} were not used ({q - p} samples)" for p, q in gaps])
         reasons += _few([f"positions {p} to {q - 1} were used {n} times" for p, q, n in repeated])
         reasons += _few(list(_unchained(self._uses)))
+        stale = f"{self._stale} records of members that had been replaced do not count"
         return replace(
             self._found,
             samples_used=sum(q - p for p, q in ranges),
@@ -172,6 +176,7 @@ class _Book:
             gaps=gaps,
             repeated=repeated,
             cut=sum(not use.whole for use in self._uses),
+            notes=[stale] if self._stale else [],
             reasons=reasons,
         )
 

@@ -9,6 +9,7 @@ here is what a member does.
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import time
@@ -27,13 +28,14 @@ from windlass.parallel.grid import gathered, speak_through
 from windlass.parallel.sever import Connections
 from windlass.plan.effective import choose_micro
 from windlass.spec.door import error_event
-from windlass.spec.elastic import Assign, Hello
+from windlass.spec.elastic import MEMBERS, Assign, Hello
 from windlass.spec.errors import ProcessFailed, WindlassError
 from windlass.spec.layout import Layout
 from windlass.spec.link import parse_address
 from windlass.spec.member import Member
 from windlass.spec.run import Run
 from windlass.train import control, reunion
+from windlass.train.ledger import Superseded
 from windlass.train.loop import Outcome, Wishes, go_on, load_run, tell_start
 from windlass.train.post import Post
 from windlass.train.reason import plain_reason
@@ -112,7 +114,8 @@ class Worker:
             return Parted("border", self._train(assigned, connections))
         except (dist.DistError, RuntimeError, ProcessFailed) as error:
             reason = str(error).strip().partition("\n")[0]
-            if not self._post.abandoned and not _LOST.search(reason):
+            known = self._post.abandoned or isinstance(error, Superseded)
+            if not known and not _LOST.search(reason):
                 raise
             if self._trainer is not None:
                 self._trainer.checkpoints.give_up()
@@ -128,7 +131,10 @@ class Worker:
             before, crew = self._trainer, _crew(assigned)
             known = reunion.tell(before, crew)
             reunion.catch_up(before, known)
+            if reunion.behind(before, known):
+                self._trainer = None
             trainer = self._join(run, assigned, before)
+            trainer.ledger.guard = self._check_current
             nodes = [member.rpartition("-")[0] for member in assigned.members]
             if trainer.memory is not None:
                 trainer.memory.regroup(crew, nodes)
@@ -195,6 +201,18 @@ class Worker:
         node = self._name.rpartition("-")[0]
         here = sum(member.rpartition("-")[0] == node for member in assigned.members)
         return max(1, len(self._cores) // here) if self._cores else max(1, run.threads // here)
+
+    def _check_current(self, generation: int) -> None:
+        """Refuse to write when the run goes on without this company, which was cut off and does not know.
+
+        All that counts is in the run's directory, so that is where it is decided who may write there.
+        """
+        try:
+            newest = int(json.loads((self._folder / MEMBERS).read_bytes())["generation"])
+        except (OSError, ValueError, KeyError):
+            return  # being written, or the store is away: whoever writes there will see
+        if newest > generation:
+            raise Superseded(f"generation {newest} goes on with the run; this is generation {generation}")
 
     def _watch(self, trainer: Trainer, phase: str) -> None:
         busy = trainer.busy_s / trainer.own_sequences if phase == "step" and trainer.busy_s else None

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from windlass.corpus.batches import DIGEST_BITS
+from windlass.spec.errors import ProcessFailed
 from windlass.train.record import Record
 
 WRITE_EVERY_S = 1.0
@@ -23,6 +24,10 @@ MOST_STEPS = 256
 """Of one record, and so of what a survivor must remember."""
 
 PHASES = ("compute", "communication", "data", "checkpoint", "evaluation", "control")
+
+
+class Superseded(ProcessFailed):
+    """Another generation goes on with the run; this one does not know it yet."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,8 @@ class Ledger:
 
     def __init__(self, record: Record, generation: int = 0) -> None:
         self._record, self._generation = record, generation
+        self.guard: Callable[[int], None] = _unguarded
+        """Asked before anything is written, with the generation that writes; raises Superseded."""
         self._at = (0, 0)
         self._open: list[Entry] = []
         self._recent: deque[Entry] = deque(maxlen=2 * MOST_STEPS)
@@ -70,6 +77,7 @@ class Ledger:
         """Write what is not written yet; `durable` waits for the disk."""
         self._wrote_at = time.monotonic()
         if self._open:
+            self.check()
             first, last = self._open[0], self._open[-1]
             self._record.tell(
                 "ledger",
@@ -84,6 +92,11 @@ class Ledger:
             self._open = []
             self._spent = dict.fromkeys(PHASES, 0.0)
 
+    def check(self) -> None:
+        """Refuse to go on for a generation that another has taken the place of."""
+        if self._record.keeps:
+            self.guard(self._generation)
+
     def recent(self) -> list[list[int]]:
         """Return the last steps as plain numbers, for a successor."""
         return [[e.before, e.step, e.first, e.until, e.digest] for e in self._recent]
@@ -97,6 +110,10 @@ class Ledger:
         entries = {entry.step: entry for entry in (Entry(*numbers) for numbers in known)}
         self._open = [entries[n] for n in sorted(entries) if written < n <= step]
         self._recent = deque((entries[n] for n in sorted(entries) if n <= step), maxlen=2 * MOST_STEPS)
-        self.write()
         self._generation = generation
+        self.write()
         self._wrote_at = -WRITE_EVERY_S  # the first step shows that the generation works
+
+
+def _unguarded(_generation: int) -> None:
+    """Nobody else can go on with this run."""

@@ -40,7 +40,8 @@ class Record:
     def take_rank(self, rank: int) -> None:
         """Be the record of another rank from here on."""
         self._quiet = self._quiet_always or rank > 0
-        self._keeps = rank == 0
+        self.keeps = rank == 0
+        """Whether this process writes the journal."""
 
     def tell(
         self, event: str, *, keep: bool = True, durable: bool = False, quiet: bool = False, **facts: Any
@@ -52,7 +53,7 @@ class Record:
         body = {"event": event, "time": round(time.time(), 3), **facts}
         if not quiet and (not self._quiet or event == "warning"):
             self._emit(body)
-        if keep and self._keeps:
+        if keep and self.keeps:
             self._journal.append(body, sync=durable)
 
     def last(self, *events: str) -> dict[str, Any]:
@@ -67,11 +68,11 @@ class Record:
             self._quiet = True
 
     def plot(self, step: int, **scalars: float) -> None:
-        for name, value in scalars.items() if self._keeps else ():
+        for name, value in scalars.items() if self.keeps else ():
             self._writer.add_scalar(name.replace("__", "/"), value, step)
 
     def plot_text(self, step: int, name: str, text: str) -> None:
-        if self._keeps:
+        if self.keeps:
             self._writer.add_text(name, text, step)
 
     def tell_progress(self, p: Progress) -> None:

@@ -69,6 +69,12 @@ def catch_up(before: Trainer | None, known: list[Told | None]) -> None:
     before.strategy.held.clear()
 
 
+def behind(before: Trainer | None, known: list[Told | None]) -> bool:
+    """Whether others are further: then what is held here will be written over, and counts no more."""
+    newest = max((one.step for one in known if one is not None), default=0)
+    return before is not None and before.step_number < newest
+
+
 def settle(trainer: Trainer, before: Trainer | None, known: list[Told | None]) -> Settled:
     """Give all members one state, and the ledger its continuation."""
     last = trainer.record.last("ledger", "resumed")

@@ -336,6 +336,7 @@ class Trainer:
     def _end(self, end: Callable[[], Ended]) -> Ended:
         self._watch(self, "saving")
         begin = time.perf_counter()
+        self.ledger.check()
         self.ledger.write(durable=True)  # no checkpoint may know of samples that the ledger does not
         try:
             return end()
