@@ -260,7 +260,9 @@ def told(where: str) -> Iterator[None]:
             ) from None
         raise StoreFailed(f"{where}: {error.strerror or error}") from error
     except _foreign_errors() as error:
-        raise StoreFailed(f"{where}: {error}") from error
+        raise StoreFailed(
+            f"{where}: cannot be reached: {error}", hint="check the address, the network and the credentials"
+        ) from error
 
 
 def _foreign_errors() -> tuple[type[Exception], ...]:
