@@ -246,3 +246,4 @@ def test_a_store_that_does_not_answer_is_named(
     s3fs.S3FileSystem.clear_instance_cache()
     with pytest.raises(StoreFailed, match=r"s3://nowhere/.*: cannot be reached"):
         build_corpus(asked(text, "s3://nowhere"), tmp_path / "home", silent)
+    s3fs.S3FileSystem.clear_instance_cache()  # or the next test would ask nobody too

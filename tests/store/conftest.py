@@ -71,6 +71,7 @@ def s3_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         _await(endpoint, server, folder / "log")
         os.environ.update(AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET, AWS_ENDPOINT_URL=endpoint)
+        _forget_addresses()
         _make_bucket()
         yield "s3://bucket"
     finally:
@@ -99,6 +100,13 @@ def _await(endpoint: str, server: "subprocess.Popen[bytes]", log: Path) -> None:
         else:
             return
     raise AssertionError(log.read_text(errors="replace")[-2000:])
+
+
+def _forget_addresses() -> None:
+    """A file system that other tests opened knows another server."""
+    import s3fs
+
+    s3fs.S3FileSystem.clear_instance_cache()
 
 
 def _make_bucket() -> None:

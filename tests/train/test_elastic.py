@@ -169,13 +169,13 @@ def test_what_nobody_holds_any_more_comes_from_the_checkpoint(
     run = elastic_run(make_run, {"dp": 2})
     run = run.model_copy(update={"checkpoint_every": 20})
     with scene.staged(tmp_path, run) as stage:
-        stage.start("n-1", "n-2")
+        stage.start("n-1", "n-2", "n-3")
         stage.assign("n-1", "n-2", layout="sharded=2")
         stage.until_step(50, "n-1", "n-2")
         stage.kill("n-1")
-        stage.abandon("n-2")
-        stage.assign("n-2", layout="dp=1")
-        stage.until_done("n-2")
+        stage.kill("n-2")
+        stage.assign("n-3", layout="dp=1")
+        stage.until_done("n-3")
         settled = stage.events("settled")[-1]
         resumed = stage.events("resumed")[-1]
     assert settled["source"] == "checkpoint"
