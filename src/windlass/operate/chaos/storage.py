@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -65,7 +66,8 @@ def storing(folder: Path, program: str, host: str) -> Iterator[Storage]:
     folder.mkdir(parents=True, exist_ok=True)
     ports = {name: free_port("127.0.0.1", time.monotonic_ns() + 7 * i) for i, name in enumerate(PORTS)}
     with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(_command(program, folder, ports), stdout=log, stderr=log, cwd=folder)
+        words, own = _command(program, folder, ports), _without_keys()
+        server = subprocess.Popen(words, stdout=log, stderr=log, cwd=folder, env=own)
     try:
         # A bucket of SeaweedFS is a directory of its filer.
         _await(server, f"http://127.0.0.1:{ports['filer.port']}/buckets/{BUCKET}/", folder / "log", make=True)
@@ -76,6 +78,11 @@ def storing(folder: Path, program: str, host: str) -> Iterator[Storage]:
         server.kill()  # asked to end, it waits for its clients
         server.wait()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _without_keys() -> dict[str, str]:
+    """The server would take keys that it finds in its environment for the only ones that count."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
 
 
 def _command(program: str, folder: Path, ports: dict[str, int]) -> list[str]:
