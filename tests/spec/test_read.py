@@ -118,19 +118,3 @@ def test_a_job_cannot_be_changed_once_read(tmp_path: Path) -> None:
     job = read_job(write(tmp_path, ""))
     with pytest.raises(ValueError, match="frozen"):
         job.name = "other"  # type: ignore[misc]
-
-
-@pytest.mark.parametrize(
-    ("tables", "reason"),
-    [
-        ("[sync]\npolicy = 'local'", "whole gradients at every step"),
-        ("[sync]\ncompress = 'bfloat16'", "whole gradients at every step"),
-        ("[layout]\ndp = 2\nshares = [2, 1]", "shares follow the speed"),
-        ("[layout]\npp = 2\nschedule = 'asynchronous'", "depends on the time"),
-    ],
-)
-def test_what_cannot_be_repeated_is_refused_in_a_deterministic_job(
-    tmp_path: Path, tables: str, reason: str
-) -> None:
-    assert reason in message(tmp_path, f"{tables}\n[elastic]\ndeterministic = true\n")
-    read_job(write(tmp_path, tables))

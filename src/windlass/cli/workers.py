@@ -54,11 +54,6 @@ def elastic_job(job: Job, args: argparse.Namespace, earlier: Layout | None) -> J
     """
     if args.restarts:
         raise AskedWrongly("--restarts does not go with --elastic, which replaces workers by itself")
-    if job.layout.asynchronous:
-        raise AskedWrongly(
-            "[layout] schedule = 'asynchronous' does not go with --elastic: its stages have no common border",
-            hint="use schedule = '1f1b'",
-        )
     if args.workers is not None and args.workers < 1:
         raise AskedWrongly(f"--workers {args.workers}: must be at least 1")
     if args.layout is not None:

@@ -6,7 +6,6 @@ The descriptions below are the single source of `windlass init` and of the JSON 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Annotated, Literal
 
@@ -357,20 +356,7 @@ class Job(Table):
             )
         if self.sync.local and self.layout.shares is not None:
             raise ValueError("[layout] shares go with [sync] policy = 'every-step' only")
-        reason = next(_not_repeatable(self), None) if self.elastic.deterministic else None
-        if reason is not None:
-            raise ValueError(f"[elastic] deterministic = true: {reason}")
         return self
-
-
-def _not_repeatable(job: Job) -> Iterator[str]:
-    """Yield why the bits of a job's result cannot be independent of what happens on the way."""
-    if job.sync.local or job.sync.compress != "none":
-        yield "[sync] must exchange whole gradients at every step (policy = 'every-step', no compress)"
-    if job.layout.shares is not None:
-        yield "[layout] shares follow the speed of machines, which is not the same twice"
-    if job.layout.asynchronous:
-        yield "[layout] schedule = 'asynchronous' depends on the time"
 
 
 def objective_of(job: Job) -> Literal["causal", "masked"]:

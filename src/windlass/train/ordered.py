@@ -11,7 +11,7 @@ sum in any order, as long as every process has one part.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from windlass.corpus.batches import divided
 from windlass.parallel.holding import Holding
+from windlass.spec.job import Job
 
 
 def parts_of(parts: int, workers: int) -> list[range]:
@@ -94,3 +95,13 @@ def _sum_in_order(parts: Mapping[int, Tensor]) -> Tensor:
     for part in others:
         total += part
     return total
+
+
+def not_repeatable(job: Job) -> Iterator[str]:
+    """Yield why the bits of a job's result cannot be independent of what happens on the way."""
+    if job.sync.local or job.sync.compress != "none":
+        yield "[sync] must exchange whole gradients at every step (policy = 'every-step', no compress)"
+    if job.layout.shares is not None:
+        yield "[layout] shares follow the speed of machines, which is not the same twice"
+    if job.layout.asynchronous:
+        yield "[layout] schedule = 'asynchronous' depends on the time"

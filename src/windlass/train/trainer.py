@@ -23,7 +23,7 @@ from windlass.corpus.built import BuiltCorpus, load_corpus
 from windlass.parallel.device import place_process
 from windlass.parallel.schedule import propose_recut
 from windlass.parallel.strategy import Strategy, undivided
-from windlass.spec.errors import StoreFailed
+from windlass.spec.errors import BadInput, StoreFailed
 from windlass.spec.layout import Cut
 from windlass.spec.member import Member
 from windlass.spec.run import CHECKPOINTS, Run
@@ -35,7 +35,7 @@ from windlass.train.facts import StepFacts, Told, heard
 from windlass.train.feed import Feed
 from windlass.train.ledger import Ledger
 from windlass.train.optimize import build_optimizer, rate_of, set_rate
-from windlass.train.ordered import OrderedSum
+from windlass.train.ordered import OrderedSum, not_repeatable
 from windlass.train.part import claims_of, take_part
 from windlass.train.record import Record
 from windlass.train.replicas import Replicas
@@ -137,6 +137,9 @@ class Trainer:
 
     def _ordered(self) -> OrderedSum:
         """The job's own number of replicas decides in which order gradients are added up."""
+        reason = next(not_repeatable(self.run.job), None)
+        if reason is not None:
+            raise BadInput(f"[elastic] deterministic = true: {reason}")
         return OrderedSum(self.strategy.held.holdings, self.grid.group("dp"), self.run.job.layout.dp)
 
     def _part(self, dp: int) -> int:
