@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from windlass.spec.run import RUN_FILE, Run
 from windlass.store.journal import Journal
 from windlass.store.place import Place
 
-PATIENCE_S = 300.0
+PATIENCE_S = 60.0
 
 
 class Actor:
@@ -160,18 +160,18 @@ class Stage:
         with contextlib.suppress(BlockingIOError):
             self._strangers.append(Link(self._server.accept()[0]))
         for link in list(self._strangers):
-            for message in link.receive():
-                word = heard(message)
-                if isinstance(word, Hello):
-                    actor = self.actors[word.worker]
-                    actor.link, actor.store = link, word.store
-                    self._strangers.remove(link)
+            first, *others = [heard(message) for message in link.receive()] or [None]
+            if isinstance(first, Hello):
+                actor = self.actors[first.worker]
+                actor.link, actor.store = link, first.store
+                self._strangers.remove(link)
+                self._hear(actor, others)
         for actor in self.actors.values():
-            self._hear(actor)
+            if actor.link is not None:
+                self._hear(actor, [heard(message) for message in actor.link.receive()])
 
-    def _hear(self, actor: Actor) -> None:
-        for message in actor.link.receive() if actor.link is not None else ():
-            word = heard(message)
+    def _hear(self, actor: Actor, words: Iterable[object]) -> None:
+        for word in words:
             if isinstance(word, Lobby):
                 actor.lobby = word
             elif isinstance(word, Beat):

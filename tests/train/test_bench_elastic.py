@@ -19,4 +19,5 @@ def test_the_bench_of_elastic_training_measures_both_its_costs() -> None:
     assert figures["plain_step_s"] > 0
     assert figures["elastic_step_s"] > 0
     assert -1 < figures["cost_when_calm"] < 100
+    assert -1 < figures["cpu_cost_when_calm"] < 100
     assert figures["checkpoint_stall_steps"] >= 0

@@ -69,6 +69,9 @@ class Post:
         self._lobby: Lobby | None = None
         self._assigned: queue.Queue[Assign | None] = queue.Queue()
         self._outbox: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._bell, self._rope = os.pipe()
+        os.set_blocking(self._bell, False)
+        os.set_blocking(self._rope, False)
         self._border: Border | None = None
         self._abandoned = 0
         self._epoch = 0
@@ -86,7 +89,7 @@ class Post:
         self._where = Where(generation, step)
         self._border = None
         self._lobby = Lobby(generation, step, why)
-        self._send(said(self._lobby))
+        self._ring()
         assigned = self._assigned.get()
         self._lobby = None
         if assigned is not None:
@@ -122,10 +125,17 @@ class Post:
         """Say the last word, and let it go out."""
         self._send(said(Done(outcome, error)))
         self._ended.set()
+        self._ring()
         self._thread.join(2 * CONNECT_S)
 
     def _send(self, message: dict[str, Any]) -> None:
         self._outbox.put(message)
+        self._ring()
+
+    def _ring(self) -> None:
+        """Wake the thread up."""
+        with contextlib.suppress(BlockingIOError):  # it was rung often enough
+            os.write(self._rope, b"!")
 
     def _run(self) -> None:
         while not (self._ended.is_set() and self._outbox.empty()):
@@ -139,7 +149,7 @@ class Post:
             link.close()
 
     def _connected(self) -> Link | None:
-        """Find whoever leads, and say who this is and whether it waits."""
+        """Find whoever leads, and say who this is."""
         try:
             found = leader(self._lease)
             if found is None or found.epoch < self._epoch:
@@ -147,21 +157,29 @@ class Post:
             link = Link(socket.create_connection(parse_address(found.address), timeout=CONNECT_S))
         except (OSError, WindlassError):
             return None
-        where, lobby = self._where, self._lobby
+        where = self._where
         link.send(**said(replace(self._hello, generation=where.generation, step=where.step)))
-        if lobby is not None:
-            link.send(**said(lobby))
         return link
 
     def _converse(self, link: Link) -> None:
-        beat_s, heard_s = 0.0, time.monotonic()
+        """Speak and hear until the line or this worker ends. That it waits is said once on each line.
+
+        Said again, it could arrive after the assignment that answers it.
+        """
+        beat_s, heard_s, waited = 0.0, time.monotonic(), None
         while not link.closed and not (self._ended.is_set() and self._outbox.empty()):
-            wait_for([link.fileno()], BEAT_S / 4)
+            wait_for([link.fileno(), self._bell], beat_s + BEAT_S - time.monotonic())
             now_s = time.monotonic()
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._bell, 1 << 12)
             for message in link.receive():
                 heard_s = now_s
                 self._hear(message)
+            lobby = self._lobby
             self._pass_on(link)
+            if lobby is not None and lobby is not waited:
+                link.send(**said(lobby))
+                waited = lobby
             if now_s - beat_s >= BEAT_S:
                 beat_s = now_s
                 link.send(**said(self._beat()))

@@ -4,8 +4,8 @@
 
 Input: what each member brings from the generation before, or nothing. Output: trainers that hold the state of
 the newest step that any survivor has. Where the survivors together do not hold all of it, all go back to the
-newest border that they kept twice in memory (tier_memory.py); else to the newest checkpoint; where there is
-none, to the first step.
+newest border that they kept twice in memory (tier_memory.py), or to a checkpoint that is newer; where there
+is neither, to the first step.
 """
 
 from __future__ import annotations
@@ -109,11 +109,15 @@ def _from_survivors(trainer: Trainer, before: Trainer | None, known: list[Told |
 
 
 def _from_kept_borders(trainer: Trainer) -> int | None:
-    """Go back to the newest border that members, with what they keep for lost buddies, hold all of."""
+    """Go back to the newest border that members, with what they keep for lost buddies, hold all of.
+
+    A border before the newest checkpoint, from other company perhaps, would undo more steps than that does.
+    """
+    saved = max(trainer.grid.crew.share(trainer.checkpoints.newest_step))
     crew, memory = trainer.grid.crew, trainer.memory
     states = {step: asdict(memory.kept(step)[0].state) for step in memory.steps} if memory else {}
     known = {step: state for told in crew.share(list(states.items())) for step, state in told}
-    for step in sorted(known, reverse=True):
+    for step in sorted((step for step in known if step > saved), reverse=True):
         stock: dict[Key, list[Piece]] = {}
         for name, kind, box, tensor in memory.pieces(step) if memory and step in memory.steps else ():
             stock.setdefault((name, kind or ""), []).append(Piece(box, tensor))

@@ -32,7 +32,7 @@ from windlass.store.mirror import Mirror
 from windlass.store.place import Place
 from windlass.store.retention import retained
 from windlass.store.uploads import Outcome, Uploads
-from windlass.train.checkpoint import NOTHING, Means, Saving, State, Tensors, restore_newest
+from windlass.train.checkpoint import NOTHING, Means, Saving, State, Tensors, committed, restore_newest
 from windlass.train.part import Buffers, Extra
 from windlass.train.tier_check import Checks
 
@@ -155,6 +155,12 @@ class Checkpoints:
         if saving.commits:
             self._after_commit(saving.step, path)
         return path
+
+    @property
+    def newest_step(self) -> int:
+        """The step of the newest checkpoint that is on the disk, -1 if there is none."""
+        found = committed(self._folder / CHECKPOINTS)
+        return step_of(found[-1].name) if found else -1
 
     def give_up(self) -> None:
         """Leave a checkpoint unfinished, for this rank alone: the company has broken up."""
