@@ -82,10 +82,13 @@ def test_devices_too_small_are_refused_by_name(here: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("argv", "reason"),
     [
-        (["show-cut"], "of which job?"),
+        (["show-cut"], "required: JOB.toml"),
         (["job.toml", "shw-cut"], "did you mean 'show-cut'?"),
-        (["job.toml", "--speeds", "1,fast"], "'1,fast' is not a list of numbers"),
-        (["job.toml", "--memories", "1,much"], "'much' is not a size in bytes"),
+        (["shw-cut", "job.toml"], "did you mean 'show-cut'?"),
+        (["verfy"], "did you mean 'verify'?"),
+        (["job.toml", "--speeds", "1,0.5"], "unrecognized arguments: --speeds"),
+        (["show-cut", "job.toml", "--speeds", "1,fast"], "'1,fast' is not a list of numbers"),
+        (["show-cut", "job.toml", "--memories", "1,much"], "'much' is not a size in bytes"),
         (["job.toml", "--layout", "pp=two"], "--layout pp=two"),
     ],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 import os
 import sys
@@ -92,7 +93,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if verb == wanted:
-            importlib.import_module(f"windlass.cli.{verb.replace('-', '_')}").configure(inner)
+            argv = _configure(verb, inner, argv)
     args = parser.parse_args(argv)
     if args.verb is None:
         parser.print_help()
@@ -103,6 +104,26 @@ def _parse(argv: list[str]) -> argparse.Namespace:
             hint=f"`windlass {args.verb} --help` shows what is possible",
         )
     return args
+
+
+def _configure(verb: str, parser: argparse.ArgumentParser, argv: list[str]) -> list[str]:
+    """Let the verb's module declare its arguments; return the command without a word that chose another.
+
+    A verb may have WORDS, each with a module of its own: `plan verify` is cli/plan_verify.py. The word may
+    also stand behind the first argument, as in `plan JOB.toml show-cut`.
+    """
+    module = importlib.import_module(f"windlass.cli.{verb.replace('-', '_')}")
+    words: dict[str, str] = getattr(module, "WORDS", {})
+    first = argv.index(verb) + 1
+    leading = itertools.takewhile(lambda a: not a.startswith("-"), argv[first : first + 2])
+    at = next((i for i, a in enumerate(leading, first) if a in words), None)
+    if at is None:
+        module.configure(parser)
+        return argv
+    parser.prog += f" {argv[at]}"
+    parser.description = words[argv[at]][0].upper() + words[argv[at]][1:] + "."
+    importlib.import_module(f"{module.__name__}_{argv[at].replace('-', '_')}").configure(parser)
+    return argv[:at] + argv[at + 1 :]
 
 
 def _tell(error: WindlassError, *, as_json: bool) -> None:
