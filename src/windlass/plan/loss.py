@@ -1,20 +1,62 @@
 """What loss to expect from a model of some size after some tokens.
 
-The published law L(N, D) = E + A / N^a + B / D^b with the coefficients of Hoffmann et al. 2022
-(arXiv:2203.15556, approach 3). It was fitted to web text and a 32k vocabulary; on other text its level
-is off, but its trade between size and tokens is what the search needs.
+The law is L(N, D) = E + A / N^a + B / D^b (Hoffmann et al. 2022, arXiv:2203.15556, approach 3). As it
+stands it grows without bound for small models and short runs. A model that knows nothing loses the
+logarithm of its vocabulary, so the excess x over the floor E is bent below the room r between the two:
+x / (1 + (x / r)^p)^(1 / p). Far from the ceiling this changes nothing.
 """
 
 from __future__ import annotations
 
-FLOOR = 1.69
-SIZE_SCALE, SIZE_POWER = 406.4, 0.34
-DATA_SCALE, DATA_POWER = 410.7, 0.28
-REPEATS_WORTH = 4.0
+import math
+from dataclasses import dataclass, replace
+
+BEND = 2.0
+"""The power p: how suddenly the law gives way to the ceiling."""
+REPEATS_FADE = 15.39
+"""Repetitions after which text has lost 63% of its worth (Muennighoff et al. 2023, arXiv:2305.16264)."""
 
 
-def expected_loss(weights: float, tokens: float, corpus_tokens: float) -> float:
-    """Return nats per token. Repeated text counts less: at most about four epochs are as good as fresh
-    (Muennighoff et al. 2023, arXiv:2305.16264)."""
-    useful = min(tokens, REPEATS_WORTH * corpus_tokens)
-    return FLOOR + SIZE_SCALE / float(weights**SIZE_POWER) + DATA_SCALE / float(useful**DATA_POWER)
+@dataclass(frozen=True)
+class Law:
+    """Nats per token as a function of weights and tokens."""
+
+    floor: float
+    """E: what no model of any size can know of the next token."""
+    size_scale: float
+    size_power: float
+    data_scale: float
+    data_power: float
+    ceiling: float = math.inf
+    """The loss of a model that knows nothing, the logarithm of the vocabulary or somewhat less."""
+
+    def loss(self, weights: float, tokens: float) -> float:
+        size = self.size_scale / float(weights**self.size_power)
+        data = self.data_scale / float(tokens**self.data_power)
+        return self.floor + _bent(size + data, self.ceiling - self.floor)
+
+
+HOFFMANN = Law(1.69, 406.4, 0.34, 410.7, 0.28)
+BESIROGLU = Law(1.8172, 482.01, 0.3478, 2085.43, 0.3658)
+"""Fitted again to the points of Hoffmann's figure 4 (Besiroglu et al. 2024, arXiv:2404.10102, table 1)."""
+
+
+def expected_loss(weights: float, tokens: float, corpus_tokens: float, vocabulary: int = 32_000) -> float:
+    """Return nats per token before anything was measured: the published trade between size and tokens."""
+    law = replace(HOFFMANN, ceiling=math.log(vocabulary))
+    return law.loss(weights, useful_tokens(tokens, corpus_tokens))
+
+
+def useful_tokens(tokens: float, corpus_tokens: float) -> float:
+    """Return how many fresh tokens are worth as much as these, of which some are repeated.
+
+    Each further epoch is worth less, in a geometric row (Muennighoff et al. 2023, section 3.1).
+    """
+    repeats = max(0.0, tokens / corpus_tokens - 1)
+    fresh = min(tokens, corpus_tokens)
+    return fresh + corpus_tokens * REPEATS_FADE * -math.expm1(-repeats / REPEATS_FADE)
+
+
+def _bent(excess: float, room: float) -> float:
+    """Return an excess that grows as it should and never fills the room."""
+    return float(excess / (1 + (excess / room) ** BEND) ** (1 / BEND))
