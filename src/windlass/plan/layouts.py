@@ -1,0 +1,175 @@
+"""Every layout that some work can have on some devices, one after the other.
+
+A division says how many devices share layers, features, sequence and batch; a variant of it adds what a
+device does with its share: sharding, recomputation, micro-batch. What no other choice could make good is
+never generated: tensor parallelism beyond the fast links, sequences cut to less than a thousand tokens, fewer
+replicas than the devices and the batch allow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from windlass.plan.case import Case, Precision, Recompute, Sharding
+from windlass.plan.pools import Pool
+from windlass.plan.work import Work
+
+LEAST_CUT_TOKENS = 1024
+MOST_VIRTUAL = 8
+MOST_MICRO_BATCH = 64
+RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
+"""From the fastest to the smallest: where one fits, those behind it are only slower."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """Degrees of every axis."""
+
+    tp: int
+    pp: int
+    virtual: int
+    cp: int
+    ep: int
+    dp: int
+
+    @property
+    def devices(self) -> int:
+        return self.tp * self.pp * self.cp * self.dp
+
+
+def divisions(work: Work, pool: Pool) -> Iterator[Division]:
+    """Yield the divisions that model, batch and devices allow.
+
+    The batch takes all devices that the other axes leave, as far as it can be divided among them.
+    """
+    for tp in tensor_degrees(work, pool):
+        for pp in pipeline_degrees(work, pool.devices // tp):
+            for cp in context_degrees(work, pool.devices // (tp * pp)):
+                dp = _replicas(work, pool.devices // (tp * pp * cp))
+                for ep in expert_degrees(work, dp * cp):
+                    for virtual in virtual_degrees(work, pp, dp):
+                        yield Division(tp, pp, virtual, cp, ep, dp)
+
+
+def variants(work: Work, pool: Pool, division: Division) -> Iterator[Iterator[Iterator[Case]]]:
+    """Yield, for each sharding and precision, micro-batches in rising order, and for each the recomputations.
+
+    The nesting is what pruning needs: the first recomputation that fits is the fastest one, and if none fits
+    no larger micro-batch will.
+    """
+    for precision in work.precisions:
+        if precision in pool.device.peak_flops:
+            for sharding, shards in shardings(work, pool, division):
+                yield _micro_batches(work, pool, division, precision, sharding, shards)
+
+
+def cases(work: Work, pool: Pool) -> Iterator[Case]:
+    """Yield every layout, without any pruning."""
+    for division in divisions(work, pool):
+        for ladder in variants(work, pool, division):
+            for rung in ladder:
+                yield from rung
+
+
+def tensor_degrees(work: Work, pool: Pool) -> list[int]:
+    """Return degrees that divide the heads and stay within the fast links."""
+    sizes, most = work.sizes, min(pool.devices, max(pool.per_machine, _linked(pool)))
+    shared = [tp for tp in _divisors(sizes.heads) if sizes.kv_heads % tp == 0 or tp % sizes.kv_heads == 0]
+    return [tp for tp in shared if tp <= most and _inner(work) % tp == 0 and work.allows("tp", tp)]
+
+
+def pipeline_degrees(work: Work, most: int) -> list[int]:
+    return [pp for pp in _divisors(work.sizes.layers) if pp <= most and work.allows("pp", pp)]
+
+
+def context_degrees(work: Work, most: int) -> list[int]:
+    """Return powers of two; a causal sequence is cut in twice as many pieces to give equal work."""
+    powers = (1 << power for power in range(most.bit_length()))
+    fine = [cp for cp in powers if cp == 1 or work.sequence // cp >= LEAST_CUT_TOKENS]
+    return [cp for cp in fine if work.sequence % (2 * cp) == 0 or cp == 1 if work.allows("cp", cp)]
+
+
+def expert_degrees(work: Work, most: int) -> list[int]:
+    """Experts are divided among devices that otherwise divide the batch."""
+    if not work.sizes.experts:
+        return [1] if work.allows("ep", 1) else []
+    shared = [ep for ep in _divisors(work.sizes.experts) if ep <= most and most % ep == 0]
+    return [ep for ep in shared if work.allows("ep", ep)]
+
+
+def virtual_degrees(work: Work, pp: int, dp: int) -> list[int]:
+    """Interleaving needs a multiple of pp micro-batches; the smallest micro-batch gives most of them."""
+    if not dp or not work.allows("dp", dp):
+        return []
+    if pp == 1 or (work.global_batch // dp) % pp:
+        return [1] if work.allows("virtual", 1) else []
+    possible = [v for v in _divisors(work.sizes.layers // pp) if v <= MOST_VIRTUAL]
+    return [v for v in possible if work.allows("virtual", v)]
+
+
+def shardings(work: Work, pool: Pool, division: Division) -> Iterator[tuple[Sharding, int]]:
+    """Yield what replicas divide among them, and how many do.
+
+    Weights are not divided under a pipeline: every micro-batch would gather them again (Megatron and
+    torchtitan advise the same). Dividing them within a machine only keeps the gathering on fast links.
+    """
+    sharers = division.dp * division.cp
+    possible: list[tuple[Sharding, int]] = [("none", 1)]
+    if sharers > 1:
+        possible.append(("optimizer", sharers))
+    if sharers > 1 and division.pp == 1:
+        possible += [("gradients", sharers), ("full", sharers)]
+        within = pool.per_machine // division.tp
+        if 1 < within < sharers and sharers % within == 0:
+            possible.append(("full", within))
+    yield from (pair for pair in possible if work.allows("sharding", pair[0]))
+
+
+def _micro_batches(
+    work: Work, pool: Pool, division: Division, precision: Precision, sharding: Sharding, shards: int
+) -> Iterator[Iterator[Case]]:
+    share = work.global_batch // division.dp
+    for micro in _divisors(share):
+        fills = division.virtual == 1 or (share // micro) % division.pp == 0
+        if micro <= MOST_MICRO_BATCH and fills and work.allows("micro_batch", micro):
+            yield (
+                _case(work, pool, division, precision, sharding, shards, micro, recompute)
+                for recompute in RECOMPUTES
+                if work.allows("recompute", recompute)
+            )
+
+
+def _case(
+    work: Work, pool: Pool, division: Division, precision: Precision, sharding: Sharding, shards: int,
+    micro_batch: int, recompute: Recompute,
+) -> Case:  # fmt: skip
+    return Case(
+        sizes=work.sizes, sequence=work.sequence, global_batch=work.global_batch, micro_batch=micro_batch,
+        device=pool.device, devices=division.devices, per_machine=min(pool.per_machine, division.devices),
+        tp=division.tp, sequence_parallel=division.tp > 1, pp=division.pp, virtual=division.virtual,
+        cp=division.cp, ep=division.ep, dp=division.dp, sharding=sharding, shards=shards, recompute=recompute,
+        precision=precision, software=work.software,
+    )  # fmt: skip
+
+
+def _replicas(work: Work, most: int) -> int:
+    """The largest number of replicas that divides the batch."""
+    return max((dp for dp in _divisors(work.global_batch) if dp <= most), default=0)
+
+
+def _linked(pool: Pool) -> int:
+    return pool.device.domain if pool.device.domain > pool.per_machine else 1
+
+
+def _inner(work: Work) -> int:
+    """The inner width that tensor parallelism divides."""
+    return work.sizes.expert_width if work.sizes.experts else work.sizes.ffn_width
+
+
+@cache
+def _divisors(number: int) -> tuple[int, ...]:
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))
