@@ -22,6 +22,7 @@ VERBS = {
     "init": "write a commented job file to start from",
     "corpus": "build, show and measure corpora",
     "plan": "say what a job needs before it runs",
+    "probe": "measure this machine, for plans that fit it",
     "train": "train a job and register the result",
     "jobs": "list runs, show how one stands, change one while it goes on",
     "control": "list, show and change runs over HTTP, as `windlass jobs` does",
