@@ -1,0 +1,81 @@
+"""Curves through measured points, straight between them on logarithmic axes.
+
+Times grow by powers of sizes, so between two sizes a power is drawn. Below the smallest size a time stays
+what it is there, because starting the work is all that is left; above the largest it grows in proportion.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+
+Point = tuple[float, float]
+
+
+class Curve:
+    """Seconds as a function of a size."""
+
+    def __init__(self, points: Iterable[Point]) -> None:
+        best: dict[float, float] = {}
+        for size, seconds in points:
+            best[size] = min(seconds, best.get(size, math.inf))
+        self._sizes = sorted(best)
+        self._seconds = [max(best[size], 1e-12) for size in self._sizes]
+        if not self._sizes or self._sizes[0] <= 0:
+            raise ValueError("a curve needs points of sizes above 0")
+
+    def __call__(self, size: float) -> float:
+        sizes, seconds = self._sizes, self._seconds
+        if size <= sizes[0]:
+            return seconds[0]
+        if size >= sizes[-1]:
+            return seconds[-1] * size / sizes[-1]
+        right = bisect_right(sizes, size)
+        share = math.log(size / sizes[right - 1]) / math.log(sizes[right] / sizes[right - 1])
+        return float(seconds[right - 1] ** (1 - share) * seconds[right] ** share)
+
+
+class Grid:
+    """A rate as a function of several sizes; outside of what was measured it is that of the nearest edge.
+
+    Corners that were not measured have the rate of the nearest smaller one along the first axis that has any.
+    """
+
+    def __init__(self, points: Mapping[tuple[int, ...], float]) -> None:
+        self._axes = [sorted({size[axis] for size in points}) for axis in range(len(next(iter(points))))]
+        self._rates = {corner: self._known(points, corner) for corner in product(*self._axes)}
+
+    def __call__(self, *sizes: float) -> float:
+        places = [_between(axis, size) for axis, size in zip(self._axes, sizes, strict=True)]
+        total = 0.0
+        for ends in product((0, 1), repeat=len(places)):
+            weight = math.prod(
+                share if end else 1 - share for end, (_, _, share) in zip(ends, places, strict=True)
+            )
+            if weight:
+                corner = tuple(place[end] for end, place in zip(ends, places, strict=True))
+                total += weight * math.log(self._rates[corner])
+        return math.exp(total)
+
+    def _known(self, points: Mapping[tuple[int, ...], float], corner: tuple[int, ...]) -> float:
+        if corner in points:
+            return points[corner]
+        for at, axis in enumerate(self._axes):
+            for smaller in reversed(axis[: axis.index(corner[at])]):
+                near = (*corner[:at], smaller, *corner[at + 1 :])
+                if near in points:
+                    return points[near]
+        return max(points.values())
+
+
+def _between(axis: Sequence[int], size: float) -> tuple[int, int, float]:
+    """Return the neighbours of a size on an axis, and how far it is from the first to the second."""
+    if size <= axis[0]:
+        return axis[0], axis[0], 0.0
+    if size >= axis[-1]:
+        return axis[-1], axis[-1], 0.0
+    right = bisect_right(axis, size)
+    left, next_ = axis[right - 1], axis[right]
+    return left, next_, math.log(size / left) / math.log(next_ / left)
