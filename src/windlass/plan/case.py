@@ -134,6 +134,10 @@ class Case:
     attention: Attention = "flash"
     software: str = ""
     """Framework and its generation, as efficiency tables name them."""
+    gradient_bytes: int | None = None
+    """In which one gradient is accumulated; None for what the software does."""
+    fused_loss: bool = False
+    """Whether logits are never stored in float32, because the loss is compiled or taken in chunks."""
 
     @property
     def micro_batches(self) -> int:

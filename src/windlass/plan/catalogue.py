@@ -51,7 +51,7 @@ def _device(name: str, entry: dict[str, Any]) -> Device:
     return Device(
         name=name,
         peak_flops={precision: value * 1e12 for precision, value in entry["tflops"].items()},
-        memory_bytes=entry["memory_gb"] * 1e9,
+        memory_bytes=entry["memory_gb"] * 2**30,  # makers print GB for GiB
         memory_bytes_s=entry["memory_gb_s"] * 1e9,
         link_bytes_s=entry["link_gb_s"] * 1e9,
         network_bytes_s=entry["network_gb_s"] * 1e9,

@@ -38,6 +38,7 @@ def row_devices() -> dict[str, Device]:
         peaks = {kind: value * 1e12 for kind, value in entry.pop("peak_tflops").items()}
         domain = entry.pop("domain", 8)
         figures = {key.replace("_gb", "_bytes"): value * 1e9 for key, value in entry.items()}
+        figures["memory_bytes"] *= 2**30 / 1e9  # makers print GB for GiB
         devices[name] = Device(name=name, peak_flops=peaks, domain=domain, **figures)
     return devices
 

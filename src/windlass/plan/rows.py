@@ -8,6 +8,7 @@ says so, so that a judgement can count only the lines whose inputs are whole.
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,9 @@ LATENT = (1536, 512)
 """Ranks of queries and keys/values of DeepSeek-V3 (arXiv:2412.19437) and of those built like it."""
 FIRST_DENSE = {"deepseek": 3, "kimi": 1}
 SHARED_EXPERTS = {"deepseek": 1, "kimi": 1}
+
+WIDE_GRADIENTS = '"Rebalancing layers"'
+"""The section of BLOOM's chronicle from which on gradients were accumulated in float32; no column tells."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,6 @@ def _row(number: int, line: _Line) -> Row:
     except _Missing as missing:
         why = str(missing)
     gigabytes = line.number("mem_gb")
-    unit = 2**30 if "GiB" in line.word("mem_kind") else 1e9
     return Row(
         line=number,
         set=line.word("set"),
@@ -115,7 +118,7 @@ def _row(number: int, line: _Line) -> Row:
         why=why,
         guessed=tuple(guessed),
         seconds=_seconds(line),
-        memory_bytes=None if gigabytes is None else gigabytes * unit,
+        memory_bytes=None if gigabytes is None else gigabytes * 2**30,  # torch and nvidia-smi count in these
         memory_kind=line.word("mem_kind"),
         outcome=line.word("outcome") or "ok",
     )
@@ -190,7 +193,16 @@ def _case(line: _Line, guessed: list[str]) -> Case:
         precision=precision,
         attention=era.attention_of(line.word("attn")),
         software=era.software,
+        gradient_bytes=4 if WIDE_GRADIENTS in line.word("source") else None,
+        fused_loss=_compiled_loss(line),
     )
+
+
+def _compiled_loss(line: _Line) -> bool:
+    """Whether torchtitan compiled the loss too: since 2025, when it compiles the model."""
+    dated = re.search(r"_(20\d\d)-?\d\d", line.word("source"))
+    compiles = line.word("framework") == "torchtitan" and "compile" in line.word("notes")
+    return compiles and dated is not None and int(dated[1]) >= 2025
 
 
 def _micro_batch(line: _Line, global_batch: int, dp: int, guessed: list[str]) -> int:

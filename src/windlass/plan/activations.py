@@ -1,0 +1,143 @@
+"""What a pass forward leaves in memory for the pass back, and how many passes a stage holds at a time.
+
+Tensors are counted as in Korthikanti et al. 2022 (arXiv:2205.05198, sections 4 and 5), for gated and plain
+feed-forwards, grouped keys, experts, and attention that stores its scores or not: inputs of every norm,
+product and activation, in the precision of computing. Without sequence parallelism norms and their results
+are whole on every device of a tensor-parallel group; all else is divided by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from windlass.plan.case import Case, Sizes
+from windlass.plan.memory_known import Habits
+
+ROTATED = 64
+"""Width of the part of a head that latent attention rotates, beside `head_width` (arXiv:2405.04434)."""
+SCORE_BYTES = 5
+"""Of one score: softmax, its dropout mask, and the result (arXiv:2205.05198, section 4.1)."""
+FIRST, SECOND, LAST = 0, 1, -1
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A place in the pipeline."""
+
+    layers: int
+    embedding: bool
+    head: bool
+    passes: float
+    """Micro-batches whose activations it holds at the same time, all its layers counted."""
+
+
+def stages(case: Case, habits: Habits) -> list[Stage]:
+    """Return the stages of which one needs most memory: the first, the second and the last."""
+    if case.pp == 1:
+        return [Stage(case.sizes.layers, True, True, 1)]
+    counts, head = _counts(case, habits)
+    found = [Stage(counts[FIRST], True, head == 0, _passes(case, 0))]
+    if case.pp > 2:
+        found.append(Stage(counts[SECOND], False, head == 1, _passes(case, 1)))
+    found.append(Stage(counts[LAST], False, True, _passes(case, case.pp - 1)))
+    return found
+
+
+def kept_bytes(case: Case, habits: Habits) -> float:
+    """Return what one token leaves in one layer on one device, by the policy of recomputation."""
+    unit = 4 if case.precision == "float32" else 2
+    whole = layer_bytes(case, habits)
+    if case.recompute != "full":
+        return whole
+    spread = case.tp if case.sequence_parallel else 1
+    entry = unit * case.sizes.width / spread
+    if habits.every_second and case.recompute_share == 0.5:
+        sizes = case.sizes
+        inner = sizes.heads * sizes.head_width + sizes.kv_heads * sizes.head_width + _ffn_width(sizes)
+        return 2 * entry + unit * inner / case.tp
+    return case.recompute_share * entry + (1 - case.recompute_share) * whole
+
+
+def layer_bytes(case: Case, habits: Habits, *, recomputed: bool = False) -> float:
+    """Return what one token leaves in one layer when nothing is dropped but what "selective" drops.
+
+    A layer that is being recomputed has its scores too.
+    """
+    sizes, tp = case.sizes, case.tp
+    unit = 4 if case.precision == "float32" else 2
+    spread = tp if case.sequence_parallel else 1
+    total = unit * 4 * sizes.width / spread + _attention_bytes(case, habits, unit)
+    if case.attention != "flash" and (recomputed or case.recompute != "selective"):
+        total += SCORE_BYTES * unit / 2 * sizes.heads * case.sequence / case.cp / tp
+    total += unit * (habits.ffn_copies if sizes.gated else 2) * _ffn_width(sizes) / tp
+    if sizes.experts:  # tokens sent to experts, and what comes back
+        total += unit * 2 * sizes.top_k * sizes.width / spread
+    return total
+
+
+def working_bytes(case: Case, habits: Habits) -> float:
+    """Return what one token needs in the layer that is at work, beside what is kept of it.
+
+    Gradients of its largest tensors; and with sequence parallelism the whole input of a product, its gradient
+    and the result before it is divided, which no device keeps (arXiv:2205.05198, section 4.2.2).
+    """
+    unit = 4 if case.precision == "float32" else 2
+    gathered = 3 * unit * case.sizes.width if case.sequence_parallel and case.tp > 1 else 0.0
+    return gathered + layer_bytes(case, habits, recomputed=True)
+
+
+def _attention_bytes(case: Case, habits: Habits, unit: int) -> float:
+    """Of queries, keys and values, of what their rotation stores again, and of the result."""
+    sizes = case.sizes
+    query, key = sizes.heads * sizes.head_width, sizes.kv_heads * sizes.head_width
+    if sizes.latent is not None:
+        key = sizes.heads * (sizes.head_width + ROTATED)
+        latent = sum(sizes.latent) + ROTATED
+        return unit * (latent + (2 * key + 2 * query) / case.tp)
+    return unit * (2 * query + 2 * key + habits.copies * (query + key)) / case.tp
+
+
+def _ffn_width(sizes: Sizes) -> float:
+    """Of all feed-forwards that one token meets in a layer, on average over the layers."""
+    if not sizes.experts:
+        return sizes.ffn_width
+    sparse = sizes.layers - sizes.dense_layers
+    routed = sizes.top_k * sizes.expert_width + sizes.shared_width
+    return (sparse * routed + sizes.dense_layers * sizes.ffn_width) / sizes.layers
+
+
+def _passes(case: Case, stage: int) -> float:
+    """Return how many micro-batches a stage holds (Narayanan et al. 2021, arXiv:2104.04473, section 2.2).
+
+    One forward, one backward: a stage starts as many as there are stages behind it, and one. With several
+    chunks of layers on a device it starts twice as many, and one chunk after another for all.
+    """
+    behind = case.pp - stage - 1
+    if case.virtual == 1:
+        return min(behind + 1, case.micro_batches)
+    chunks = 2 * behind + (case.virtual - 1) * case.pp + 1
+    return min(chunks, case.micro_batches * case.virtual) / case.virtual
+
+
+def _counts(case: Case, habits: Habits) -> tuple[list[int], int]:
+    sizes, pp = case.sizes, case.pp
+    if habits.split == "greedy":
+        head = sizes.vocabulary * sizes.width
+        return _greedy(sizes.layers, sizes.active_layer_weights, head, pp)
+    if sizes.layers % pp and (sizes.layers + 2) % pp == 0:
+        each = (sizes.layers + 2) // pp  # embedding and head count as a layer each
+        return [each - 1, *[each] * (pp - 2), each - 1], pp - 1
+    each, more = divmod(sizes.layers, pp)
+    return [each + (stage < more) for stage in range(pp)], pp - 1
+
+
+@lru_cache(maxsize=1024)
+def _greedy(layers: int, layer: int, head: int, pp: int) -> tuple[list[int], int]:
+    """Give each stage layers until its share of the cost is passed, the head being one more (nanotron)."""
+    total, stage, counts = layers * layer + head, 0, [0] * pp
+    for place in range(1, layers + 1):
+        counts[stage] += 1
+        if place * layer > total * (stage + 1) / pp and stage < pp - 1:
+            stage += 1
+    return counts, stage
