@@ -8,6 +8,7 @@ from pathlib import Path
 from windlass.cli.effective import effective_rows
 from windlass.cli.home import add_home, home_of
 from windlass.cli.job_argument import add_job, job_of
+from windlass.cli.plan_pilot import add_share, tell_pilots
 from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.cli.workers import laid_out
 from windlass.operate.jobs import effective_values
@@ -18,6 +19,7 @@ from windlass.spec.units import format_bytes, format_count, format_seconds
 
 WORDS = {
     "show-cut": "draw which process gets which part of the model",
+    "pilot": "make small runs of a job, and say from them how it will end",
     "verify": "run layouts on this machine, and print predicted beside measured time and memory",
     "published": "predict published measurements, and print the errors by source",
     "sweep": "measure a corpus, and plan every option for every length of text, on Apache Beam",
@@ -34,6 +36,7 @@ other plans (`windlass plan WORD --help`):
 examples:
   windlass plan job.toml
   windlass plan job.toml --layout dp=2 --set train.scaling=linear
+  windlass plan job.toml --pilot               small runs first: what loss, which size, what for more
   windlass plan show-cut job.toml --layout pp=2,tp=2
 """
 
@@ -46,6 +49,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layout", metavar="AXIS=N,...", help="how they divide the work, e.g. dp=2 or pp=2,schedule=gpipe"
     )
+    parser.add_argument(
+        "--pilot", action="store_true", help="make small runs first, and say what loss to expect from them"
+    )
+    add_share(parser)
     add_home(parser)
     parser.add_argument("--json", action="store_true", help="print the whole plan as JSON")
     parser.set_defaults(run=run)
@@ -53,6 +60,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _check_words(args)
+    if args.pilot:
+        return tell_pilots(job_of(args), args)
     line = ProgressLine(quiet=args.json)
     planned = plan_job(laid_out(job_of(args), args.layout, args.workers, nodes=1), home_of(args), line)
     line.close()
