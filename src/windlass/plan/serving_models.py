@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,23 @@ class Served:
     window: int = 0
     windowed: float = 0.0
     """Share of the layers that see only `window` tokens; the others see all."""
+
+    @cached_property
+    def sparse_layers(self) -> int:
+        return self.sizes.layers - self.sizes.dense_layers if self.sizes.experts else 0
+
+    @cached_property
+    def shared_weights(self) -> int:
+        """Those that every token meets, the head among them."""
+        sizes, sparse = self.sizes, self.sparse_layers
+        attention = sizes.layers * sizes.attention_weights
+        dense = (sizes.layers - sparse) * sizes.ffn_weights(sizes.ffn_width)
+        return (
+            attention
+            + dense
+            + sparse * sizes.ffn_weights(sizes.shared_width)
+            + sizes.vocabulary * sizes.width
+        )
 
     def seen(self, context: float) -> float:
         """Tokens that a layer looks back on, of `context`, averaged over the layers."""
