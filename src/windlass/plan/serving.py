@@ -164,6 +164,10 @@ class Latency:
     token_s: Number
     parts: dict[str, Number]
 
+    def request_s(self, output: int) -> float:
+        """From the request to the last token."""
+        return float(self.first_s + (output - 1) * self.token_s)
+
 
 def latency(replica: Replica, given: int, output: int, concurrency: float, reach: Reach) -> Latency:
     """Predict the time to the first token and of every other one, with so many requests there at a time."""

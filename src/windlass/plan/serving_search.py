@@ -12,6 +12,7 @@ one twentieth of the time (Poisson; Whitt 1992, square-root staffing).
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -74,7 +75,7 @@ def serving_options(
     found = [option for one in fitting if (option := _option(one, traffic, reach)) is not None]
     if not found:
         raise _too_slow(fitting, traffic, reach)
-    return sorted(found, key=lambda one: (one.devices, float(one.latency.first_s)))
+    return sorted(found, key=lambda one: (one.devices, one.latency.request_s(traffic.output)))
 
 
 def _replicas(model: Served, device: Device, weights: WeightFormat, most: int) -> Iterator[Replica]:
@@ -90,21 +91,27 @@ def _replicas(model: Served, device: Device, weights: WeightFormat, most: int) -
 
 
 def _option(replica: Replica, traffic: Traffic, reach: Reach) -> Option | None:
-    batch = _largest_batch(replica, traffic, reach)
-    if batch == 0:
+    most = _largest_batch(replica, traffic, reach)
+    if most == 0:
         return None
     if traffic.concurrency is not None:
-        number = math.ceil(traffic.concurrency / batch)
+        number = math.ceil(traffic.concurrency / most)
         batch = math.ceil(traffic.concurrency / number)
     else:
         assert traffic.rate is not None
-        times = latency(replica, traffic.given, traffic.output, batch, reach)
-        each = _mean_load(batch) / (times.first_s + (traffic.output - 1) * times.token_s)
-        number = math.ceil(traffic.rate / each)
+        number = math.ceil(traffic.rate / _rate(replica, traffic, most, reach))
+        wanted = traffic.rate / number
+        batch = bisect_left(range(1, most), wanted, key=lambda n: _rate(replica, traffic, n, reach)) + 1
     times = latency(replica, traffic.given, traffic.output, batch, reach)
     price = replica.device.dollars_h
     cost = None if price is None else number * replica.devices * price[0]
     return Option(replica, number, batch, times, cost)
+
+
+def _rate(replica: Replica, traffic: Traffic, most: int, reach: Reach) -> float:
+    """Requests a second of a replica that rarely has more than `most` at a time."""
+    times = latency(replica, traffic.given, traffic.output, most, reach)
+    return _mean_load(most) / times.request_s(traffic.output)
 
 
 def _largest_batch(replica: Replica, traffic: Traffic, reach: Reach) -> int:
@@ -157,7 +164,7 @@ def _too_slow(fitting: list[Replica], traffic: Traffic, reach: Reach) -> BadInpu
     return BadInput(
         f"no layout gives {what} within {1e3 * wanted:.3g} ms: the quickest ({_words(by)}) takes"
         f" {1e3 * float(best):.3g} ms for a request that is alone",
-        hint=f"allow {option} {math.ceil(1.05e3 * float(best))}ms, or take a faster device or smaller weights",
+        hint=f"allow {option} {math.ceil(1.05e3 * float(best))}ms, or take faster devices or smaller weights",
     )
 
 
