@@ -40,8 +40,13 @@ HOFFMANN = Law(1.69, 406.4, 0.34, 410.7, 0.28)
 BESIROGLU = Law(1.8172, 482.01, 0.3478, 2085.43, 0.3658)
 """Fitted again to the points of Hoffmann's figure 4 (Besiroglu et al. 2024, arXiv:2404.10102, table 1)."""
 
+PUBLISHED_VOCABULARY = 32_000
+"""Of the tokenizer behind both."""
 
-def expected_loss(weights: float, tokens: float, corpus_tokens: float, vocabulary: int = 32_000) -> float:
+
+def expected_loss(
+    weights: float, tokens: float, corpus_tokens: float, vocabulary: int = PUBLISHED_VOCABULARY
+) -> float:
     """Return nats per token before anything was measured: the published trade between size and tokens."""
     law = replace(HOFFMANN, ceiling=math.log(vocabulary))
     return law.loss(weights, useful_tokens(tokens, corpus_tokens))

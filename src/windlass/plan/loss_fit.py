@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
-from windlass.plan.loss import Law
+from windlass.plan.loss import BESIROGLU, PUBLISHED_VOCABULARY, Law
 
 NOISE = 0.005
 """How far equal runs with other seeds lie apart, as a share of the loss."""
@@ -56,10 +55,17 @@ class Prior:
     (arXiv:2406.19146) lie between 0.25 and 0.5.
     """
 
-    floor: Belief = Belief(math.log(1.8), 0.25)
+    floor: Belief = Belief(math.log(BESIROGLU.floor), 0.25)
     size_power: Belief = Belief(0.35, 0.07)
     data_power: Belief = Belief(0.35, 0.07)
     ceiling: float = math.inf
+
+    @staticmethod
+    def of_vocabulary(vocabulary: int) -> Prior:
+        """A token of a larger vocabulary stands for more text, about with its logarithm."""
+        ceiling = math.log(vocabulary)
+        floor = BESIROGLU.floor * ceiling / math.log(PUBLISHED_VOCABULARY)
+        return Prior(floor=Belief(math.log(floor), 0.35), ceiling=ceiling)
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,8 @@ class LossFit:
 
 def fit_law(points: Sequence[Point], prior: Prior) -> LossFit:
     """Return the most likely law. The search starts from several powers, and the best end counts."""
+    from scipy.optimize import least_squares  # half a second that plans without pilots can do without
+
     frame = _Frame(points, prior)
     ends = [least_squares(frame.residuals, frame.start(power)) for power in (0.2, 0.35, 0.6)]
     best = min(ends, key=lambda end: float(end.cost))

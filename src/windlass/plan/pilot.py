@@ -130,7 +130,7 @@ def answer(run: Run, corpus_tokens: int, pilots: Sequence[Pilot], losses: Sequen
         Point(p.shape.matrix_parameters, useful_tokens(p.tokens, corpus_tokens), loss)
         for p, loss in zip(pilots, losses, strict=True)
     ]
-    fit = fit_law(points, Prior(ceiling=math.log(run.shape.vocabulary)))
+    fit = fit_law(points, Prior.of_vocabulary(run.shape.vocabulary))
     tokens = useful_tokens(run.steps * run.tokens_per_step, corpus_tokens)
     choices = tuple(
         _best(run, corpus_tokens, fit, times, max(p.weights for p in points)) for times in BUDGETS
