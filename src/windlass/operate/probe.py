@@ -7,6 +7,7 @@ other in every step of a run.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -129,8 +130,8 @@ def measure_disk(path: Path, size: int) -> dict[str, float]:
     What was just written is read from memory where the system keeps it there, as a checkpoint's bytes are.
     """
     piece = os.urandom(PIECE_BYTES)
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb", buffering=0) as file:
             begin = time.perf_counter()
             for _ in range(size // PIECE_BYTES):
@@ -147,7 +148,8 @@ def measure_disk(path: Path, size: int) -> dict[str, float]:
     except OSError as error:
         raise StoreFailed(f"{path}: {error.strerror}", hint="give a --home with room to write") from None
     finally:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink()
     return {
         "write_bytes_s": size / (written - begin),
         "fsync_s": synced - written,

@@ -24,6 +24,7 @@ from windlass.corpus.build import build_corpus
 from windlass.corpus.built import load_corpus
 from windlass.operate.registry import resolve_model
 from windlass.operate.request import forget_sync, go_on
+from windlass.plan.calibrate import find_experience
 from windlass.plan.effective import adapted
 from windlass.plan.machine import measure_machine
 from windlass.plan.search import CorpusFacts, plan_run
@@ -114,6 +115,7 @@ def plan_job(job: Job, home: Path, report: Report) -> Run:
         measure_machine(),
         start_shape=shape,
         start_from=str(start_from) if start_from else None,
+        experience=find_experience(home),
     )
 
 

@@ -1,17 +1,52 @@
-"""How fast a model trains.
+"""How fast a model trains on this machine.
 
-A step is its matrix products at some share of the machine's peak. The share grows with the width,
-because narrow products leave the arithmetic units waiting and the work around them (norms, rotary
-angles, optimizer) weighs more; the curve was fitted to the CPU runs in docs/benchmarks.md.
+From its profile, if there is one (local.py), corrected by what earlier runs took (calibrate.py). Without one,
+a step is its matrix products at some share of the machine's peak. The share grows with the width, because
+narrow products leave the arithmetic units waiting and the work around them (norms, rotary angles, optimizer)
+weighs more; the curve was fitted to the CPU runs in docs/benchmarks.md.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from windlass.plan.calibrate import Experience
+from windlass.plan.local import Step, local_step
+from windlass.plan.machine import MachineFacts
+from windlass.spec.job import Job
 from windlass.spec.shape import Shape
 
 BEST_SHARE = 0.80
 HALF_WIDTH = 110.0
 STEP_OVERHEAD_S = 0.004
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The speed at which a job's models would train here."""
+
+    job: Job
+    machine: MachineFacts
+    experience: Experience | None = None
+
+    def tokens_per_s(self, shape: Shape, batch: int, micro_batch: int) -> float:
+        """Return the speed with steps of `batch` sequences, `micro_batch` of them computed at once."""
+        return batch * shape.context / self.step_s(shape, batch, micro_batch)
+
+    def step_s(self, shape: Shape, batch: int, micro_batch: int) -> float:
+        """Return the seconds of a step."""
+        known = self.measured
+        if known is None:
+            return step_seconds(shape, batch * shape.context, self.machine.peak_flops)
+        threads = self.job.machine.threads or self.machine.cores
+        step = Step(shape, self.job.layout, batch, min(batch, micro_batch), threads)
+        return local_step(known.profile, step).seconds * known.correction.factor
+
+    @property
+    def measured(self) -> Experience | None:
+        """What this machine was measured to do, if that is what the job asks of it: float32 on its cores."""
+        asked = self.job.machine
+        return self.experience if asked.precision == "float32" and asked.device != "cuda" else None
 
 
 def peak_share(width: int) -> float:
@@ -20,10 +55,6 @@ def peak_share(width: int) -> float:
 
 
 def step_seconds(shape: Shape, batch_tokens: int, peak_flops: float) -> float:
-    """Time of one optimizer step."""
+    """Time of one optimizer step, by the peak alone."""
     flops = shape.training_flops_per_token() * batch_tokens
     return flops / (peak_flops * peak_share(shape.width)) + STEP_OVERHEAD_S
-
-
-def tokens_per_second(shape: Shape, batch_tokens: int, peak_flops: float) -> float:
-    return batch_tokens / step_seconds(shape, batch_tokens, peak_flops)

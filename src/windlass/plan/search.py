@@ -14,8 +14,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from windlass import __version__
-from windlass.plan.duration import tokens_per_second
+from windlass.plan.calibrate import Experience
+from windlass.plan.duration import Clock
 from windlass.plan.effective import Effective, effective
+from windlass.plan.local import Step
+from windlass.plan.local_memory import local_memory
 from windlass.plan.loss import expected_loss
 from windlass.plan.machine import MachineFacts
 from windlass.plan.memory import training_bytes
@@ -55,27 +58,32 @@ def plan_run(
     *,
     start_shape: Shape | None = None,
     start_from: str | None = None,
+    experience: Experience | None = None,
 ) -> Run:
-    """Turn a job into a run in which nothing is left open."""
+    """Turn a job into a run in which nothing is left open.
+
+    With `experience`, time and memory are those that this machine was measured to need.
+    """
+    clock = Clock(job, machine, experience)
     budget_s = job.train.time or (None if job.train.steps or job.train.tokens else DEFAULT_TIME_S)
-    shape = start_shape or choose_shape(job, corpus, machine, budget_s)
+    shape = start_shape or choose_shape(job, corpus, clock, budget_s)
     _check_fits(shape, corpus, machine, job.layout)
-    batch = job.train.batch_sequences or divisible(choose_batch(job, shape, machine, budget_s), job.layout)
-    steps = choose_steps(job, shape, batch, machine, budget_s)
+    batch = job.train.batch_sequences or divisible(choose_batch(job, shape, clock, budget_s), job.layout)
+    steps = choose_steps(job, shape, batch, clock, budget_s)
     micro = job.train.micro_batch_sequences or choose_micro_batch(shape, batch, machine.memory_bytes)
     rate = job.train.learning_rate or choose_learning_rate(shape.width)
     warmup = job.train.warmup_steps if job.train.warmup_steps is not None else choose_warmup(steps)
     used = effective(job.train, Effective(batch, micro, rate, warmup, steps), job.layout)
     batch, micro, steps = used.batch_sequences, used.micro_batch_sequences, used.steps
     check_layout(job.layout, shape, batch, micro)
-    speed = tokens_per_second(shape, batch * shape.context, machine.peak_flops)
+    speed = clock.tokens_per_s(shape, batch, micro)
     seconds = steps * batch * shape.context / speed
     predicted = Prediction(
         tokens_per_s=speed,
         seconds=seconds,
         loss=expected_loss(shape.matrix_parameters, steps * batch * shape.context, corpus.train_tokens),
-        memory_bytes=training_bytes(shape, micro, job.layout),
-        reasons=_reasons(shape, steps, batch, corpus, machine, budget_s),
+        memory_bytes=_memory_bytes(clock, shape, batch, micro),
+        reasons=_reasons(shape, steps, batch, corpus, clock, budget_s),
     )
     held_out = max(1, (corpus.validation_tokens - 1) // shape.context)
     # With a time budget, no more than a tenth of the time goes into the last evaluation.
@@ -106,7 +114,7 @@ def plan_run(
     )
 
 
-def choose_shape(job: Job, corpus: CorpusFacts, machine: MachineFacts, budget_s: float | None) -> Shape:
+def choose_shape(job: Job, corpus: CorpusFacts, clock: Clock, budget_s: float | None) -> Shape:
     """Take the sizes that the job gives, or turn the dial: to its wanted weights, or to the least loss."""
     if job.model.width is not None:
         return build_shape(job, corpus.vocabulary, job.model.width, job.model.layers)
@@ -117,10 +125,10 @@ def choose_shape(job: Job, corpus: CorpusFacts, machine: MachineFacts, budget_s:
     seconds = budget_s or DEFAULT_TIME_S
 
     def loss(shape: Shape) -> float:
-        speed = tokens_per_second(shape, MICRO_BATCH_TOKENS, machine.peak_flops)
+        speed = _usual_speed(clock, shape)
         return expected_loss(shape.matrix_parameters, seconds * speed, corpus.train_tokens)
 
-    return min((s for s in shapes if _fits(s, machine, job.layout)), key=loss, default=shapes[0])
+    return min((s for s in shapes if _fits(s, clock.machine, job.layout)), key=loss, default=shapes[0])
 
 
 def build_shape(job: Job, vocabulary: int, width: int, layers: int | None = None) -> Shape:
@@ -159,12 +167,12 @@ def choose_heads(width: int, tp: int) -> int:
     return min(possible, key=lambda heads: (abs(heads - wanted), heads), default=wanted)
 
 
-def choose_batch(job: Job, shape: Shape, machine: MachineFacts, budget_s: float | None) -> int:
+def choose_batch(job: Job, shape: Shape, clock: Clock, budget_s: float | None) -> int:
     """Enough steps to learn in, then as large a batch as the budget allows."""
     if job.train.tokens is not None:
         total = float(job.train.tokens)
     elif budget_s is not None:
-        total = budget_s * tokens_per_second(shape, MICRO_BATCH_TOKENS, machine.peak_flops)
+        total = budget_s * _usual_speed(clock, shape)
     else:
         total = float(MICRO_BATCH_TOKENS * (job.train.steps or LEAST_STEPS))
     tokens = max(shape.context, min(MOST_BATCH_TOKENS, total / (4 * LEAST_STEPS)))
@@ -179,14 +187,15 @@ def divisible(batch: int, layout: Layout) -> int:
     return -(-batch // unit) * unit
 
 
-def choose_steps(job: Job, shape: Shape, batch: int, machine: MachineFacts, budget_s: float | None) -> int:
+def choose_steps(job: Job, shape: Shape, batch: int, clock: Clock, budget_s: float | None) -> int:
     if job.train.steps is not None:
         return job.train.steps
     tokens = batch * shape.context
     if job.train.tokens is not None:
         return max(1, -(-job.train.tokens // tokens))
     assert budget_s is not None
-    return max(1, int(budget_s * tokens_per_second(shape, tokens, machine.peak_flops) / tokens))
+    micro = choose_micro_batch(shape, batch, clock.machine.memory_bytes)
+    return max(1, int(budget_s * clock.tokens_per_s(shape, batch, micro) / tokens))
 
 
 def choose_micro_batch(shape: Shape, batch: int, memory_bytes: int) -> int:
@@ -204,6 +213,19 @@ def choose_learning_rate(width: int) -> float:
 
 def choose_warmup(steps: int) -> int:
     return min(steps // 10, 1000)
+
+
+def _usual_speed(clock: Clock, shape: Shape) -> float:
+    """Return tokens a second with micro-batches of the usual size, for choices that come before the batch."""
+    sequences = max(1, MICRO_BATCH_TOKENS // shape.context) * clock.job.layout.replicas
+    return clock.tokens_per_s(shape, sequences, sequences // clock.job.layout.replicas)
+
+
+def _memory_bytes(clock: Clock, shape: Shape, batch: int, micro: int) -> int:
+    known, layout = clock.measured, clock.job.layout
+    if known is None:
+        return training_bytes(shape, micro, layout)
+    return local_memory(known.profile, Step(shape, layout, batch, micro, threads=1)).bytes
 
 
 def _compiles(job: Job, machine: MachineFacts, seconds: float) -> bool:
@@ -239,15 +261,21 @@ def _check_fits(shape: Shape, corpus: CorpusFacts, machine: MachineFacts, layout
 
 
 def _reasons(
-    shape: Shape, steps: int, batch: int, corpus: CorpusFacts, machine: MachineFacts, budget_s: float | None
+    shape: Shape, steps: int, batch: int, corpus: CorpusFacts, clock: Clock, budget_s: float | None
 ) -> tuple[str, ...]:
-    tokens = steps * batch * shape.context
+    tokens, machine = steps * batch * shape.context, clock.machine
     epochs = tokens / corpus.train_tokens
     told = [
         f"{format_count(shape.parameters)} weights: {shape.layers} layers of width {shape.width}",
         f"{format_count(tokens)} tokens in {steps} steps, {epochs:.2g} epochs of the corpus",
         f"this machine multiplies at {machine.peak_flops / 1e9:.0f} GFLOP/s on {machine.cores} cores",
     ]
+    if clock.measured is not None:
+        correction = clock.measured.correction
+        runs = (
+            f", corrected by {correction.factor:.2f} after {correction.runs} runs" if correction.runs else ""
+        )
+        told.append(f"time and memory are by this machine's profile{runs}")
     if budget_s is not None:
         told.append(f"sized for {format_seconds(budget_s)} of training")
     return tuple(told)

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from windlass.plan.profile import Attention, Exchange, Product, Stream, Update
+from windlass.plan.profile import Attention, Exchange, Product, Stream, Update, quickest_quarter
 
 TOKENS = (64, 512, 4096)
 FEATURES = (64, 256, 1024)
@@ -46,12 +46,6 @@ class Effort:
 
 FULL = Effort(tries=9, most_flops=1e10)
 QUICK = Effort(tries=4, most_flops=1e9)
-
-
-def quickest_quarter(seconds: list[float]) -> float:
-    """Return the mean of the quickest quarter, of at least one."""
-    best = sorted(seconds)[: max(1, len(seconds) // 4)]
-    return sum(best) / len(best)
 
 
 def timed(work: Callable[[], Any], tries: int, *, each: int = 1) -> float:
