@@ -8,8 +8,9 @@ Models of two depths tell a layer from what there is once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,9 +28,11 @@ from windlass.spec.layout import Layout
 from windlass.spec.run import Run
 from windlass.spec.shape import LlamaShape
 from windlass.train.optimize import build_optimizer
-from windlass.train.probe_parts import Effort, timed
+from windlass.train.probe_parts import Effort, timed, timed_in_turn
 
 SHALLOW, DEEP = 1, 3
+LEAST = 0.05
+"""Of a pass, which each of its two shares has at least: noise may hide one, but neither is nothing."""
 HANDED = 8
 """Micro-batches of the pipeline that is measured."""
 STEPS = 3
@@ -84,8 +87,8 @@ def blocks(effort: Effort) -> Iterator[Block]:
 
 
 def block(size: Size, division: Division, tries: int) -> Block:
-    shallow, deep = (_pass_s(size, layers, division, tries) for layers in (SHALLOW, DEEP))
-    layer_s = max(0.0, deep - shallow) / (DEEP - SHALLOW)
+    shallow, deep = timed_in_turn([_pass(size, layers, division) for layers in (SHALLOW, DEEP)], tries)
+    layer_s = max(LEAST * deep, deep - shallow) / (DEEP - SHALLOW)
     shape = size.shape(1, _world())
     return Block(
         division=division,
@@ -96,7 +99,7 @@ def block(size: Size, division: Division, tries: int) -> Block:
         context=size.context,
         sequences=size.sequences,
         layer_s=layer_s,
-        ends_s=max(0.0, shallow - SHALLOW * layer_s),
+        ends_s=max(LEAST * shallow, shallow - SHALLOW * layer_s),
     )
 
 
@@ -113,7 +116,7 @@ def handing_s(effort: Effort, plain: Block) -> float:
     run = _run(TINY.shape(world, world), layout, TINY.sequences, micro_batches=HANDED)
     strategy = _strategy(run)
     batches = [_batch(run, seed) for seed in range(HANDED)]
-    step_s = timed(lambda: _learn(strategy, batches), min(TINY.tries, 4 * effort.tries))
+    step_s = timed(partial(_learn, strategy, batches), min(TINY.tries, 4 * effort.tries))
     return max(0.0, step_s / (HANDED + world - 1) - plain.layer_s - plain.ends_s / world)
 
 
@@ -150,12 +153,12 @@ def peak_bytes() -> int:
     raise AssertionError("every Linux process has a VmHWM")
 
 
-def _pass_s(size: Size, layers: int, division: Division, tries: int) -> float:
+def _pass(size: Size, layers: int, division: Division) -> Callable[[], None]:
     world = _world()
     layout = {"plain": Layout(dp=world), "sharded": Layout(sharded=world), "tp": Layout(tp=world)}[division]
     run = _run(size.shape(layers, world), layout, size.sequences)
     strategy, batches = _strategy(run), [_batch(run, 0)]
-    return timed(lambda: _learn(strategy, batches), tries)
+    return partial(_learn, strategy, batches)
 
 
 def _learn(strategy: Strategy, batches: list[Batch]) -> None:

@@ -11,7 +11,7 @@ Legend: N tokens, D inputs, F outputs, B batch, H heads, T time, C width of a he
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -49,16 +49,24 @@ QUICK = Effort(tries=4, most_flops=1e9)
 
 
 def timed(work: Callable[[], Any], tries: int, *, each: int = 1) -> float:
-    """Return the seconds of one call. Everybody begins together; `each` calls make one try."""
-    work()
-    seconds = []
+    """Return the seconds of one call; `each` calls make one try."""
+    return timed_in_turn([work], tries, each=each)[0]
+
+
+def timed_in_turn(works: Sequence[Callable[[], Any]], tries: int, *, each: int = 1) -> list[float]:
+    """Return the seconds of one call of each work. They take turns, so that a slow moment meets them all, and
+    all processes begin every try together."""
+    for work in works:
+        work()
+    seconds: list[list[float]] = [[] for _ in works]
     for _ in range(tries):
-        together()
-        begin = time.perf_counter()
-        for _ in range(each):
-            work()
-        seconds.append((time.perf_counter() - begin) / each)
-    return quickest_quarter(seconds)
+        for work, found in zip(works, seconds, strict=True):
+            together()
+            begin = time.perf_counter()
+            for _ in range(each):
+                work()
+            found.append((time.perf_counter() - begin) / each)
+    return [quickest_quarter(found) for found in seconds]
 
 
 def repeated(guess_s: float) -> int:
