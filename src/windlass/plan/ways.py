@@ -185,7 +185,7 @@ def compressed(goal: Goal) -> Iterator[Way]:
 
 
 def distilled(goal: Goal) -> Way | None:
-    """Return a student of about half the size, cut out of the trained model and taught by it, if there is one.
+    """Return a student of about half the size, cut out of the trained model and taught by it, or None.
 
     At best it learns as if it had seen all tokens itself, at worst as if the teacher were no help; the figure
     is half-way.
@@ -207,8 +207,8 @@ def distilled(goal: Goal) -> Way | None:
         goal.cost(seconds),
         (best + worst) / 2,
         f"A student of {format_count(sizes.parameters)} weights, cut out of the trained model and taught by"
-        f" it on {format_count(taught)} tokens, takes {format_bytes(served_bytes(sizes.parameters))} to serve;"
-        f" its loss is between {best:.2f} and {worst:.2f}.",
+        f" it on {format_count(taught)} tokens, takes {format_bytes(served_bytes(sizes.parameters))} to"
+        f" serve; its loss is between {best:.2f} and {worst:.2f}.",
     )
 
 
