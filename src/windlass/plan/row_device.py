@@ -1,21 +1,18 @@
 """Which device a published row means: the accelerator by its name, its network by the words beside it.
 
 Input: the cells `gpu`, `interconnect` and `gpus_per_node`. Output: a Device, or None for a name that the
-table does not hold. The network of one kind of accelerator differs from cluster to cluster by four times,
-so what a row says about it goes before the table.
+catalogue does not hold. The network of one kind of accelerator differs from cluster to cluster by four times,
+so what a row says about it goes before the catalogue.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 
 from windlass.plan.case import Device
-
-TABLE = Path(__file__).parent / "tables" / "row_devices.toml"
+from windlass.plan.catalogue import device_named
+from windlass.spec.errors import NotFound
 
 _PER_NODE = re.compile(r"(?:(\d+)x)?(\d+) Gbit/s(?: [A-Za-z-]+)* per node")
 _PER_DEVICE = re.compile(r"(\d+) Gbit/s(?: [A-Za-z-]+)* per GPU")
@@ -23,24 +20,12 @@ _PER_DEVICE = re.compile(r"(\d+) Gbit/s(?: [A-Za-z-]+)* per GPU")
 
 def row_device(name: str, interconnect: str, per_machine: int) -> Device | None:
     """Return the accelerator with the network that the row names."""
-    device = row_devices().get(name)
-    if device is None:
+    try:
+        device = device_named(name)
+    except NotFound:
         return None
     stated = _network_bytes_s(interconnect, per_machine)
     return device if stated is None else replace(device, network_bytes_s=stated)
-
-
-@cache
-def row_devices() -> dict[str, Device]:
-    """Read the accelerators under the names that published rows use."""
-    devices = {}
-    for name, entry in tomllib.loads(TABLE.read_text()).items():
-        peaks = {kind: value * 1e12 for kind, value in entry.pop("peak_tflops").items()}
-        domain = entry.pop("domain", 8)
-        figures = {key.replace("_gb", "_bytes"): value * 1e9 for key, value in entry.items()}
-        figures["memory_bytes"] *= 2**30 / 1e9  # makers print GB for GiB
-        devices[name] = Device(name=name, peak_flops=peaks, domain=domain, **figures)
-    return devices
 
 
 def _network_bytes_s(interconnect: str, per_machine: int) -> float | None:

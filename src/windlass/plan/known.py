@@ -1,0 +1,117 @@
+"""Constants of the step-time model: what no data sheet says, fitted to published measurements.
+
+`tables/known.toml` holds them (`windlass plan published --refit` writes it): one value of each for software
+that nobody measured, and what each generation of software multiplies them by. They are few and physical, so
+that they hold for clusters which no row came from. What a generation says of itself (`tables/software.toml`)
+stands where no row tells more.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from windlass.plan.step_inputs import Number
+
+SOFTWARE = Path(__file__).parent / "tables" / "software.toml"
+TABLE = Path(__file__).parent / "tables" / "known.toml"
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Defaults are what one expects before any row was seen, and what the fit is drawn to."""
+
+    product: Number = 0.90
+    """Share of the reachable rate that a large product within a model gets."""
+    shape: Number = 1.0
+    """Weight of memory traffic in a product (roofline)."""
+    float8: Number = 0.75
+    float4: Number = 0.70
+    """Rate of quantised products over that of their peak, casts included."""
+    flash: Number = 0.62
+    """Share of the peak that fused attention reaches on an A100."""
+    batched: Number = 0.35
+    """The same for attention as separate products."""
+    softmax: Number = 1.0
+    """Passes over the matrix of scores, over those counted."""
+    elementwise: Number = 1.0
+    """Passes over activations, over those counted."""
+    launch_s: Number = 0.6e-3
+    """Of the host for the forward pass of one layer."""
+    link: Number = 0.75
+    network: Number = 0.70
+    """Share of the stated rate that collectives get."""
+    link_latency_s: Number = 12e-6
+    network_latency_s: Number = 60e-6
+    """Of one collective, for each doubling of the members or machines."""
+    tp_exposed: Number = 0.9
+    """Share of tensor parallelism's exchanges that nothing hides."""
+    dp_exposed: Number = 0.5
+    """Share of the gradients' exchange that the backward pass does not hide."""
+    gather_exposed: Number = 0.15
+    """The same of weights gathered layer by layer (FSDP)."""
+    send_exposed: Number = 1.0
+    """Share of what a pipeline sends that nothing hides."""
+    optimizer: Number = 1.3
+    """Passes over the optimizer's state, over those counted."""
+    straggle: Number = 0.006
+    """Share by which a step is longer for each doubling of the machines."""
+    step_s: Number = 0.01
+    """Of the host for a step, whatever it computes."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """Constants for software by its generation, and how far from the truth they were."""
+
+    default: Constants = Constants()
+    generations: dict[str, dict[str, float]] = field(default_factory=dict)
+    """What a generation multiplies constants by."""
+    width: float = 0.35
+    """Nine in ten left-out rows lay within exp(-width) and exp(width) of the prediction."""
+
+    @cached_property
+    def _found(self) -> dict[str, Constants]:
+        return {}
+
+    def constants(self, software: str) -> Constants:
+        """Return those of a generation; the default for software that is not in the table."""
+        found = self._found.get(software)
+        if found is None:
+            factors = self.generations.get(software) or documented().get(software, {})
+            found = replace(self.default, **{n: getattr(self.default, n) * f for n, f in factors.items()})
+            self._found[software] = found
+        return found
+
+
+NAMES = tuple(one.name for one in fields(Constants))
+
+
+@cache
+def published() -> Known:
+    """Read the shipped table."""
+    return parse_known(tomllib.loads(TABLE.read_text()))
+
+
+@cache
+def documented() -> dict[str, dict[str, float]]:
+    """Read what generations of software say of themselves, as factors."""
+    return tomllib.loads(SOFTWARE.read_text())
+
+
+def parse_known(table: dict[str, Any]) -> Known:
+    return Known(Constants(**table["default"]), table["generations"], table["width"])
+
+
+def format_known(known: Known) -> str:
+    """Return the table as TOML."""
+    lines = ["# Written by `windlass plan published --refit`; plan/known.py says what each constant is.", ""]
+    lines += [f"width = {known.width:.4g}", "", "[default]"]
+    lines += [f"{name} = {getattr(known.default, name):.4g}" for name in NAMES]
+    for software, factors in sorted(known.generations.items()):
+        lines += ["", f'[generations."{software}"]']
+        lines += [f"{name} = {factor:.4g}" for name, factor in factors.items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,105 @@
+"""How long one step of training takes, with an interval and its parts.
+
+    Case -> step_inputs -> step_layer (one layer, one micro-batch) -> pipeline, gradients -> seconds
+
+Each part is a formula with a source; what formulas cannot know (kernels, overlap, latencies) are the few
+constants of known.py. The pipeline is that of 1F1B, interleaved or not (arXiv:2104.04473, section 2.2); FSDP
+gathers weights layer by layer behind the computation (Zhao et al. 2023, arXiv:2304.11277).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from windlass.plan.case import Case
+from windlass.plan.collectives import larger, ring_s, send_s
+from windlass.plan.known import Constants, Known, published
+from windlass.plan.step_inputs import Number, StepInputs, step_inputs
+from windlass.plan.step_layer import HALF, layer_time, product_s
+
+GRADIENT_BYTES = 4
+OPTIMIZER_BYTES = 40
+"""Read and written for one weight by Adam in mixed precision: gradient, master, two moments, weight."""
+LOSS_BYTES = 16
+"""Read and written for one word of one token by softmax and loss, forward and backward."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of a step; nine in ten steps of clusters never seen lie between low and high."""
+
+    seconds: float
+    low: float
+    high: float
+    parts: dict[str, float]
+
+
+def step_time(case: Case, known: Known | None = None) -> StepTime:
+    """Predict one case."""
+    known = known or published()
+    parts = step_parts(step_inputs(case), known.constants(case.software))
+    seconds = float(sum(parts.values()))
+    width = math.exp(known.width)
+    return StepTime(seconds, seconds / width, seconds * width, parts)
+
+
+def step_parts(x: StepInputs, known: Constants) -> dict[str, Number]:
+    """Return the seconds of each part; they add up to the step."""
+    layer, head = layer_time(x, known), head_s(x, known)
+    computing = layer.products + layer.attention + layer.elementwise
+    gather = gather_s(x, known, computing)
+    each = computing + layer.tensor + layer.experts + layer.host + gather
+    longest = larger(x.most_layers * each, x.last_layers * each + head)
+    passes = x.micro_batches * x.most_layers
+    parts = {
+        "products": passes * layer.products,
+        "attention": passes * layer.attention,
+        "elementwise": passes * layer.elementwise,
+        "tensor exchange": passes * layer.tensor,
+        "expert exchange": passes * layer.experts,
+        "weights gathered": passes * gather,
+        "host": passes * layer.host + known.step_s,
+        "head and loss": x.micro_batches * (longest - x.most_layers * each),
+        "pipeline idle": (x.layers * each + head - longest) / x.virtual,
+        "pipeline sends": sends_s(x, known),
+        "gradient exchange": gradients_s(x, known),
+        "optimizer": optimizer_s(x, known),
+    }
+    parts["stragglers"] = known.straggle * x.machine_doublings * sum(parts.values())
+    return parts
+
+
+def head_s(x: StepInputs, known: Constants) -> Number:
+    """Product with the vocabulary and the loss, forward and backward."""
+    words = x.vocabulary / x.tp
+    loss = known.elementwise * LOSS_BYTES * x.tokens * words / x.bytes_s
+    return 3 * product_s(x, known, x.tokens, words, x.width) + loss
+
+
+def gather_s(x: StepInputs, known: Constants, computing: Number) -> Number:
+    """What gathering weights and scattering gradients adds to one layer and one micro-batch."""
+    size = x.layer_weights * HALF
+    exchange = 2 * ring_s(x, known, size, x.dp_group) + ring_s(x, known, 1.5 * size, x.dp_group)
+    exposed = larger(exchange - computing, known.gather_exposed * exchange)
+    return x.is_full * (x.dp > 1) * exposed
+
+
+def sends_s(x: StepInputs, known: Constants) -> Number:
+    """Activations forward and gradients back, at every border of stages that a micro-batch crosses."""
+    each = send_s(x, known, x.tokens * x.width * HALF / x.spread, x.pp_inside)
+    return (x.pp > 1) * known.send_exposed * 2 * (x.micro_batches * x.virtual + x.pp - 1) * each
+
+
+def gradients_s(x: StepInputs, known: Constants) -> Number:
+    """Sum of gradients over replicas, or its two halves where the optimizer is divided."""
+    weights = x.most_layers * x.layer_weights + x.end_weights
+    scatter = ring_s(x, known, weights * GRADIENT_BYTES, x.dp_group)
+    gather = ring_s(x, known, weights * (GRADIENT_BYTES - x.is_sharded * HALF), x.dp_group)
+    return (1 - x.is_full) * (x.dp > 1) * known.dp_exposed * (scatter + gather)
+
+
+def optimizer_s(x: StepInputs, known: Constants) -> Number:
+    """Adam's passes over its state, which memory bounds."""
+    weights = (x.most_layers * x.layer_weights + x.end_weights) / x.shards
+    return known.optimizer * OPTIMIZER_BYTES * weights / x.bytes_s
