@@ -8,6 +8,7 @@ from pathlib import Path
 from windlass.cli.effective import effective_rows
 from windlass.cli.home import add_home, home_of
 from windlass.cli.job_argument import add_job, job_of
+from windlass.cli.plan_fleet import add_fleet, plan_for_fleet, refuse_without_fleet
 from windlass.cli.plan_pilot import add_share, tell_pilots
 from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.cli.workers import laid_out
@@ -28,7 +29,8 @@ WORDS = {
 """Each in a module of its own, plan_WORD.py; any other first word is a job file."""
 
 EPILOG = f"""\
-The corpus is built if it is not there yet, because the plan depends on its size.
+Without --fleet the plan is for this machine, and the corpus is built if it is not there yet, because the plan
+depends on its size.
 
 other plans (`windlass plan WORD --help`):
 {chr(10).join(f"  {word:<12} {purpose}" for word, purpose in WORDS.items())}
@@ -38,6 +40,8 @@ examples:
   windlass plan job.toml --layout dp=2 --set train.scaling=linear
   windlass plan job.toml --pilot               small runs first: what loss, which size, what for more
   windlass plan show-cut job.toml --layout pp=2,tp=2
+  windlass plan job.toml --fleet 64xH100-SXM5 --more 64
+  windlass plan job.toml --fleet fleet.toml --deadline 3d --budget 5000 --html plan.html
 """
 
 
@@ -53,6 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--pilot", action="store_true", help="make small runs first, and say what loss to expect from them"
     )
     add_share(parser)
+    add_fleet(parser)
     add_home(parser)
     parser.add_argument("--json", action="store_true", help="print the whole plan as JSON")
     parser.set_defaults(run=run)
@@ -60,6 +65,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _check_words(args)
+    if args.fleet is not None:
+        return plan_for_fleet(args)
+    refuse_without_fleet(args)
     if args.pilot:
         return tell_pilots(job_of(args), args)
     line = ProgressLine(quiet=args.json)

@@ -20,6 +20,8 @@ from windlass.plan.work import Work
 LEAST_CUT_TOKENS = 1024
 MOST_VIRTUAL = 8
 MOST_MICRO_BATCH = 64
+Shards = tuple[Sharding, int]
+"""What is divided, among how many."""
 RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
 """From the fastest to the smallest: where one fits, those behind it are only slower."""
 
@@ -60,10 +62,26 @@ def variants(work: Work, pool: Pool, division: Division) -> Iterator[Iterator[It
     The nesting is what pruning needs: the first recomputation that fits is the fastest one, and if none fits
     no larger micro-batch will.
     """
-    for precision in work.precisions:
-        if precision in pool.device.peak_flops:
-            for sharding, shards in shardings(work, pool, division):
-                yield _micro_batches(work, pool, division, precision, sharding, shards)
+    micros = micro_batches(work, division)
+    for precision in precisions(work, pool):
+        for sharding in shardings(work, pool, division):
+            yield (recomputed(work, pool, division, precision, sharding, micro) for micro in micros)
+
+
+def recomputed(
+    work: Work, pool: Pool, division: Division, precision: Precision, sharding: Shards, micro_batch: int
+) -> Iterator[Case]:
+    """Yield the recomputations, the fastest first."""
+    for recompute in RECOMPUTES:
+        if work.allows("recompute", recompute):
+            yield Case(
+                sizes=work.sizes, sequence=work.sequence, global_batch=work.global_batch,
+                micro_batch=micro_batch, device=pool.device, devices=division.devices,
+                per_machine=min(pool.per_machine, division.devices), tp=division.tp,
+                sequence_parallel=division.tp > 1, pp=division.pp, virtual=division.virtual, cp=division.cp,
+                ep=division.ep, dp=division.dp, sharding=sharding[0], shards=sharding[1],
+                recompute=recompute, precision=precision, software=work.software,
+            )  # fmt: skip
 
 
 def cases(work: Work, pool: Pool) -> Iterator[Case]:
@@ -82,7 +100,10 @@ def tensor_degrees(work: Work, pool: Pool) -> list[int]:
 
 
 def pipeline_degrees(work: Work, most: int) -> list[int]:
-    return [pp for pp in _divisors(work.sizes.layers) if pp <= most and work.allows("pp", pp)]
+    """Return numbers of equal stages, and powers of two, whose stages may differ by a layer."""
+    layers = work.sizes.layers
+    powers = (1 << power for power in range((layers // 2).bit_length()))
+    return [pp for pp in sorted({*_divisors(layers), *powers}) if pp <= most and work.allows("pp", pp)]
 
 
 def context_degrees(work: Work, most: int) -> list[int]:
@@ -104,55 +125,40 @@ def virtual_degrees(work: Work, pp: int, dp: int) -> list[int]:
     """Interleaving needs a multiple of pp micro-batches; the smallest micro-batch gives most of them."""
     if not dp or not work.allows("dp", dp):
         return []
-    if pp == 1 or (work.global_batch // dp) % pp:
+    if pp == 1 or (work.global_batch // dp) % pp or work.sizes.layers % pp:
         return [1] if work.allows("virtual", 1) else []
     possible = [v for v in _divisors(work.sizes.layers // pp) if v <= MOST_VIRTUAL]
     return [v for v in possible if work.allows("virtual", v)]
 
 
-def shardings(work: Work, pool: Pool, division: Division) -> Iterator[tuple[Sharding, int]]:
-    """Yield what replicas divide among them, and how many do.
+def precisions(work: Work, pool: Pool) -> list[Precision]:
+    return [precision for precision in work.precisions if precision in pool.device.peak_flops]
+
+
+def shardings(work: Work, pool: Pool, division: Division) -> list[Shards]:
+    """Return what replicas divide among them, and how many do.
 
     Weights are not divided under a pipeline: every micro-batch would gather them again (Megatron and
     torchtitan advise the same). Dividing them within a machine only keeps the gathering on fast links.
+    Replicas that walk apart can divide nothing.
     """
     sharers = division.dp * division.cp
-    possible: list[tuple[Sharding, int]] = [("none", 1)]
-    if sharers > 1:
+    possible: list[Shards] = [("none", 1)]
+    if sharers > 1 and not work.sync.local:
         possible.append(("optimizer", sharers))
-    if sharers > 1 and division.pp == 1:
-        possible += [("gradients", sharers), ("full", sharers)]
+        if division.pp == 1:
+            possible += [("gradients", sharers), ("full", sharers)]
         within = pool.per_machine // division.tp
-        if 1 < within < sharers and sharers % within == 0:
+        if division.pp == 1 and 1 < within < sharers and sharers % within == 0:
             possible.append(("full", within))
-    yield from (pair for pair in possible if work.allows("sharding", pair[0]))
+    return [pair for pair in possible if work.allows("sharding", pair[0])]
 
 
-def _micro_batches(
-    work: Work, pool: Pool, division: Division, precision: Precision, sharding: Sharding, shards: int
-) -> Iterator[Iterator[Case]]:
+def micro_batches(work: Work, division: Division) -> list[int]:
+    """Return the sizes that divide a replica's share; interleaving wants a multiple of pp of them."""
     share = work.global_batch // division.dp
-    for micro in _divisors(share):
-        fills = division.virtual == 1 or (share // micro) % division.pp == 0
-        if micro <= MOST_MICRO_BATCH and fills and work.allows("micro_batch", micro):
-            yield (
-                _case(work, pool, division, precision, sharding, shards, micro, recompute)
-                for recompute in RECOMPUTES
-                if work.allows("recompute", recompute)
-            )
-
-
-def _case(
-    work: Work, pool: Pool, division: Division, precision: Precision, sharding: Sharding, shards: int,
-    micro_batch: int, recompute: Recompute,
-) -> Case:  # fmt: skip
-    return Case(
-        sizes=work.sizes, sequence=work.sequence, global_batch=work.global_batch, micro_batch=micro_batch,
-        device=pool.device, devices=division.devices, per_machine=min(pool.per_machine, division.devices),
-        tp=division.tp, sequence_parallel=division.tp > 1, pp=division.pp, virtual=division.virtual,
-        cp=division.cp, ep=division.ep, dp=division.dp, sharding=sharding, shards=shards, recompute=recompute,
-        precision=precision, software=work.software,
-    )  # fmt: skip
+    possible = [m for m in _divisors(share) if m <= MOST_MICRO_BATCH and work.allows("micro_batch", m)]
+    return [m for m in possible if division.virtual == 1 or (share // m) % division.pp == 0]
 
 
 def _replicas(work: Work, most: int) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import create_model
 
-from windlass.plan.case import Precision, Sizes
+from windlass.plan.case import Precision, Recompute, Sharding, Sizes
 from windlass.plan.search import DEFAULT_CONTEXT, build_shape
 from windlass.plan.sizes import sizes_of
 from windlass.spec.errors import BadInput, BadJob, NotFound, did_you_mean
@@ -27,6 +27,7 @@ from windlass.spec.table import Table
 DEFAULT_SOFTWARE = "fsdp2-2025"
 """What our own trainer is made of: FSDP2, DTensor and torch's pipelines."""
 PINNED = ("dp", "tp", "pp", "virtual", "cp", "ep", "sharding", "recompute", "micro_batch")
+PINNED_WORDS = {"sharding": typing.get_args(Sharding), "recompute": typing.get_args(Recompute)}
 LEAST_STEPS = 200
 EVERY_STEP = Sync()
 
@@ -103,7 +104,10 @@ def parse_pins(text: str) -> dict[str, Any]:
             raise BadInput(
                 f"--layout {text}: write it as axis=number,...", hint="example: tp=8,recompute=full"
             )
-        if name in ("sharding", "recompute"):
+        if name in PINNED_WORDS:
+            if value not in PINNED_WORDS[name]:
+                reason = f"--layout {text}: {name} '{value}' is not known"
+                raise BadInput(reason, hint=did_you_mean(value, list(PINNED_WORDS[name])))
             pins[name] = value
         elif value.isdigit() and int(value) > 0:
             pins[name] = int(value)
