@@ -120,6 +120,13 @@ def test_the_chosen_layout_is_marked_once(plan: dict[str, Any]) -> None:
     assert len(chosen) == 1
 
 
+def test_a_layout_that_would_never_end_is_left_out_of_the_picture(plan: dict[str, Any]) -> None:
+    endless = plan["front"][0] | {"name": "endless", "seconds": float("inf")}
+    svg = front_svg(plan | {"front": [*plan["front"], endless]})
+    assert "endless" not in svg
+    assert "nan" not in svg
+
+
 def test_the_plan_can_be_read_back_from_the_page(plan: dict[str, Any]) -> None:
     found = re.search(
         r'<script type="application/json" id="plan">(.*?)</script>', report_html(plan), re.DOTALL

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.plan.case import Case, Device, Sizes
+from windlass.plan.scaled import smaller_sizes
 from windlass.plan.ways import (
     Goal,
     counted_weights,
     distilled,
     shorter,
     smaller,
-    smaller_sizes,
     stacked,
     ways_to_meet,
     ways_to_serve,

@@ -5,6 +5,7 @@ Input: parts of a plan (docs/formats/plan.md). Output: SVG. Every mark says its 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,8 @@ from windlass.spec.units import format_bytes, format_seconds
 Plan = Mapping[str, Any]
 
 WIDTH = 720.0
-LEFT, RIGHT, TOP, BOTTOM = 92.0, 24.0, 34.0, 52.0
+LEFT, RIGHT, TOP, PLOT_BOTTOM = 92.0, 24.0, 34.0, 330.0
+RADIUS = {"other": 3.0, "best": 5.0, "chosen": 7.0}
 ROW = 26.0
 MEMORY_ROW = 54.0
 MOST_STAGES = 16
@@ -46,25 +48,22 @@ def front_svg(plan: Plan) -> str:
     """Draw time against money (against memory where no price is known), the best points joined."""
     priced = all(point["dollars"] is not None for point in plan["front"])
     height, size = ("dollars", format_dollars) if priced else ("memory_bytes", format_bytes)
-    front = sorted(plan["front"], key=lambda point: point["seconds"])
-    others = [point for point in plan["weighed"] if point[height] is not None]
-    across, up = _axes([*front, *others], height, 330.0, log=True)
-    chosen = plan["layouts"][0]["name"] if plan["layouts"] else None
+    front = sorted(_drawable(plan["front"], height), key=lambda point: point["seconds"])
+    others = _drawable(plan["weighed"], height)
+    across, up = _axes([*front, *others], height)
     edge = [point for point in front if _unbeaten(point, front, height)]
+    chosen = _identity(plan["layouts"][0]) if plan["layouts"] else None
     parts = [
         *frame(across, up, _round_time, size, _times(across)),
-        *(_mark(point, across, up, height, 3.0, "other") for point in others),
+        *(_mark(point, across, up, height, "other") for point in others),
         path(((across.at(p["seconds"]), up.at(p[height])) for p in edge), "edge"),
-        *(
-            _mark(point, across, up, height, 7.0 if point["name"] == chosen else 5.0,
-                  "chosen" if point["name"] == chosen else "best")
-            for point in front
-        ),
+        *(_mark(point, across, up, height, "best") for point in front if _identity(point) != chosen),
+        *(_mark(point, across, up, height, "chosen") for point in front if _identity(point) == chosen),
         label(LEFT, 16, "money" if priced else "memory of the fullest device", "axis"),
-        label(WIDTH - RIGHT, 366, "time of the whole run", "axis", "end"),
+        label(WIDTH - RIGHT, PLOT_BOTTOM + 36, "time of the whole run", "axis", "end"),
         *legend(LEFT + 220, 16, [("chosen", "chosen"), ("best", "on the front"), ("other", "others")]),
-    ]  # fmt: skip
-    return picture(WIDTH, 376, "Time, money and memory of the layouts", parts)
+    ]
+    return picture(WIDTH, PLOT_BOTTOM + 46, "Time, money and memory of the layouts", parts)
 
 
 def memory_svg(layouts: Sequence[Plan]) -> str:
@@ -106,36 +105,51 @@ def timeline_svg(layout: Plan) -> str:
 
 def deadline_svg(plan: Plan) -> str:
     """Draw what each number of devices costs and when it is done, with the limits that were asked for."""
-    points = sorted((p for p in plan["by_devices"] if p["dollars"] is not None), key=lambda p: p["seconds"])
-    asked = plan["asked"]
-    limits = [{"seconds": asked["deadline_s"] or points[0]["seconds"]}]
-    tops = [{"dollars": asked["budget_dollars"] or points[0]["dollars"]}]
-    across = axis_of((p["seconds"] for p in [*points, *limits]), LEFT, WIDTH - RIGHT, log=True)
-    up = axis_of((p["dollars"] for p in [*points, *tops]), 330.0, TOP, log=True)
-    parts = frame(across, up, _round_time, format_dollars, _times(across))
-    if asked["deadline_s"]:
-        x = across.at(asked["deadline_s"])
-        parts += [line(x, up.start, x, up.stop, "limit"), label(x - 6, TOP + 12, "deadline", "warn", "end")]
-    if asked["budget_dollars"]:
-        y = up.at(asked["budget_dollars"])
-        parts += [
-            line(across.start, y, across.stop, y, "limit"),
-            label(across.stop, y - 6, "budget", "warn", "end"),
-        ]
-    parts += [path(((across.at(p["seconds"]), up.at(p["dollars"])) for p in points), "edge")]
+    points = sorted(_drawable(plan["by_devices"], "dollars"), key=lambda point: point["seconds"])
+    asked = {"seconds": plan["asked"]["deadline_s"], "dollars": plan["asked"]["budget_dollars"]}
+    across, up = _axes([*points, asked], "dollars")
+    parts = [
+        *frame(across, up, _round_time, format_dollars, _times(across)),
+        *_limits(asked, across, up),
+        path(((across.at(p["seconds"]), up.at(p["dollars"])) for p in points), "edge"),
+    ]
     for point in points:
-        parts += [_mark(point, across, up, "dollars", 5.0, "best")]
+        parts += [_mark(point, across, up, "dollars", "best")]
         parts += [label(across.at(point["seconds"]) + 8, up.at(point["dollars"]) - 8, f"{point['devices']}")]
     parts += [
         label(LEFT, 16, "money, by number of devices", "axis"),
-        label(WIDTH - RIGHT, 366, "time of the whole run", "axis", "end"),
+        label(WIDTH - RIGHT, PLOT_BOTTOM + 36, "time of the whole run", "axis", "end"),
     ]
-    return picture(WIDTH, 376, "Cost against deadline", parts)
+    return picture(WIDTH, PLOT_BOTTOM + 46, "Cost against deadline", parts)
 
 
-def _axes(points: Sequence[Plan], height: str, bottom: float, *, log: bool) -> tuple[Axis, Axis]:
-    across = axis_of((point["seconds"] for point in points), LEFT, WIDTH - RIGHT, log=log)
-    return across, axis_of((point[height] for point in points), bottom, TOP, log=log)
+def _limits(asked: Plan, across: Axis, up: Axis) -> list[str]:
+    parts = []
+    if asked["seconds"] is not None:
+        x = across.at(asked["seconds"])
+        parts += [line(x, up.start, x, up.stop, "limit"), label(x - 6, TOP + 12, "deadline", "warn", "end")]
+    if asked["dollars"] is not None:
+        y = up.at(asked["dollars"])
+        parts += [line(across.start, y, across.stop, y, "limit")]
+        parts += [label(across.stop, y - 6, "budget", "warn", "end")]
+    return parts
+
+
+def _drawable(points: Sequence[Plan], height: str) -> list[Plan]:
+    """Leave out what has no price, or would never end."""
+    return [point for point in points if point[height] is not None and math.isfinite(point["seconds"])]
+
+
+def _axes(points: Sequence[Plan], height: str) -> tuple[Axis, Axis]:
+    """Return logarithmic axes that hold all points; a limit that was not asked for bounds nothing."""
+    times = (point["seconds"] for point in points if point["seconds"] is not None)
+    sizes = (point[height] for point in points if point[height] is not None)
+    across = axis_of(times, LEFT, WIDTH - RIGHT, log=True)
+    return across, axis_of(sizes, PLOT_BOTTOM, TOP, log=True)
+
+
+def _identity(layout: Plan) -> tuple[str, int, float]:
+    return layout["name"], layout["devices"], layout["seconds"]
 
 
 def _unbeaten(point: Plan, points: Sequence[Plan], height: str) -> bool:
@@ -148,12 +162,12 @@ def _unbeaten(point: Plan, points: Sequence[Plan], height: str) -> bool:
     )
 
 
-def _mark(point: Plan, across: Axis, up: Axis, height: str, radius: float, kind: str) -> str:
+def _mark(point: Plan, across: Axis, up: Axis, height: str, kind: str) -> str:
     told = (
         f"{point['name']} on {point['devices']} devices: {format_seconds(point['seconds'])},"
         f" {format_dollars(point['dollars'])}, {format_bytes(point['memory_bytes'])}"
     )
-    return dot(across.at(point["seconds"]), up.at(point[height]), radius, kind, told)
+    return dot(across.at(point["seconds"]), up.at(point[height]), RADIUS[kind], kind, told)
 
 
 def _memory_row(layout: Plan, names: Sequence[str], across: Axis, y: float) -> list[str]:

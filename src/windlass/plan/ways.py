@@ -18,6 +18,7 @@ from typing import Any
 from windlass.plan.case import Case, Sizes
 from windlass.plan.compress import compress, methods
 from windlass.plan.money import middle
+from windlass.plan.scaled import smaller_sizes
 from windlass.plan.storage import served_bytes
 from windlass.spec.units import format_bytes, format_count, format_seconds
 
@@ -31,8 +32,6 @@ DISTILLED_TOKENS = 1 / 40
 arXiv:2407.14679)."""
 FORWARD_SHARE = 1 / 3
 """Of a training step; the backward pass is twice the forward one."""
-FFN_UNIT = 64
-LEAST_SCALE = 0.05
 
 
 @dataclass(frozen=True)
@@ -141,28 +140,35 @@ def stacked(goal: Goal) -> Way | None:
     expected loss is that of the whole run; the worst is if tokens that a shallow model saw counted only as
     far as it was deep.
     """
-    case, whole = goal.case, goal.case.sizes.layers
-    step = case.pp * case.virtual
-    depths = [round(whole * depth / step) * step for depth, _ in STACKED]
-    if depths[0] < step or depths[0] == whole or not goal.fits(case):
+    depths = stacked_depths(goal.case)
+    if depths is None or not goal.fits(goal.case):
         return None
-    shares = [share for _, share in STACKED]
-    parts = [replace(case, sizes=replace(case.sizes, layers=depth)) for depth in depths]
-    seconds = sum(goal.seconds(c, goal.tokens * s) for c, s in zip(parts, shares, strict=True))
-    counted = sum(share * depth / whole for share, depth in zip(shares, depths, strict=True))
-    weights = counted_weights(case.sizes)
+    seconds, counted = 0.0, 0.0
+    for depth, (_, share) in zip(depths, STACKED, strict=True):
+        case = replace(goal.case, sizes=replace(goal.case.sizes, layers=depth))
+        seconds += goal.seconds(case, goal.tokens * share)
+        counted += share * depth / goal.case.sizes.layers
+    weights = counted_weights(goal.case.sizes)
     loss, worst = goal.loss(weights, goal.tokens), goal.loss(weights, goal.tokens * counted)
-    plain = goal.seconds(case, goal.tokens)
+    plain = goal.seconds(goal.case, goal.tokens)
     return Way(
         "stacked",
-        {"layers": depths, "shares_of_steps": shares},
+        {"layers": depths, "shares_of_steps": [share for _, share in STACKED]},
         seconds,
         goal.cost(seconds),
         loss,
         f"Grow the model on the way by copying its layers, {' -> '.join(map(str, depths))}, after"
-        f" {shares[0]:.1%} and {shares[0] + shares[1]:.0%} of the steps: it takes {format_seconds(seconds)}"
-        f" instead of {format_seconds(plain)}, with about the same loss ({loss:.2f}; at worst {worst:.2f}).",
+        f" {STACKED[0][1]:.1%} and {STACKED[0][1] + STACKED[1][1]:.0%} of the steps: it takes"
+        f" {format_seconds(seconds)} instead of {format_seconds(plain)}, with about the same loss"
+        f" ({loss:.2f}; at worst {worst:.2f}).",
     )
+
+
+def stacked_depths(case: Case) -> list[int] | None:
+    """Return the layers of each stage, which the pipeline must be able to divide, or None for few layers."""
+    unit, whole = case.pp * case.virtual, case.sizes.layers
+    depths = [round(whole * depth / unit) * unit for depth, _ in STACKED]
+    return depths if 0 < depths[0] < depths[1] < whole else None
 
 
 def compressed(goal: Goal) -> Iterator[Way]:
@@ -212,31 +218,6 @@ def distilled(goal: Goal) -> Way | None:
     )
 
 
-def smaller_sizes(case: Case) -> Iterator[Sizes]:
-    """Yield models of the same form, ever smaller, that the same layout can divide.
-
-    Width and depth shrink together: their ratio matters little within wide bounds (Kaplan et al. 2020,
-    arXiv:2001.08361, section 3.1), and so the tuned one is kept.
-    """
-    sizes, group = case.sizes, case.sizes.heads // case.sizes.kv_heads
-    unit = math.lcm(case.tp, group)
-    for heads in range((sizes.heads - 1) // unit * unit, 0, -unit):
-        scale = heads / sizes.heads
-        if scale < LEAST_SCALE:
-            return
-        yield replace(
-            sizes,
-            heads=heads,
-            kv_heads=heads // group,
-            width=round(sizes.width * scale),
-            layers=_multiple(sizes.layers * scale, case.pp * case.virtual),
-            dense_layers=round(sizes.dense_layers * scale),
-            ffn_width=_multiple(sizes.ffn_width * scale, FFN_UNIT * case.tp),
-            expert_width=_multiple(sizes.expert_width * scale, FFN_UNIT) if sizes.expert_width else 0,
-            shared_width=_multiple(sizes.shared_width * scale, FFN_UNIT) if sizes.shared_width else 0,
-        )
-
-
 def counted_weights(sizes: Sizes) -> int:
     """Return the weights that a token meets, which the laws of loss are about."""
     idle = (sizes.layers - sizes.dense_layers) * (sizes.layer_weights - sizes.active_layer_weights)
@@ -250,7 +231,3 @@ def _step_tokens(case: Case) -> int:
 def _rises(goal: Goal, loss: float) -> str:
     asked = goal.loss(counted_weights(goal.case.sizes), goal.tokens)
     return f"the expected loss is {loss:.2f} instead of {asked:.2f}"
-
-
-def _multiple(value: float, unit: int) -> int:
-    return max(1, round(value / unit)) * unit
