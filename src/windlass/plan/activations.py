@@ -8,8 +8,8 @@ are whole on every device of a tensor-parallel group; all else is divided by it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from windlass.plan.case import Case, Sizes
 from windlass.plan.memory_known import Habits
@@ -18,11 +18,9 @@ ROTATED = 64
 """Width of the part of a head that latent attention rotates, beside `head_width` (arXiv:2405.04434)."""
 SCORE_BYTES = 5
 """Of one score: softmax, its dropout mask, and the result (arXiv:2205.05198, section 4.1)."""
-FIRST, SECOND, LAST = 0, 1, -1
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """A place in the pipeline."""
 
     layers: int
@@ -33,15 +31,24 @@ class Stage:
 
 
 def stages(case: Case, habits: Habits) -> list[Stage]:
-    """Return the stages of which one needs most memory: the first, the second and the last."""
+    """Return the stages of which one needs most memory: the first, the second, and that of the head."""
     if case.pp == 1:
         return [Stage(case.sizes.layers, True, True, 1)]
     counts, head = _counts(case, habits)
-    found = [Stage(counts[FIRST], True, head == 0, _passes(case, 0))]
-    if case.pp > 2:
-        found.append(Stage(counts[SECOND], False, head == 1, _passes(case, 1)))
-    found.append(Stage(counts[LAST], False, True, _passes(case, case.pp - 1)))
+    found = [Stage(counts[0], True, head == 0, _passes(case, 0))]
+    if head > 1:
+        found.append(Stage(counts[1], False, False, _passes(case, 1)))
+    if head > 0:
+        found.append(Stage(counts[head], False, True, _passes(case, head)))
     return found
+
+
+def idle_stages(case: Case, habits: Habits) -> bool:
+    """Whether some stage has nothing to compute, which no software runs; the loss alone is enough for one."""
+    if case.pp == 1:
+        return False
+    counts, head = _counts(case, habits)
+    return head < case.pp - 2 or 0 in counts[:head]
 
 
 def kept_bytes(case: Case, habits: Habits) -> float:
@@ -68,6 +75,8 @@ def layer_bytes(case: Case, habits: Habits, *, recomputed: bool = False) -> floa
     unit = 4 if case.precision == "float32" else 2
     spread = tp if case.sequence_parallel else 1
     total = unit * 4 * sizes.width / spread + _attention_bytes(case, habits, unit)
+    if spread > 1:
+        total += unit * habits.whole_inputs * sizes.width * (1 - 1 / spread)
     if case.attention != "flash" and (recomputed or case.recompute != "selective"):
         total += SCORE_BYTES * unit / 2 * sizes.heads * case.sequence / case.cp / tp
     total += unit * (habits.ffn_copies if sizes.gated else 2) * _ffn_width(sizes) / tp

@@ -12,13 +12,16 @@ Rajbhandari et al. 2020 (arXiv:1910.02054, section 3).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from windlass.plan.activations import Stage, kept_bytes, stages, working_bytes
-from windlass.plan.case import Case
+from windlass.plan.activations import Stage, idle_stages, kept_bytes, stages, working_bytes
+from windlass.plan.case import Case, Sizes
 from windlass.plan.memory_known import PUBLISHED, Habits, Known
 
 FUSED_LOGIT_BYTES = 4
 """A logit and its gradient in the precision of computing, where the loss is compiled or taken in chunks."""
+WORKSPACE_BYTES = 0.25e9
+"""Of matrix products and collectives, inside the allocator: some tens of MiB for each stream and library."""
 GATHERED = 2
 """Layers that fully sharded training has gathered at a time: the one that computes and the next."""
 
@@ -33,8 +36,7 @@ class DeviceMemory:
     parts: dict[str, float]
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """Weights of one device, in numbers of weights."""
 
     dense: float
@@ -49,76 +51,100 @@ class Share:
         return each * (self.dense / self.dense_shards + self.experts / self.expert_shards)
 
 
+class Rates(NamedTuple):
+    """What one token comes to, on any stage of a case."""
+
+    kept: float
+    """In one layer, for one pass."""
+    border: float
+    """Between stages, for one pass."""
+    at_work: float
+    logits: float
+
+
 def device_memory(case: Case, known: Known = PUBLISHED) -> DeviceMemory:
     """Return what the device needs that needs most."""
-    habits = known.habits(case.software)
-    every = [stage_parts(case, stage, known) for stage in stages(case, habits)]
+    habits, rates = known.habits(case.software), _rates(case, known)
+    every = [_parts(case, stage, rates, known) for stage in stages(case, habits)]
     parts = max(every, key=lambda parts: sum(parts.values()))
     total, constants = sum(parts.values()), known.constants
     return DeviceMemory(total, constants.low * total, constants.high * total, parts)
 
 
 def fits(case: Case, known: Known = PUBLISHED) -> bool:
-    """Whether the device has enough even if the step needs as much as it rarely does."""
+    """Whether the step can run, and the device has enough even if it needs as much as it rarely does."""
+    if idle_stages(case, known.habits(case.software)):
+        return False
     return device_memory(case, known).high <= case.device.memory_bytes
 
 
 def stage_parts(case: Case, stage: Stage, known: Known = PUBLISHED) -> dict[str, float]:
     """Return the bytes that a device of one stage needs, by what they are for."""
+    return _parts(case, stage, _rates(case, known), known)
+
+
+def _parts(case: Case, stage: Stage, rates: Rates, known: Known) -> dict[str, float]:
     habits, constants = known.habits(case.software), known.constants
-    parts = _state(case, stage, habits)
     tokens = case.micro_batch * case.sequence / case.cp
+    parts = _state(case, stage, habits)
+    passing = stage.passes * (stage.layers * rates.kept + rates.border) + rates.at_work
+    parts["activations"] = tokens * passing
+    parts["logits"] = tokens * rates.logits if stage.head else 0.0
+    in_use = sum(parts.values())
+    parts["reserve"] = constants.fragments * habits.fragments * in_use + constants.context_bytes
+    return parts
+
+
+def _rates(case: Case, known: Known) -> Rates:
+    habits, constants = known.habits(case.software), known.constants
     unit = 4 if case.precision == "float32" else 2
     spread = case.tp if case.sequence_parallel else 1
-    kept = stage.passes * stage.layers * kept_bytes(case, habits) * constants.activations
-    borders = stage.passes * unit * case.sizes.width / spread if case.pp > 1 else 0.0
-    at_work = constants.working if case.recompute == "full" else constants.working - 1
-    at_work *= working_bytes(case, habits)
-    parts["activations"] = tokens * (kept + borders + at_work)
+    layers_at_work = constants.working if case.recompute == "full" else constants.working - 1
     logit = FUSED_LOGIT_BYTES if case.fused_loss else constants.logits
-    logits = logit * unit / 2 * case.sizes.vocabulary / case.tp
-    parts["logits"] = tokens * logits if stage.head else 0.0
-    in_use = sum(parts.values())
-    parts["reserve"] = constants.fragments * in_use + constants.context_bytes
-    return parts
+    return Rates(
+        kept=kept_bytes(case, habits),
+        border=unit * case.sizes.width / spread if case.pp > 1 else 0.0,
+        at_work=layers_at_work * working_bytes(case, habits),
+        logits=logit * unit / 2 * case.sizes.vocabulary / case.tp,
+    )
 
 
 def _state(case: Case, stage: Stage, habits: Habits) -> dict[str, float]:
     share = _share(case, stage)
-    wide = 2 if case.precision == "float32" else 1
-    gradient, passing = habits.gradient, habits.passing
-    if case.gradient_bytes is not None and case.gradient_bytes > gradient:
-        gradient, passing = case.gradient_bytes, habits.gradient
     if case.sharding == "full":
         return {
             "weights": share.bytes(4, divided=True),
             "gradients": share.bytes(4, divided=True),
             "optimizer": share.bytes(habits.shard - 8, divided=True),
-            "buffers": _gathered(case, stage, habits),
+            "buffers": WORKSPACE_BYTES + _gathered(case, stage, habits),
         }
+    wide = case.precision == "float32"
+    gradient, passing = habits.gradient, habits.passing
+    if case.gradient_bytes is not None and case.gradient_bytes > gradient:
+        gradient, passing = case.gradient_bytes, habits.gradient
+    gradients = share.bytes(4 if wide else gradient, divided=case.sharding == "gradients")
     return {
-        "weights": share.bytes(habits.weight * wide, divided=False),
-        "gradients": share.bytes(gradient, divided=case.sharding == "gradients")
-        + share.bytes(passing, divided=False),
-        "optimizer": share.bytes(habits.state if wide == 1 else 8, divided=case.sharding != "none"),
-        "buffers": habits.bucket_bytes if case.dp > 1 else 0.0,
+        "weights": share.bytes(4 if wide else habits.weight, divided=False),
+        "gradients": gradients + share.bytes(0 if wide else passing, divided=False),
+        "optimizer": share.bytes(8 if wide else habits.state, divided=case.sharding != "none"),
+        "buffers": WORKSPACE_BYTES + (habits.bucket_bytes if case.dp > 1 else 0.0),
     }
 
 
 def _share(case: Case, stage: Stage) -> Share:
     """Return the weights of one device; experts are divided along ep where there is any, else along tp."""
     sizes = case.sizes
-    embedding = sizes.vocabulary * sizes.width
-    tables = stage.embedding + stage.head
-    if stage.embedding and stage.head and sizes.tied:
-        tables = 1
-    sparse = (sizes.layers - sizes.dense_layers) / sizes.layers if sizes.experts else 0.0
-    experts = sparse * sizes.experts * sizes.ffn_weights(sizes.expert_width)
-    mean = (sizes.parameters - (1 if sizes.tied else 2) * embedding) / sizes.layers
-    dense = stage.layers * (mean - experts) + tables * embedding
-    along = case.ep if case.ep > 1 else case.tp
-    same = case.shards * (case.tp / case.ep if case.ep > 1 else 1)
-    return Share(dense / case.tp, stage.layers * experts / along, case.shards, max(1.0, same))
+    table = sizes.vocabulary * sizes.width
+    tables = 1 if stage.embedding and stage.head and sizes.tied else stage.embedding + stage.head
+    experts = 0.0
+    if sizes.experts:
+        sparse = (sizes.layers - sizes.dense_layers) / sizes.layers
+        experts = sparse * sizes.experts * sizes.ffn_weights(sizes.expert_width)
+    dense = stage.layers * (_mean_layer(sizes) - experts) + tables * table
+    if case.ep == 1:
+        return Share(dense / case.tp, stage.layers * experts / case.tp, case.shards, case.shards)
+    same = max(1.0, case.shards * case.tp / case.ep)
+    return Share(dense / case.tp, stage.layers * experts / case.ep, case.shards, same)
 
 
 def _gathered(case: Case, stage: Stage, habits: Habits) -> float:
@@ -127,8 +153,12 @@ def _gathered(case: Case, stage: Stage, habits: Habits) -> float:
     Embedding and head are a group of their own that stays until its gradients are reduced.
     """
     sizes = case.sizes
-    layer = (sizes.parameters - (1 if sizes.tied else 2) * sizes.vocabulary * sizes.width) / sizes.layers
-    layer /= case.tp if not sizes.experts else max(case.tp, case.ep)
+    layer = _mean_layer(sizes) / (case.tp if not sizes.experts else max(case.tp, case.ep))
     tables = (stage.embedding + stage.head) * sizes.vocabulary * sizes.width / case.tp
     reduced = habits.weight + habits.gradient
     return layer * (GATHERED * habits.weight + reduced) + tables * (habits.weight + reduced / 2)
+
+
+def _mean_layer(sizes: Sizes) -> float:
+    """Weights of a layer, on average over those with experts and those without."""
+    return (sizes.parameters - (1 if sizes.tied else 2) * sizes.vocabulary * sizes.width) / sizes.layers

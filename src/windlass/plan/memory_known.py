@@ -33,21 +33,24 @@ class Habits:
     ffn_copies: float
     """Tensors of the width of a gated feed-forward that are stored: 4 if the activation's result is one."""
     bucket_bytes: float
+    fragments: float
+    """Memory that the allocator holds but cannot use, over what is in use."""
+    whole_inputs: float = 0
+    """Inputs of products, of two in a layer, that sequence parallelism leaves gathered until the way back."""
     every_second: bool = False
+    """Whether its selective policy keeps the result of every second product of a layer."""
 
 
 @dataclass(frozen=True)
 class Constants:
     """Fitted, the same for all software; `logarithms` of errors on sources that the fit had not seen."""
 
-    activations: float
-    """Kept activations, over what counting tensors gives."""
     logits: float
     """Bytes for one logit: in the precision of computing, in float32, its softmax, and gradients."""
     working: float
     """Recomputed activations and their gradients, in layers."""
     fragments: float
-    """Memory that the allocator holds but cannot use, over what is in use."""
+    """On the share that the habits of the software give."""
     context_bytes: float
     """Kernels and communicators, outside the allocator."""
     low: float
