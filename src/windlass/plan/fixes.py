@@ -16,8 +16,9 @@ from windlass.plan.loss import expected_loss
 from windlass.plan.money import format_dollars
 from windlass.plan.outlook import Outlook, outlook
 from windlass.plan.pools import Pool
+from windlass.plan.scaled import smaller_sizes
 from windlass.plan.survey import Question, Survey, fewest
-from windlass.plan.ways import Way, counted_weights, smaller_sizes
+from windlass.plan.ways import Way, counted_weights
 from windlass.plan.work import Work
 from windlass.spec.fleet import PER_MACHINE
 from windlass.spec.units import format_count, format_seconds
