@@ -80,6 +80,11 @@ def layer_bytes(case: Case, habits: Habits, *, recomputed: bool = False) -> floa
     if case.attention != "flash" and (recomputed or case.recompute != "selective"):
         total += SCORE_BYTES * unit / 2 * sizes.heads * case.sequence / case.cp / tp
     total += unit * (habits.ffn_copies if sizes.gated else 2) * _ffn_width(sizes) / tp
+    if habits.stores_float8 and case.precision in (
+        "float8",
+        "float4",
+    ):  # inputs of products, in one byte each
+        total -= 2 * sizes.width / spread + _ffn_width(sizes) / tp
     if sizes.experts:  # tokens sent to experts, and what comes back
         total += unit * 2 * sizes.top_k * sizes.width / spread
     return total

@@ -20,6 +20,8 @@ from windlass.plan.memory_known import PUBLISHED, Habits, Known
 
 FUSED_LOGIT_BYTES = 4
 """A logit and its gradient in the precision of computing, where the loss is compiled or taken in chunks."""
+KERNEL_BYTES = 0.6e9
+"""Of the driver's context with the kernels that it has loaded."""
 WORKSPACE_BYTES = 0.25e9
 """Of matrix products and collectives, inside the allocator: some tens of MiB for each stream and library."""
 GATHERED = 2
@@ -91,8 +93,14 @@ def _parts(case: Case, stage: Stage, rates: Rates, known: Known) -> dict[str, fl
     parts["activations"] = tokens * passing
     parts["logits"] = tokens * rates.logits if stage.head else 0.0
     in_use = sum(parts.values())
-    parts["reserve"] = constants.fragments * habits.fragments * in_use + constants.context_bytes
+    parts["reserve"] = constants.fragments * habits.fragments * in_use + context_bytes(case, known)
     return parts
+
+
+def context_bytes(case: Case, known: Known = PUBLISHED) -> float:
+    """Return what is taken outside the allocator: kernels, and a communicator for each axis of the layout."""
+    axes = sum(degree > 1 for degree in (case.dp, case.tp, case.pp, case.cp, case.ep))
+    return KERNEL_BYTES + axes * known.constants.group_bytes
 
 
 def _rates(case: Case, known: Known) -> Rates:

@@ -14,17 +14,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from windlass.plan.activations import stages
 from windlass.plan.case import Case
-from windlass.plan.device_memory import device_memory, fits, stage_parts
+from windlass.plan.device_memory import context_bytes, device_memory, fits, stage_parts
 from windlass.plan.memory_known import PUBLISHED, Constants, Known
 from windlass.plan.rows import Row
 
-FITTED = ("logits", "working", "fragments", "context_bytes")
-EXPECTED = np.array([12.0, 1.5, 1.0, 3e9])
-DOUBT = np.array([1.0, 0.3, 0.3, 1e9])
+Floats = NDArray[np.float64]
+
+FITTED = ("logits", "working", "fragments", "group_bytes")
+EXPECTED = np.array([12.0, 1.5, 1.0, 0.8e9])
+DOUBT = np.array([1.0, 0.3, 0.3, 0.3e9])
 """What to expect of the constants before any measurement, and how far off that may be."""
 NOISE = 0.08
 """Of the logarithm of one measurement; a set counts as much as ENOUGH rows, however many it has."""
@@ -131,7 +134,7 @@ def as_measured(row: Row, known: Known = PUBLISHED) -> float:
     if "alloc" in kind:
         return max(total - parts["reserve"] for total, parts in zip(totals, whole, strict=True))
     if "gib" in kind or "reserved" in kind:
-        return max(totals) - known.constants.context_bytes
+        return max(totals) - context_bytes(case, known)
     return max(totals)
 
 
@@ -174,10 +177,12 @@ def _errors(name: str, rows: Sequence[Row], found: Sequence[Row], known: Known) 
     logs = _logs(found, known)
     low, high = np.log(known.constants.low), np.log(known.constants.high)
     order = np.argsort(-np.abs(logs))[:5]
-    unused = [row for row in rows if row.set == name and row.memory_bytes and not _usable(row)]
+    ran = [row for row in rows if row.set == name and row.outcome == "ok" and row.memory_bytes]
     return SetErrors(
         rows=len(found),
-        skipped=dict(Counter(row.why or "guessed " + " and ".join(row.guessed) for row in unused)),
+        skipped=dict(
+            Counter(row.why or f"guessed {' and '.join(row.guessed)}" for row in ran if not _usable(row))
+        ),
         mape=float(np.mean(np.abs(np.expm1(-logs)))),
         coverage=float(np.mean((logs >= low) & (logs <= high))),
         worst=tuple(
@@ -198,7 +203,7 @@ def _with_intervals(folds: dict[str, Known], measured: Mapping[str, Sequence[Row
     }
 
 
-def _interval(constants: Constants, logs: Sequence[np.ndarray]) -> Constants:
+def _interval(constants: Constants, logs: Sequence[Floats]) -> Constants:
     """Set the factors between which nine of ten errors lie, each set counting the same (conformal)."""
     if not logs:
         return constants
@@ -221,7 +226,7 @@ def _fit(measured: Mapping[str, Sequence[Row]]) -> Constants:
     """Return constants near what is expected that make errors small, sets counting the same."""
     chosen = [found[:: max(1, len(found) // MOST_FITTED)] for found in measured.values()]
 
-    def errors(shift: np.ndarray) -> np.ndarray:
+    def errors(shift: Floats) -> Floats:
         known = replace(PUBLISHED, constants=_constants(shift))
         scale = [np.sqrt(ENOUGH / len(found)) / NOISE for found in chosen]
         logs = [_logs(found, known) * each for found, each in zip(chosen, scale, strict=True)]
@@ -231,12 +236,12 @@ def _fit(measured: Mapping[str, Sequence[Row]]) -> Constants:
     return _constants(found.x)
 
 
-def _constants(shift: np.ndarray) -> Constants:
+def _constants(shift: Floats) -> Constants:
     values = dict(zip(FITTED, (EXPECTED + shift * DOUBT).tolist(), strict=True))
     return replace(PUBLISHED.constants, **values)
 
 
-def _logs(rows: Sequence[Row], known: Known) -> np.ndarray:
+def _logs(rows: Sequence[Row], known: Known) -> Floats:
     """Return the logarithms of measured over predicted."""
     return np.log([(row.memory_bytes or 0) / as_measured(row, known) for row in rows])
 

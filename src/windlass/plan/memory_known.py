@@ -37,6 +37,8 @@ class Habits:
     """Memory that the allocator holds but cannot use, over what is in use."""
     whole_inputs: float = 0
     """Inputs of products, of two in a layer, that sequence parallelism leaves gathered until the way back."""
+    stores_float8: bool = False
+    """Whether inputs of products in float8 are stored as such, not in the precision that they came in."""
     every_second: bool = False
     """Whether its selective policy keeps the result of every second product of a layer."""
 
@@ -51,8 +53,8 @@ class Constants:
     """Recomputed activations and their gradients, in layers."""
     fragments: float
     """On the share that the habits of the software give."""
-    context_bytes: float
-    """Kernels and communicators, outside the allocator."""
+    group_bytes: float
+    """Buffers of the communicators of one axis, outside the allocator."""
     low: float
     high: float
     """Factors on a prediction that hold nine of ten measurements between them."""
