@@ -14,8 +14,9 @@ from windlass.plan.answer import answer
 from windlass.plan.case import Precision
 from windlass.plan.constraints import Limits, parse_budget, parse_deadline
 from windlass.plan.known import documented
+from windlass.plan.layouts import precisions
 from windlass.plan.money import format_dollars
-from windlass.plan.pools import pools_of
+from windlass.plan.pools import Pool, pools_of
 from windlass.plan.report import report_html
 from windlass.plan.survey import Question
 from windlass.plan.work import Work, parse_pins, read_sizes, work_of
@@ -30,6 +31,8 @@ ONLY_WITH_FLEET = {
 }  # fmt: skip
 """Options that mean nothing for this machine, and their defaults."""
 MOST_POINTS = 12
+RISKY = ("float8", "diloco")
+"""Ways that are told beside the plan; those for after training are in --json and --html."""
 NO_SOLUTION = 2
 """The exit code: the user can put it right."""
 
@@ -110,11 +113,13 @@ def question_of(args: argparse.Namespace, now: datetime) -> Question:
     deadline = parse_deadline(args.deadline, now) if args.deadline is not None else None
     budget = parse_budget(args.budget) if args.budget is not None else None
     objective = args.objective or ("money" if deadline is not None and budget is None else "time")
-    job = job_of(args)
+    job, pools = job_of(args), pools_of(fleet)
+    work = _work(args, job)
+    _check_precisions(work, pools)
     return Question(
         name=job.name,
-        work=_work(args, job),
-        pools=pools_of(fleet),
+        work=work,
+        pools=pools,
         limits=Limits(objective, deadline, budget),
         search=args.search,
         between_bytes_s=fleet.network,
@@ -129,6 +134,15 @@ def _work(args: argparse.Namespace, job: Job) -> Work:
         software=_software(args.software),
         pins=parse_pins(args.layout) if args.layout is not None else None,
     )
+
+
+def _check_precisions(work: Work, pools: tuple[Pool, ...]) -> None:
+    if not any(precisions(work, pool) for pool in pools):
+        names, wanted = ", ".join(pool.device.name for pool in pools), ", ".join(work.precisions)
+        known = sorted({name for pool in pools for name in pool.device.peak_flops})
+        raise BadInput(
+            f"{names}: does not compute in {wanted}", hint=f"--precision {','.join(known)} is possible"
+        )
 
 
 def _left_aside(job: Job) -> list[str]:
@@ -168,10 +182,14 @@ def _print_plan(facts: dict[str, Any]) -> None:
     ]
     print_table(rows, ("layout", "devices", "step", "whole run", "tokens/s", "memory", "cost"))
     print()
-    for sentence in facts["explanation"]:
+    for sentence in (*facts["explanation"], *_risky(facts["ways"])):
         print(f"- {sentence}")
     print()
     _print_points(facts["front"])
+
+
+def _risky(ways: list[dict[str, Any]]) -> list[str]:
+    return [f"At some risk to the result: {way['sentence']}" for way in ways if way["way"] in RISKY]
 
 
 def _print_points(points: list[dict[str, Any]]) -> None:

@@ -1,12 +1,13 @@
 """Answers what a team asks before it spends money, as one dictionary (docs/formats/plan.md).
 
-survey the fleet -> choose -> search exactly where the choice fell -> explain, or say what is in the way
+    survey the fleet -> choose -> search exactly where the choice fell -> explain, or say what is in the way
+
+Start at answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from windlass.plan.answer_facts import fleet_facts, layout_facts, model_facts, point_facts
@@ -14,12 +15,13 @@ from windlass.plan.case import Case
 from windlass.plan.explain import devices_words, explanation
 from windlass.plan.explore import weigh
 from windlass.plan.loss import expected_loss
-from windlass.plan.money import cost_of, format_dollars
+from windlass.plan.money import cost_of
 from windlass.plan.obstacle import no_solution
 from windlass.plan.outlook import Outlook, outlook, worth
 from windlass.plan.pareto import front
 from windlass.plan.survey import Question, Survey, fewest, survey
 from windlass.plan.ways import Goal, Way, ways_to_meet, ways_to_serve
+from windlass.plan.what_if import savings, with_more
 from windlass.spec.progress import Report, silent
 from windlass.spec.units import format_seconds
 
@@ -40,9 +42,11 @@ def answer(question: Question, *, top: int = 5, more: int = 0, report: Report = 
         facts["no_solution"] = no_solution(question, seen).as_dict()
         facts["ways"] = [way.as_dict() for way in _ways_out(question, seen)]
         return facts
+    first = layouts[0]
     told = [*explanation(question.work, question.limits, layouts), *enough]
-    facts["explanation"] = told + ([_with_more(question, layouts[0], more)] if more else [])
-    facts["ways"] = [way.as_dict() for way in ways_to_serve(_goal(question, layouts[0]))]
+    facts["explanation"] = told + ([with_more(question, first, more)] if more else [])
+    ways = (*savings(question, first), *ways_to_serve(_goal(question, first)))
+    facts["ways"] = [way.as_dict() for way in ways]
     return facts
 
 
@@ -135,21 +139,6 @@ def _failures(outlook: Outlook) -> dict[str, float]:
         "elastic_goodput": good.elastic,
         "expected_failures": good.expected_failures(work_s),
     }
-
-
-def _with_more(question: Question, choice: Outlook, more: int) -> str:
-    """Say what so many devices more of the kind that was chosen would change."""
-    pool = choice.members[0].pool
-    found = question.climb(question.work, replace(pool, devices=pool.devices + more))
-    if found.best is None or len(choice.members) > 1:
-        return f"With {more} devices more there would be no better layout."
-    larger = outlook(question.work, pool, found.best)
-    change = larger.seconds / choice.seconds - 1
-    cost = f" and {format_dollars(larger.cost.dollars)}" if larger.cost.dollars is not None else ""
-    return (
-        f"With {more} devices more ({larger.devices} in use) it would take {format_seconds(larger.seconds)}"
-        f" ({change:+.0%}){cost}."
-    )
 
 
 def _ways_out(question: Question, seen: Survey) -> list[Way]:

@@ -22,7 +22,7 @@ ALIKE = 0.005
 def explanation(work: Work, limits: Limits, layouts: list[Outlook]) -> list[str]:
     """Tell of the choice, what it spends its time on, why not the runner-up, and what failures cost."""
     choice = layouts[0]
-    told = [summary(work, choice), _division(choice), _spent(choice)]
+    told = [summary(work, choice), _division(choice), *_idle(work, choice), _spent(choice)]
     if len(layouts) > 1:
         told.append(why_not(choice, layouts[1], limits))
     told.append(_failing(choice))
@@ -43,6 +43,8 @@ def summary(work: Work, choice: Outlook) -> str:
 def why_not(choice: Outlook, other: Outlook, limits: Limits) -> str:
     """Say what speaks against the runner-up."""
     name = layout_name(other)
+    if devices_words(other) != devices_words(choice):
+        name = f"{case_name(other.case)} on {devices_words(other)}"
     if not limits.keeps(other):
         return f"Not {name}: it does not keep to {limits.words()}."
     if limits.objective == "memory":
@@ -57,8 +59,10 @@ def why_not(choice: Outlook, other: Outlook, limits: Limits) -> str:
 
 
 def layout_name(outlook: Outlook) -> str:
-    """Name a layout as people and `--layout` say it."""
-    return " beside ".join(case_name(member.case) for member in outlook.members)
+    """Name a layout as people and `--layout` say it; in a team, with the device that each is for."""
+    if len(outlook.members) == 1:
+        return case_name(outlook.case)
+    return " and ".join(f"{case_name(m.case)} on {m.case.device.name}" for m in outlook.members)
 
 
 def case_name(case: Case) -> str:
@@ -102,6 +106,16 @@ def _division(choice: Outlook) -> str:
             f" {format_bytes(memory.high)}) of {limit}."
         )
     return " ".join(sentences)
+
+
+def _idle(work: Work, choice: Outlook) -> list[str]:
+    idle = sum(member.pool.devices for member in choice.members) - choice.devices
+    if not idle:
+        return []
+    return [
+        f"{idle} devices stay idle: a batch of {work.global_batch} sequences cannot be divided among all of"
+        " them; another [train] batch_sequences may use them."
+    ]
 
 
 def _spent(choice: Outlook) -> str:

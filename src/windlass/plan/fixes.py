@@ -101,8 +101,7 @@ def _other_devices(question: Question, pool: Pool, binding: Binding) -> Iterator
     """As many devices of a kind that has more memory, is quicker or cheaper; the least change first."""
     own = pool.device
     for device in sorted(devices().values(), key=lambda device: device.memory_bytes):
-        precision = question.work.precisions[0]
-        stronger = device.peak_flops.get(precision, 0.0) > own.peak_flops.get(precision, 0.0)
+        stronger = max(device.peak_flops.values()) > max(own.peak_flops.values())
         helps = (
             device.memory_bytes > own.memory_bytes if binding == "memory" else binding == "money" or stronger
         )
@@ -155,6 +154,7 @@ def _try(question: Question, change: Change) -> Way | None:
 
 
 def way_of(change: Change, best: Outlook) -> Way:
+    """Tell a change with what it comes to."""
     work = change.work
     loss = expected_loss(counted_weights(work.sizes), work.tokens, work.tokens, work.sizes.vocabulary)
     cost = f" and costs {format_dollars(best.cost.dollars)}" if best.cost.dollars is not None else ""

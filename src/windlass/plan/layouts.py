@@ -22,6 +22,8 @@ MOST_VIRTUAL = 8
 MOST_MICRO_BATCH = 64
 Shards = tuple[Sharding, int]
 """What is divided, among how many."""
+HALVES: tuple[Precision, ...] = ("bfloat16", "float16", "float32")
+"""The first of them that a device has is what it is made for."""
 RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
 """From the fastest to the smallest: where one fits, those behind it are only slower."""
 
@@ -132,7 +134,11 @@ def virtual_degrees(work: Work, pp: int, dp: int) -> list[int]:
 
 
 def precisions(work: Work, pool: Pool) -> list[Precision]:
-    return [precision for precision in work.precisions if precision in pool.device.peak_flops]
+    """Return those of the work that the device has; 16 bits where the work leaves it open."""
+    has = pool.device.peak_flops
+    return (
+        [p for p in work.precisions if p in has] if work.precisions else [p for p in HALVES if p in has][:1]
+    )
 
 
 def shardings(work: Work, pool: Pool, division: Division) -> list[Shards]:

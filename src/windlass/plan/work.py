@@ -41,7 +41,8 @@ class Work:
     global_batch: int
     """Sequences."""
     tokens: float
-    precisions: tuple[Precision, ...] = ("bfloat16",)
+    precisions: tuple[Precision, ...] = ()
+    """To choose from; empty for 16 bits, in the form that the device has."""
     software: str = DEFAULT_SOFTWARE
     sync: Sync = EVERY_STEP
     pins: dict[str, Any] = field(default_factory=dict)
@@ -188,8 +189,8 @@ def _tokens(job: Job, batch_tokens: int) -> float:
 
 
 def _precisions(job: Job) -> tuple[Precision, ...]:
-    """The job's own arithmetic where it names one; else halves, which every accelerator is made for."""
-    return (job.machine.precision,) if "precision" in job.machine.model_fields_set else ("bfloat16",)
+    """The job's own arithmetic where it names one; its default is meant for processors."""
+    return (job.machine.precision,) if "precision" in job.machine.model_fields_set else ()
 
 
 def _check_sizes(sizes: Sizes, where: str) -> None:
