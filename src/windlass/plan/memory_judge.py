@@ -124,18 +124,17 @@ def as_measured(row: Row, known: Known = PUBLISHED) -> float:
     assert row.case is not None
     kind, case = row.memory_kind.lower(), row.case
     places = stages(case, known.habits(case.software))
-    if "as reported" in kind:  # nanotron logs what tensors use on the first device
-        parts = stage_parts(case, places[0], known)
-        return sum(parts.values()) - parts["reserve"]
-    if "nvidia-smi" in kind and len(places) > 2:  # first and last nodes
+    if "first device" in kind or "as reported" in kind:  # nanotron logs what tensors use on its rank 0
+        places = places[:1]
+    elif "nvidia-smi" in kind and len(places) > 2:  # first and last nodes
         places = [places[0], places[-1]]
-    whole = [stage_parts(case, place, known) for place in places]
-    totals = [sum(parts.values()) for parts in whole]
-    if "alloc" in kind:
-        return max(total - parts["reserve"] for total, parts in zip(totals, whole, strict=True))
-    if "gib" in kind or "reserved" in kind:
-        return max(totals) - context_bytes(case, known)
-    return max(totals)
+    parts = max((stage_parts(case, place, known) for place in places), key=lambda parts: sum(parts.values()))
+    total = sum(parts.values())
+    if "alloc" in kind or "as reported" in kind:
+        return total - parts["reserve"]
+    if any(word in kind for word in ("reserved", "peak", "torch")):
+        return total - context_bytes(case, known)
+    return total
 
 
 def crashed(row: Row, ran: Mapping[tuple[object, ...], int], known: Known) -> bool:

@@ -194,12 +194,17 @@ def _case(line: _Line, guessed: list[str]) -> Case:
         attention=era.attention_of(line.word("attn")),
         software=era.software,
         gradient_bytes=4 if WIDE_GRADIENTS in line.word("source") else None,
-        fused_loss=_compiled_loss(line),
+        fused_loss=_narrow_loss(line),
     )
 
 
-def _compiled_loss(line: _Line) -> bool:
-    """Whether torchtitan compiled the loss too: since 2025, when it compiles the model."""
+def _narrow_loss(line: _Line) -> bool:
+    """Whether logits were never in float32: Composer's "bf16" without "amp", and torchtitan since 2025.
+
+    Since then it compiles the loss whenever it compiles the model.
+    """
+    if "llm-foundry" in line.word("framework"):
+        return line.word("precision") == "bf16"
     dated = re.search(r"_(20\d\d)-?\d\d", line.word("source"))
     compiles = line.word("framework") == "torchtitan" and "compile" in line.word("notes")
     return compiles and dated is not None and int(dated[1]) >= 2025
