@@ -1,4 +1,4 @@
-"""Finds a good layout by climbing: from a few starts, one change at a time, until no change helps.
+"""Finds a good layout by climbing: from the best at first glance, one change at a time, until none helps.
 
 Where nothing fits yet, "better" is less memory. A layout is looked at once, however many paths cross it.
 """
@@ -22,7 +22,6 @@ from windlass.plan.layouts import (
 from windlass.plan.pools import Pool
 from windlass.plan.work import Work
 
-STARTS = 5
 AXES = 5
 """Of a Division, those that are chosen: tp, pp, virtual, cp, ep. All other devices divide the batch."""
 
@@ -38,7 +37,7 @@ class Spot:
 
 
 def greedy(work: Work, pool: Pool, objective: Objective = "time", predict: Predictor = PUBLISHED) -> Found:
-    """Climb from divisions of the model between the smallest and the largest."""
+    """Climb from the divisions that look best at first glance."""
     climb = _Climb(work, pool, objective, predict)
     for start in climb.starts():
         climb.up(start)
@@ -54,13 +53,14 @@ class _Climb:
         self._known = {astuple(d)[:AXES]: d for d in divisions(work, pool)}
         self._values = [sorted({key[axis] for key in self._known}) for axis in range(AXES)]
 
-    def starts(self) -> Iterator[Spot]:
-        """Spread over the divisions, from the one that divides the model least."""
+    def starts(self) -> list[Spot]:
+        """Glance at every division without virtual stages; begin where it looks best, with and without a
+        pipeline for each degree of tensor parallelism, because a climb seldom crosses from one to another."""
         plain = [d for d in self._known.values() if d.virtual == 1] or list(self._known.values())
-        ordered = sorted(plain, key=lambda d: (d.tp * d.pp * d.cp * d.ep, d.pp))
-        chosen = {at * (len(ordered) - 1) // (STARTS - 1) for at in range(STARTS)} if ordered else set()
-        for division in (ordered[at] for at in sorted(chosen)):
-            yield from self._spots(division)
+        best: dict[tuple[int, bool], Spot] = {}
+        for spot in sorted((s for division in plain for s in self._spots(division)), key=self._height):
+            best.setdefault((spot.division.tp, spot.division.pp > 1), spot)
+        return list(best.values())
 
     def up(self, spot: Spot) -> None:
         """Go to the best neighbour while there is a better one."""

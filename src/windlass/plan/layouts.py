@@ -146,14 +146,17 @@ def shardings(work: Work, pool: Pool, division: Division) -> list[Shards]:
 
     Weights are not divided under a pipeline: every micro-batch would gather them again (Megatron and
     torchtitan advise the same). Dividing them within a machine only keeps the gathering on fast links.
-    Replicas that walk apart can divide nothing.
+    Gradients are divided only on demand: they would be exchanged after every micro-batch instead of once, to
+    save less than dividing everything does. Replicas that walk apart can divide nothing.
     """
     sharers = division.dp * division.cp
     possible: list[Shards] = [("none", 1)]
     if sharers > 1 and not work.sync.local:
         possible.append(("optimizer", sharers))
+        if work.pins.get("sharding") == "gradients":
+            possible.append(("gradients", sharers))
         if division.pp == 1:
-            possible += [("gradients", sharers), ("full", sharers)]
+            possible.append(("full", sharers))
         within = pool.per_machine // division.tp
         if division.pp == 1 and 1 < within < sharers and sharers % within == 0:
             possible.append(("full", within))
