@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.activations import idle_stages, layer_bytes, stages
+from windlass.plan.activations import cannot_run, layer_bytes, stages
 from windlass.plan.case import Case, Device, Sharding, Sizes
 from windlass.plan.device_memory import device_memory, fits, stage_parts
 from windlass.plan.memory_known import PUBLISHED
@@ -175,7 +175,7 @@ def test_stages_that_the_embeddings_fill_up_count_them_as_layers() -> None:
 
 def test_more_stages_than_layers_do_not_fit() -> None:
     case = step(replace(LLAMA, layers=4), pp=8)
-    assert idle_stages(case, PUBLISHED.habits(""))
+    assert cannot_run(case, PUBLISHED.habits(""))
     assert not fits(case)
 
 
@@ -185,8 +185,16 @@ def test_greedy_stages_leave_the_last_ones_without_work() -> None:
         LLAMA, layers=16, width=2048, kv_heads=32, head_width=64, ffn_width=8192, vocabulary=131072
     )
     case = step(sizes, pp=16, software="nanotron-2024")
-    assert idle_stages(case, PUBLISHED.habits(case.software))
-    assert not idle_stages(replace(case, pp=8), PUBLISHED.habits(case.software))
+    assert cannot_run(case, PUBLISHED.habits(case.software))
+    assert not cannot_run(replace(case, pp=8), PUBLISHED.habits(case.software))
+
+
+def test_nanotron_refuses_a_pipeline_with_few_micro_batches() -> None:
+    case = step(pp=8, global_batch=4, software="nanotron-2024")
+    assert not fits(case)
+    assert fits(
+        replace(case, software="megatron-core-2025", sharding="optimizer", shards=8, recompute="full")
+    )
 
 
 def test_experts_are_divided_along_their_own_axis() -> None:

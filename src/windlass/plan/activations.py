@@ -43,11 +43,16 @@ def stages(case: Case, habits: Habits) -> list[Stage]:
     return found
 
 
-def idle_stages(case: Case, habits: Habits) -> bool:
-    """Whether some stage has nothing to compute, which no software runs; the loss alone is enough for one."""
+def cannot_run(case: Case, habits: Habits) -> bool:
+    """Whether no memory would help: a stage has nothing to compute, or the schedule wants more micro-batches.
+
+    The loss alone is enough for a stage.
+    """
     if case.pp == 1:
         return False
     counts, head = _counts(case, habits)
+    if habits.refuses_few and case.micro_batches < case.pp - 1:
+        return True
     return head < case.pp - 2 or 0 in counts[:head]
 
 

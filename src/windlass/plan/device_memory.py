@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from windlass.plan.activations import Stage, idle_stages, kept_bytes, stages, working_bytes
+from windlass.plan.activations import Stage, cannot_run, kept_bytes, stages, working_bytes
 from windlass.plan.case import Case, Sizes
 from windlass.plan.memory_known import PUBLISHED, Habits, Known
 
@@ -75,7 +75,7 @@ def device_memory(case: Case, known: Known = PUBLISHED) -> DeviceMemory:
 
 def fits(case: Case, known: Known = PUBLISHED) -> bool:
     """Whether the step can run, and the device has enough even if it needs as much as it rarely does."""
-    if idle_stages(case, known.habits(case.software)):
+    if cannot_run(case, known.habits(case.software)):
         return False
     return device_memory(case, known).high <= case.device.memory_bytes
 

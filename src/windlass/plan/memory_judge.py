@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from windlass.plan.activations import stages
+from windlass.plan.activations import cannot_run, stages
 from windlass.plan.case import Case
 from windlass.plan.device_memory import context_bytes, device_memory, fits, stage_parts
 from windlass.plan.memory_known import PUBLISHED, Constants, Known
@@ -140,15 +140,16 @@ def as_measured(row: Row, known: Known = PUBLISHED) -> float:
 def crashed(row: Row, ran: Mapping[tuple[object, ...], int], known: Known) -> bool:
     """Whether a failed row can be explained by memory in no way.
 
-    Either the same layout ran with as large a micro-batch or a larger one; or its prediction is so far below
-    the device's memory that no error of the formulas explains it; or a stage of it had nothing to compute.
+    The software refuses it; or the same layout ran with as large a micro-batch or a larger one; or its
+    prediction is so far below the device's memory that no error of the formulas explains it.
     """
     case = row.case
     assert case is not None
     if row.outcome == "oom":
         return False
-    low = device_memory(case, known).bytes < FAR_BELOW * case.device.memory_bytes
-    return low or ran.get(_layout(case), 0) >= case.micro_batch
+    if cannot_run(case, known.habits(case.software)) or ran.get(_layout(case), 0) >= case.micro_batch:
+        return True
+    return device_memory(case, known).bytes < FAR_BELOW * case.device.memory_bytes
 
 
 def _shortage(rows: Sequence[Row], folds: Mapping[str, Known]) -> Shortage:

@@ -37,6 +37,8 @@ class Habits:
     """Memory that the allocator holds but cannot use, over what is in use."""
     whole_inputs: float = 0
     """Inputs of products, of two in a layer, that sequence parallelism leaves gathered until the way back."""
+    refuses_few: bool = False
+    """Whether a pipeline with fewer micro-batches than stages, less one, is an error."""
     stores_float8: bool = False
     """Whether inputs of products in float8 are stored as such, not in the precision that they came in."""
     every_second: bool = False
