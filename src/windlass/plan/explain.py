@@ -10,11 +10,10 @@ from windlass.plan.case import Case
 from windlass.plan.constraints import Limits
 from windlass.plan.money import format_dollars
 from windlass.plan.outlook import Outlook
+from windlass.plan.timeline import kind_of
 from windlass.plan.work import Work
 from windlass.spec.units import format_bytes, format_count, format_seconds
 
-WAITING = ("bubble", "idle", "straggl")
-TALKING = ("comm", "reduce", "gather", "exchange", "all_to_all", "p2p", "send", "exposed")
 ALIKE = 0.005
 """Layouts whose times differ by less are equal."""
 
@@ -88,13 +87,6 @@ def devices_words(outlook: Outlook) -> str:
     return " and ".join(f"{m.case.devices} x {m.case.device.name}" for m in outlook.members)
 
 
-def kind_of(part: str) -> str:
-    """Tell computing, talking and waiting apart by the name of a part."""
-    if any(word in part for word in WAITING):
-        return "waiting"
-    return "talking" if any(word in part for word in TALKING) else "computing"
-
-
 def _division(choice: Outlook) -> str:
     sentences = []
     for member in choice.members:
@@ -119,12 +111,12 @@ def _idle(work: Work, choice: Outlook) -> list[str]:
 
 
 def _spent(choice: Outlook) -> str:
-    shares = dict.fromkeys(("computing", "talking", "waiting"), 0.0)
+    shares = dict.fromkeys(("computing", "communication", "waiting"), 0.0)
     for part, seconds in choice.step.parts.items():
         shares[kind_of(part)] += float(seconds) / choice.step.seconds
     return (
         f"A step takes {format_seconds(choice.step.seconds)}: {shares['computing']:.0%} computing,"
-        f" {shares['talking']:.0%} communication that nothing hides, {shares['waiting']:.0%} waiting."
+        f" {shares['communication']:.0%} communication that nothing hides, {shares['waiting']:.0%} waiting."
     )
 
 
