@@ -157,6 +157,13 @@ def test_chunks_hold_more_than_whole_stages() -> None:
     assert chunked == pytest.approx(plain * (1 + 7 / 32), rel=0.02)
 
 
+def test_a_fully_sharded_stage_stays_gathered_as_long_as_it_has_micro_batches() -> None:
+    case = step(dp=8, sharding="full", shards=8, software="fsdp2-2025")
+    alone, staged = (device_memory(replace(case, pp=pp)).parts["buffers"] for pp in (1, 2))
+    assert staged > (2 + 4) * LLAMA.parameters / 2 * 0.95
+    assert alone < staged / 2
+
+
 def test_a_large_vocabulary_makes_the_last_stage_the_fullest() -> None:
     case = step(replace(LLAMA, vocabulary=2_000_000), pp=4, micro_batch=8, sharding="optimizer", shards=64)
     parts = device_memory(case).parts

@@ -16,6 +16,7 @@ from windlass.plan.memory_known import Habits
 
 ROTATED = 64
 """Width of the part of a head that latent attention rotates, beside `head_width` (arXiv:2405.04434)."""
+EIGHT_BITS = ("float8", "float4")
 SCORE_BYTES = 5
 """Of one score: softmax, its dropout mask, and the result (arXiv:2205.05198, section 4.1)."""
 
@@ -58,12 +59,10 @@ def cannot_run(case: Case, habits: Habits) -> bool:
 
 def kept_bytes(case: Case, habits: Habits) -> float:
     """Return what one token leaves in one layer on one device, by the policy of recomputation."""
-    unit = 4 if case.precision == "float32" else 2
     whole = layer_bytes(case, habits)
     if case.recompute != "full":
         return whole
-    spread = case.tp if case.sequence_parallel else 1
-    entry = unit * case.sizes.width / spread
+    unit, entry = unit_bytes(case), border_bytes(case)
     if habits.every_second and case.recompute_share == 0.5:
         sizes = case.sizes
         inner = sizes.heads * sizes.head_width + sizes.kv_heads * sizes.head_width + _ffn_width(sizes)
@@ -76,22 +75,16 @@ def layer_bytes(case: Case, habits: Habits, *, recomputed: bool = False) -> floa
 
     A layer that is being recomputed has its scores too.
     """
-    sizes, tp = case.sizes, case.tp
-    unit = 4 if case.precision == "float32" else 2
-    spread = tp if case.sequence_parallel else 1
-    total = unit * 4 * sizes.width / spread + _attention_bytes(case, habits, unit)
-    if spread > 1:
-        total += unit * habits.whole_inputs * sizes.width * (1 - 1 / spread)
+    sizes, unit, border, ffn = case.sizes, unit_bytes(case), border_bytes(case), _ffn_width(case.sizes)
+    total = 4 * border + _attention_bytes(case, habits)
+    total += unit * (habits.ffn_copies if sizes.gated else 2) * ffn / case.tp
+    total += habits.whole_inputs * (unit * sizes.width - border)
     if case.attention != "flash" and (recomputed or case.recompute != "selective"):
-        total += SCORE_BYTES * unit / 2 * sizes.heads * case.sequence / case.cp / tp
-    total += unit * (habits.ffn_copies if sizes.gated else 2) * _ffn_width(sizes) / tp
-    if habits.stores_float8 and case.precision in (
-        "float8",
-        "float4",
-    ):  # inputs of products, in one byte each
-        total -= 2 * sizes.width / spread + _ffn_width(sizes) / tp
+        total += SCORE_BYTES * unit / 2 * sizes.heads * case.sequence / case.tp
+    if habits.stores_float8 and case.precision in EIGHT_BITS:  # one byte instead of two
+        total -= 2 * border / unit + ffn / case.tp
     if sizes.experts:  # tokens sent to experts, and what comes back
-        total += unit * 2 * sizes.top_k * sizes.width / spread
+        total += 2 * sizes.top_k * border
     return total
 
 
@@ -101,14 +94,23 @@ def working_bytes(case: Case, habits: Habits) -> float:
     Gradients of its largest tensors; and with sequence parallelism the whole input of a product, its gradient
     and the result before it is divided, which no device keeps (arXiv:2205.05198, section 4.2.2).
     """
-    unit = 4 if case.precision == "float32" else 2
-    gathered = 3 * unit * case.sizes.width if case.sequence_parallel and case.tp > 1 else 0.0
+    gathered = 3 * unit_bytes(case) * case.sizes.width if case.sequence_parallel and case.tp > 1 else 0.0
     return gathered + layer_bytes(case, habits, recomputed=True)
 
 
-def _attention_bytes(case: Case, habits: Habits, unit: int) -> float:
+def border_bytes(case: Case) -> float:
+    """Return the size of one token between layers, on one device."""
+    return unit_bytes(case) * case.sizes.width / (case.tp if case.sequence_parallel else 1)
+
+
+def unit_bytes(case: Case) -> int:
+    """Return the size of one number in the precision of activations; float8 is for products alone."""
+    return 4 if case.precision == "float32" else 2
+
+
+def _attention_bytes(case: Case, habits: Habits) -> float:
     """Of queries, keys and values, of what their rotation stores again, and of the result."""
-    sizes = case.sizes
+    sizes, unit = case.sizes, unit_bytes(case)
     query, key = sizes.heads * sizes.head_width, sizes.kv_heads * sizes.head_width
     if sizes.latent is not None:
         key = sizes.heads * (sizes.head_width + ROTATED)

@@ -14,7 +14,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from windlass.plan.activations import Stage, cannot_run, kept_bytes, stages, working_bytes
+from windlass.plan.activations import (
+    Stage,
+    border_bytes,
+    cannot_run,
+    kept_bytes,
+    stages,
+    unit_bytes,
+    working_bytes,
+)
 from windlass.plan.case import Case, Sizes
 from windlass.plan.memory_known import PUBLISHED, Habits, Known
 
@@ -105,15 +113,13 @@ def context_bytes(case: Case, known: Known = PUBLISHED) -> float:
 
 def _rates(case: Case, known: Known) -> Rates:
     habits, constants = known.habits(case.software), known.constants
-    unit = 4 if case.precision == "float32" else 2
-    spread = case.tp if case.sequence_parallel else 1
     layers_at_work = constants.working if case.recompute == "full" else constants.working - 1
     logit = FUSED_LOGIT_BYTES if case.fused_loss else constants.logits
     return Rates(
         kept=kept_bytes(case, habits),
-        border=unit * case.sizes.width / spread if case.pp > 1 else 0.0,
+        border=border_bytes(case) if case.pp > 1 else 0.0,
         at_work=layers_at_work * working_bytes(case, habits),
-        logits=logit * unit / 2 * case.sizes.vocabulary / case.tp,
+        logits=logit * unit_bytes(case) / 2 * case.sizes.vocabulary / case.tp,
     )
 
 
@@ -124,7 +130,7 @@ def _state(case: Case, stage: Stage, habits: Habits) -> dict[str, float]:
             "weights": share.bytes(4, divided=True),
             "gradients": share.bytes(4, divided=True),
             "optimizer": share.bytes(habits.shard - 8, divided=True),
-            "buffers": WORKSPACE_BYTES + _gathered(case, stage, habits),
+            "buffers": WORKSPACE_BYTES + _gathered(case, stage, share, habits),
         }
     wide = case.precision == "float32"
     gradient, passing = habits.gradient, habits.passing
@@ -155,15 +161,19 @@ def _share(case: Case, stage: Stage) -> Share:
     return Share(dense / case.tp, stage.layers * experts / case.ep, case.shards, same)
 
 
-def _gathered(case: Case, stage: Stage, habits: Habits) -> float:
+def _gathered(case: Case, stage: Stage, share: Share, habits: Habits) -> float:
     """Return what full sharding gathers: layers in the precision of computing, and gradients to be reduced.
 
-    Embedding and head are a group of their own that stays until its gradients are reduced.
+    Embedding and head are a group of their own that stays until its gradients are reduced. In a pipeline a
+    stage stays gathered, with whole gradients, from its first micro-batch to its last (torchtitan's
+    `reshard_after_forward`), because it would be gathered for each of them otherwise.
     """
+    reduced = habits.weight + habits.gradient
+    if case.pp > 1:
+        return reduced * (share.dense + share.experts)
     sizes = case.sizes
     layer = _mean_layer(sizes) / (case.tp if not sizes.experts else max(case.tp, case.ep))
     tables = (stage.embedding + stage.head) * sizes.vocabulary * sizes.width / case.tp
-    reduced = habits.weight + habits.gradient
     return layer * (GATHERED * habits.weight + reduced) + tables * (habits.weight + reduced / 2)
 
 
