@@ -133,15 +133,16 @@ def _state(case: Case, stage: Stage, habits: Habits) -> dict[str, float]:
             "buffers": WORKSPACE_BYTES + _gathered(case, stage, share, habits),
         }
     wide = case.precision == "float32"
-    gradient, passing = habits.gradient, habits.passing
-    if case.gradient_bytes is not None and case.gradient_bytes > gradient:
-        gradient, passing = case.gradient_bytes, habits.gradient
+    gradient = habits.gradient if case.gradient_bytes is None else case.gradient_bytes
+    passing = habits.gradient if gradient > habits.gradient else habits.passing
     gradients = share.bytes(4 if wide else gradient, divided=case.sharding == "gradients")
     return {
         "weights": share.bytes(4 if wide else habits.weight, divided=False),
         "gradients": gradients + share.bytes(0 if wide else passing, divided=False),
         "optimizer": share.bytes(8 if wide else habits.state, divided=case.sharding != "none"),
-        "buffers": WORKSPACE_BYTES + (habits.bucket_bytes if case.dp > 1 else 0.0),
+        "buffers": WORKSPACE_BYTES
+        + (habits.bucket_bytes if case.dp > 1 else 0.0)
+        + habits.layer_gradient * _shapes(case.sizes) / case.tp,
     }
 
 
@@ -150,15 +151,15 @@ def _share(case: Case, stage: Stage) -> Share:
     sizes = case.sizes
     table = sizes.vocabulary * sizes.width
     tables = 1 if stage.embedding and stage.head and sizes.tied else stage.embedding + stage.head
-    experts = 0.0
-    if sizes.experts:
-        sparse = (sizes.layers - sizes.dense_layers) / sizes.layers
-        experts = sparse * sizes.experts * sizes.ffn_weights(sizes.expert_width)
-    dense = stage.layers * (_mean_layer(sizes) - experts) + tables * table
+    plain = min(sizes.dense_layers, stage.layers) if stage.embedding else 0
+    sparse = stage.layers - plain if sizes.experts else 0
+    experts = sparse * sizes.experts * sizes.ffn_weights(sizes.expert_width)
+    dense = (stage.layers - sparse) * sizes.dense_layer_weights + sparse * sizes.layer_weights - experts
+    dense += tables * table
     if case.ep == 1:
-        return Share(dense / case.tp, stage.layers * experts / case.tp, case.shards, case.shards)
+        return Share(dense / case.tp, experts / case.tp, case.shards, case.shards)
     same = max(1.0, case.shards * case.tp / case.ep)
-    return Share(dense / case.tp, stage.layers * experts / case.ep, case.shards, same)
+    return Share(dense / case.tp, experts / case.ep, case.shards, same)
 
 
 def _gathered(case: Case, stage: Stage, share: Share, habits: Habits) -> float:
@@ -175,6 +176,12 @@ def _gathered(case: Case, stage: Stage, share: Share, habits: Habits) -> float:
     layer = _mean_layer(sizes) / (case.tp if not sizes.experts else max(case.tp, case.ep))
     tables = (stage.embedding + stage.head) * sizes.vocabulary * sizes.width / case.tp
     return layer * (GATHERED * habits.weight + reduced) + tables * (habits.weight + reduced / 2)
+
+
+def _shapes(sizes: Sizes) -> float:
+    """Weights of one matrix of every shape that a layer has; experts are all alike."""
+    ffn = sizes.expert_width + sizes.shared_width if sizes.experts else sizes.ffn_width
+    return sizes.attention_weights + sizes.ffn_weights(ffn)
 
 
 def _mean_layer(sizes: Sizes) -> float:

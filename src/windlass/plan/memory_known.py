@@ -35,6 +35,8 @@ class Habits:
     bucket_bytes: float
     fragments: float
     """Memory that the allocator holds but cannot use, over what is in use."""
+    layer_gradient: float = 0
+    """Bytes for a weight of one matrix of every shape: a place for gradients that are added elsewhere."""
     whole_inputs: float = 0
     """Inputs of products, of two in a layer, that sequence parallelism leaves gathered until the way back."""
     refuses_few: bool = False

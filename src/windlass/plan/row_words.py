@@ -51,6 +51,7 @@ ERAS = (
 )
 """By what the name of a framework contains; the first that fits."""
 EAGER = "-eager"
+OF_2021 = ("V100", "A100")
 
 PRECISIONS: tuple[tuple[str, Precision], ...] = (
     ("fp4", "float4"), ("fp8", "float8"), ("bf16", "bfloat16"), ("bfloat16", "bfloat16"),
@@ -58,10 +59,15 @@ PRECISIONS: tuple[tuple[str, Precision], ...] = (
 )  # fmt: skip
 
 
-def era_of(framework: str, notes: str) -> Era:
-    """Return the era of a framework; one that the table lacks is taken for software of today."""
+def era_of(framework: str, notes: str, attention: str = "", gpu: str = "") -> Era:
+    """Return the era of a framework; one that the table lacks is taken for software of today.
+
+    Megatron that has flash attention, or runs on what came after the A100, is not that of 2021.
+    """
     name = framework.lower()
     era = next((era for word, era in ERAS if word in name), Era("", "flash", True))
+    if era.software == "megatron-2021" and ("flash" in attention.lower() or not gpu.startswith(OF_2021)):
+        era = dict(ERAS)["megatron-core"]
     if re.search(r"\beager\b", notes):
         return Era(era.software + EAGER, era.attention, era.sequence_parallel, era.skips_every_second)
     return era
