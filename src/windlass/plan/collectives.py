@@ -18,10 +18,11 @@ def larger(a: Number, b: Number) -> Number:
 
 def ring_s(x: StepInputs, known: Constants, size: Number, group: Group) -> Number:
     """Time of a reduce-scatter or an all-gather of `size` bytes; an all-reduce is two of them."""
-    link = size * (1 - 1 / group.members) / (x.link_bytes_s * known.link)
-    between = 1 - group.inside / group.members
-    network = size * between / (group.inside * x.network_bytes_s * known.network)
-    return larger(link, network) + latency_s(known, group)
+    carried = size * (1 - 1 / group.members)
+    link = carried / (x.link_bytes_s * known.link)
+    network = carried / (group.inside * x.network_bytes_s * known.network)
+    crowded = (group.inside < group.members) * (1 + known.congestion * group.far_doublings)
+    return link + crowded * network + latency_s(known, group)
 
 
 def exchange_s(x: StepInputs, known: Constants, size: Number, group: Group) -> Number:

@@ -33,28 +33,34 @@ class Constants:
     """Rate of quantised products over that of their peak, casts included."""
     flash: Number = 0.62
     """Share of the peak that fused attention reaches on an A100."""
-    batched: Number = 0.35
+    batched: Number = 0.50
     """The same for attention as separate products."""
     softmax: Number = 1.0
     """Passes over the matrix of scores, over those counted."""
     elementwise: Number = 1.0
     """Passes over activations, over those counted."""
-    launch_s: Number = 0.6e-3
+    launch_s: Number = 0.75e-3
     """Of the host for the forward pass of one layer."""
     link: Number = 0.75
     network: Number = 0.70
     """Share of the stated rate that collectives get."""
     link_latency_s: Number = 12e-6
-    network_latency_s: Number = 60e-6
+    network_latency_s: Number = 200e-6
     """Of one collective, for each doubling of the members or machines."""
+    congestion: Number = 0.1
+    """Share by which the network is slower for each doubling of the machines that share it."""
     tp_exposed: Number = 0.9
     """Share of tensor parallelism's exchanges that nothing hides."""
-    dp_exposed: Number = 0.5
+    dp_exposed: Number = 0.4
     """Share of the gradients' exchange that the backward pass does not hide."""
+    after_exposed: Number = 1.0
+    """Share of gathering the weights after a divided optimizer's step that nothing hides."""
     gather_exposed: Number = 0.15
     """The same of weights gathered layer by layer (FSDP)."""
     send_exposed: Number = 1.0
     """Share of what a pipeline sends that nothing hides."""
+    send_s: Number = 0.2e-3
+    """Of the host for what a stage sends and awaits, in each direction."""
     optimizer: Number = 1.3
     """Passes over the optimizer's state, over those counted."""
     straggle: Number = 0.006
@@ -70,8 +76,9 @@ class Known:
     default: Constants = Constants()
     generations: dict[str, dict[str, float]] = field(default_factory=dict)
     """What a generation multiplies constants by."""
-    width: float = 0.35
-    """Nine in ten left-out rows lay within exp(-width) and exp(width) of the prediction."""
+    low: float = 0.7
+    high: float = 1.5
+    """Factors on a prediction between which nine in ten measurements lay, of sources that were left out."""
 
     @cached_property
     def _found(self) -> dict[str, Constants]:
@@ -103,13 +110,13 @@ def documented() -> dict[str, dict[str, float]]:
 
 
 def parse_known(table: dict[str, Any]) -> Known:
-    return Known(Constants(**table["default"]), table["generations"], table["width"])
+    return Known(Constants(**table["default"]), table["generations"], table["low"], table["high"])
 
 
 def format_known(known: Known) -> str:
     """Return the table as TOML."""
     lines = ["# Written by `windlass plan published --refit`; plan/known.py says what each constant is.", ""]
-    lines += [f"width = {known.width:.4g}", "", "[default]"]
+    lines += [f"low = {known.low:.4g}", f"high = {known.high:.4g}", "", "[default]"]
     lines += [f"{name} = {getattr(known.default, name):.4g}" for name in NAMES]
     for software, factors in sorted(known.generations.items()):
         lines += ["", f'[generations."{software}"]']

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,7 @@ class StepInputs:
     ep_group: Group
     shards: Number
     machine_doublings: Number
+    gradient_bytes: Number
     is_full: Number
     is_sharded: Number
     again: Number
@@ -157,6 +158,7 @@ def step_inputs(case: Case) -> StepInputs:
         ep_group=group(case.ep, inside // case.tp),
         shards=case.shards,
         machine_doublings=math.log2(max(1.0, case.devices / inside)),
+        gradient_bytes=case.gradient_bytes or (2 if case.precision == "float16" else 4),
         is_full=float(case.sharding == "full"),
         is_sharded=float(case.sharding != "none"),
         again=case.recompute_share if case.recompute == "full" else 0.0,
@@ -183,9 +185,9 @@ def stacked(inputs: Iterable[StepInputs]) -> StepInputs:
 
 def _columns(rows: list[Any]) -> Any:
     """Turn records of numbers into one record of arrays, records within them too."""
-    kind: Any = type(rows[0])
-    if not is_dataclass(kind):
+    if not isinstance(rows[0], StepInputs | Group):
         return np.array(rows, float)
+    kind: Any = type(rows[0])
     return kind(*(_columns([getattr(row, field.name) for row in rows]) for field in fields(kind)))
 
 

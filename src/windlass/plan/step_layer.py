@@ -18,9 +18,10 @@ HALF = 2
 ROW_PASSES = 10
 """Over whole rows in a layer, forward: two norms read and write, two sums read twice and write."""
 GATE_PASSES = 1.5
-SCORE_PASSES = {"unfused": 11, "fused": 7}
-"""Over the matrix of scores, forward: written, scaled, masked, soft-maxed, dropped out, read."""
-TP_LAUNCH = 0.5
+SCORE_PASSES = {"unfused": 8, "fused": 6}
+"""Over the matrix of scores, forward: written; read and written by softmax and by dropout; read. Masking adds
+two where it is not part of the softmax."""
+TP_LAUNCH = 0.2
 """What exchanges add to the host's work for a layer."""
 RING = 0.15
 """Time that attention takes more for each doubling of the devices around which keys and values travel."""

@@ -9,7 +9,6 @@ gathers weights layer by layer behind the computation (Zhao et al. 2023, arXiv:2
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from windlass.plan.case import Case
@@ -18,7 +17,6 @@ from windlass.plan.known import Constants, Known, published
 from windlass.plan.step_inputs import Number, StepInputs, step_inputs
 from windlass.plan.step_layer import HALF, layer_time, product_s
 
-GRADIENT_BYTES = 4
 OPTIMIZER_BYTES = 40
 """Read and written for one weight by Adam in mixed precision: gradient, master, two moments, weight."""
 LOSS_BYTES = 16
@@ -40,8 +38,7 @@ def step_time(case: Case, known: Known | None = None) -> StepTime:
     known = known or published()
     parts = step_parts(step_inputs(case), known.constants(case.software))
     seconds = float(sum(parts.values()))
-    width = math.exp(known.width)
-    return StepTime(seconds, seconds / width, seconds * width, parts)
+    return StepTime(seconds, seconds * known.low, seconds * known.high, parts)
 
 
 def step_parts(x: StepInputs, known: Constants) -> dict[str, Number]:
@@ -63,7 +60,7 @@ def step_parts(x: StepInputs, known: Constants) -> dict[str, Number]:
         "head and loss": x.micro_batches * (longest - x.most_layers * each),
         "pipeline idle": (x.layers * each + head - longest) / x.virtual,
         "pipeline sends": sends_s(x, known),
-        "gradient exchange": gradients_s(x, known),
+        "gradient exchange": gradients_s(x, known, computing),
         "optimizer": optimizer_s(x, known),
     }
     parts["stragglers"] = known.straggle * x.machine_doublings * sum(parts.values())
@@ -88,15 +85,22 @@ def gather_s(x: StepInputs, known: Constants, computing: Number) -> Number:
 def sends_s(x: StepInputs, known: Constants) -> Number:
     """Activations forward and gradients back, at every border of stages that a micro-batch crosses."""
     each = send_s(x, known, x.tokens * x.width * HALF / x.spread, x.pp_inside)
-    return (x.pp > 1) * known.send_exposed * 2 * (x.micro_batches * x.virtual + x.pp - 1) * each
+    times = 2 * (x.micro_batches * x.virtual + x.pp - 1)
+    return (x.pp > 1) * times * (known.send_exposed * each + known.send_s)
 
 
-def gradients_s(x: StepInputs, known: Constants) -> Number:
-    """Sum of gradients over replicas, or its two halves where the optimizer is divided."""
+def gradients_s(x: StepInputs, known: Constants, computing: Number) -> Number:
+    """Sum of gradients over replicas, of which the backward pass of the last micro-batch hides a part.
+
+    Where the optimizer is divided, gradients are scattered during that pass, and weights gathered after it.
+    """
     weights = x.most_layers * x.layer_weights + x.end_weights
-    scatter = ring_s(x, known, weights * GRADIENT_BYTES, x.dp_group)
-    gather = ring_s(x, known, weights * (GRADIENT_BYTES - x.is_sharded * HALF), x.dp_group)
-    return (1 - x.is_full) * (x.dp > 1) * known.dp_exposed * (scatter + gather)
+    scatter = ring_s(x, known, weights * x.gradient_bytes, x.dp_group)
+    gather = ring_s(x, known, weights * HALF, x.dp_group)
+    during = scatter * (2 - x.is_sharded)
+    window = x.most_layers * computing * 2 / 3
+    exposed = larger(known.dp_exposed * during, during - window)
+    return (1 - x.is_full) * (x.dp > 1) * (exposed + x.is_sharded * known.after_exposed * gather)
 
 
 def optimizer_s(x: StepInputs, known: Constants) -> Number:
