@@ -79,7 +79,8 @@ def test_the_smaller_model_is_the_largest_that_keeps_to_the_limit() -> None:
     limit_s = WHOLE_S / 2
     found = smaller(goal(deadline_s=limit_s))
     assert found is not None
-    larger = [s for s in smaller_sizes(CASE) if s.width > found.changes["width"]]
+    kept = found.changes["width"], found.changes["layers"]
+    larger = [s for s in smaller_sizes(CASE) if (s.width, s.layers) > kept]
     assert larger
     assert all(goal().seconds(replace(CASE, sizes=s), TOKENS) > limit_s for s in larger)
     assert "instead of" in found.sentence

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from html import escape
 
 NICE = (1, 2, 5)
+LEAST_TICKS = 3
 ROOM = 0.06
 """Share of an axis that stays free on both sides of the data."""
 
@@ -29,9 +30,10 @@ class Axis:
         low, high, here = (self._place(v) for v in (self.low, self.high, value))
         return self.start + (here - low) / (high - low) * (self.stop - self.start)
 
-    def ticks(self, most: int = 6) -> list[float]:
-        """Return round values within the axis, at most about `most`."""
-        marks = _log_ticks(self.low, self.high, most) if self.log else _even_ticks(self.low, self.high, most)
+    def ticks(self, most: int = 6, unit: float = 1.0) -> list[float]:
+        """Return values within the axis that are round in `unit`, at most about `most`."""
+        find = _log_ticks if self.log else _even_ticks
+        marks = [mark * unit for mark in find(self.low / unit, self.high / unit, most)]
         return [mark for mark in marks if self.low <= mark <= self.high]
 
     def _place(self, value: float) -> float:
@@ -143,7 +145,7 @@ def _log_ticks(low: float, high: float, most: int) -> list[float]:
         inside = [mark for mark in marks if low <= mark <= high]
         if len(inside) <= most:
             break
-    return inside if len(inside) >= 2 else _even_ticks(low, high, most - 2)
+    return inside if len(inside) >= LEAST_TICKS else _even_ticks(low, high, most - 2)
 
 
 def _attribute(key: str) -> str:

@@ -21,7 +21,7 @@ from windlass.spec.units import format_bytes, format_count, format_seconds
 Plan = Mapping[str, Any]
 Row = tuple[str, ...]
 
-LAYOUT_HEADS = ("layout", "devices", "step", "whole run", "tokens/s", "memory", "of", "money", "energy")
+LAYOUT_HEADS = ("layout", "devices", "step", "whole run", "tokens/s", "memory", "money", "energy")
 
 
 def report_html(plan: Plan) -> str:
@@ -93,7 +93,7 @@ def pictures(plan: Plan) -> Iterator[tuple[str, str, str]]:
         yield "Memory", note, memory_svg(plan["layouts"])
         yield "Timeline of a step", timeline_note(plan["layouts"][0]), timeline_svg(plan["layouts"][0])
     if any(point["dollars"] is not None for point in plan["by_devices"]):
-        note = "The best layout of each number of devices: more devices finish sooner and cost more."
+        note = "The best layout of each number of devices that was looked at; the price is the middle of its range."
         yield "Cost against deadline", note, deadline_svg(plan)
 
 
@@ -119,12 +119,11 @@ def money(dollars: list[float] | tuple[float, float] | None) -> str:
 def _layout_row(layout: Plan) -> Row:
     return (
         layout["name"],
-        f"{layout['devices']} x {layout['device']}",
+        str(layout["devices"]),
         _step(layout),
         format_seconds(layout["seconds"]),
         format_count(layout["tokens_s"]),
-        format_bytes(layout["memory_bytes"]),
-        format_bytes(layout["limit_bytes"]),
+        f"{format_bytes(layout['memory_bytes'])} ({layout['memory_bytes'] / layout['limit_bytes']:.0%})",
         money(layout["dollars"]),
         "unknown" if layout["kwh"] is None else f"{format_count(layout['kwh'])} kWh",
     )
@@ -135,8 +134,8 @@ def _failures(failures: Plan) -> list[tuple[str, str]]:
         ("time between failures, of all devices", format_seconds(failures["mtbf_s"])),
         ("failures to expect", f"{failures['expected_failures']:.1f}"),
         ("best interval between checkpoints", format_seconds(failures["interval_s"])),
-        ("useful share of the time", f"{failures['goodput']:.1%}"),
-        ("the same for an elastic run", f"{failures['elastic_goodput']:.1%}"),
+        ("useful share of the time", f"{failures['goodput']:.2%}"),
+        ("the same for an elastic run", f"{failures['elastic_goodput']:.2%}"),
     ]
 
 

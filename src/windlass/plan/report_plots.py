@@ -32,6 +32,7 @@ LEFT, RIGHT, TOP, PLOT_BOTTOM = 92.0, 24.0, 34.0, 330.0
 RADIUS = {"other": 3.0, "best": 5.0, "chosen": 7.0}
 ROW = 26.0
 MEMORY_ROW = 54.0
+FRONT_KINDS = (("chosen", "chosen"), ("best", "on the front"), ("other", "others"))
 MOST_STAGES = 16
 HOUR, DAY = 3600, 86400
 TIMES = tuple(
@@ -61,7 +62,7 @@ def front_svg(plan: Plan) -> str:
         *(_mark(point, across, up, height, "chosen") for point in front if _identity(point) == chosen),
         label(LEFT, 16, "money" if priced else "memory of the fullest device", "axis"),
         label(WIDTH - RIGHT, PLOT_BOTTOM + 36, "time of the whole run", "axis", "end"),
-        *legend(LEFT + 220, 16, [("chosen", "chosen"), ("best", "on the front"), ("other", "others")]),
+        *legend(LEFT + 220, 16, FRONT_KINDS[0 if chosen else 1 :]),
     ]
     return picture(WIDTH, PLOT_BOTTOM + 46, "Time, money and memory of the layouts", parts)
 
@@ -73,7 +74,7 @@ def memory_svg(layouts: Sequence[Plan]) -> str:
     across = axis_of(most, 12.0, WIDTH - RIGHT - 60, zero=True)
     bottom = TOP + MEMORY_ROW * len(layouts)
     parts = [*legend(12, 16, [(f"part{n}", name) for n, name in enumerate(names)], step=6.2)]
-    for mark in across.ticks(5):
+    for mark in across.ticks(5, unit=1024.0 ** int(math.log(across.high, 1024))):
         parts += [line(across.at(mark), TOP, across.at(mark), bottom)]
         parts += [label(across.at(mark), bottom + 16, format_bytes(mark), anchor="middle")]
     for row, layout in enumerate(layouts):
@@ -127,7 +128,9 @@ def _limits(asked: Plan, across: Axis, up: Axis) -> list[str]:
     parts = []
     if asked["seconds"] is not None:
         x = across.at(asked["seconds"])
-        parts += [line(x, up.start, x, up.stop, "limit"), label(x - 6, TOP + 12, "deadline", "warn", "end")]
+        side, anchor = (6, "start") if x < WIDTH / 2 else (-6, "end")
+        parts += [line(x, up.start, x, up.stop, "limit")]
+        parts += [label(x + side, TOP + 12, "deadline", "warn", anchor)]
     if asked["dollars"] is not None:
         y = up.at(asked["dollars"])
         parts += [line(across.start, y, across.stop, y, "limit")]

@@ -17,24 +17,34 @@ LEAST_SCALE = 0.05
 
 
 def smaller_sizes(case: Case) -> Iterator[Sizes]:
-    """Yield them, the largest first; the layout of the case can divide each."""
-    sizes, group = case.sizes, case.sizes.heads // case.sizes.kv_heads
-    unit = math.lcm(case.tp, group)
-    for heads in range((sizes.heads - 1) // unit * unit, 0, -unit):
-        scale = heads / sizes.heads
-        if scale < LEAST_SCALE:
+    """Yield them, the largest first; the layout of the case can divide each.
+
+    Heads are coarse steps; between two numbers of heads, layers are taken off, as many as the stages at once.
+    """
+    sizes = case.sizes
+    heads_unit, layers_unit = math.lcm(case.tp, sizes.heads // sizes.kv_heads), case.pp * case.virtual
+    for heads in range((sizes.heads - 1) // heads_unit * heads_unit, 0, -heads_unit):
+        if heads / sizes.heads < LEAST_SCALE:
             return
-        yield replace(
-            sizes,
-            heads=heads,
-            kv_heads=heads // group,
-            width=round(sizes.width * scale),
-            layers=_multiple(sizes.layers * scale, case.pp * case.virtual),
-            dense_layers=round(sizes.dense_layers * scale),
-            ffn_width=_multiple(sizes.ffn_width * scale, FFN_UNIT * case.tp),
-            expert_width=_multiple(sizes.expert_width * scale, FFN_UNIT) if sizes.expert_width else 0,
-            shared_width=_multiple(sizes.shared_width * scale, FFN_UNIT) if sizes.shared_width else 0,
-        )
+        most = _multiple(sizes.layers * heads / sizes.heads, layers_unit)
+        least = _multiple(sizes.layers * max(0, heads - heads_unit) / sizes.heads, layers_unit)
+        for layers in range(most, min(least, most - 1), -layers_unit):
+            yield _scaled(case, heads, layers)
+
+
+def _scaled(case: Case, heads: int, layers: int) -> Sizes:
+    sizes, scale = case.sizes, heads / case.sizes.heads
+    return replace(
+        sizes,
+        heads=heads,
+        kv_heads=heads * sizes.kv_heads // sizes.heads,
+        width=round(sizes.width * scale),
+        layers=layers,
+        dense_layers=round(sizes.dense_layers * layers / sizes.layers),
+        ffn_width=_multiple(sizes.ffn_width * scale, FFN_UNIT * case.tp),
+        expert_width=_multiple(sizes.expert_width * scale, FFN_UNIT) if sizes.expert_width else 0,
+        shared_width=_multiple(sizes.shared_width * scale, FFN_UNIT) if sizes.shared_width else 0,
+    )
 
 
 def _multiple(value: float, unit: int) -> int:
