@@ -93,7 +93,7 @@ def pictures(plan: Plan) -> Iterator[tuple[str, str, str]]:
         yield "Memory", note, memory_svg(plan["layouts"])
         yield "Timeline of a step", timeline_note(plan["layouts"][0]), timeline_svg(plan["layouts"][0])
     if any(point["dollars"] is not None for point in plan["by_devices"]):
-        note = "The best layout of each number of devices that was looked at; the price is the middle of its range."
+        note = "The best layout of each number of devices that was looked at, at the middle of its prices."
         yield "Cost against deadline", note, deadline_svg(plan)
 
 
