@@ -14,7 +14,7 @@ from statistics import mean
 import pytest
 
 from windlass.plan.case import Case, Device, Sizes
-from windlass.plan.memory_judge import as_measured
+from windlass.plan.memory_fit import as_measured
 from windlass.plan.rows import Row
 
 MEASURED = list(csv.DictReader((Path(__file__).parent / "megatron_memory.csv").open()))

@@ -9,7 +9,8 @@ import pytest
 
 from windlass.plan.case import Case, Device, Sizes
 from windlass.plan.device_memory import device_memory
-from windlass.plan.memory_judge import as_measured, crashed, fit_memory, judge_memory
+from windlass.plan.memory_fit import as_measured, fit_memory
+from windlass.plan.memory_judge import crashed, judge_memory
 from windlass.plan.memory_known import PUBLISHED
 from windlass.plan.rows import Row, read_rows
 
