@@ -13,13 +13,14 @@ from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.plan.answer import answer
 from windlass.plan.case import Precision
 from windlass.plan.constraints import Limits, parse_budget, parse_deadline
+from windlass.plan.explore import Objective
 from windlass.plan.known import documented
 from windlass.plan.layouts import precisions
 from windlass.plan.money import format_dollars
 from windlass.plan.pools import Pool, pools_of
 from windlass.plan.report import report_html
 from windlass.plan.survey import Question
-from windlass.plan.work import Work, parse_pins, read_sizes, work_of
+from windlass.plan.work import Work, parse_pins, sizes_named, work_of
 from windlass.spec.errors import AskedWrongly, BadInput, did_you_mean
 from windlass.spec.fleet import fleet_of
 from windlass.spec.job import Job
@@ -63,7 +64,9 @@ def add_fleet(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--top", type=int, default=5, metavar="N", help="layouts to show (default: 5)")
     group.add_argument("--html", metavar="FILE", help="write a report with pictures, which opens offline")
     group.add_argument(
-        "--sizes", metavar="FILE.toml", help="sizes of any transformer in place of [model], experts too"
+        "--sizes",
+        metavar="SIZES",
+        help="in place of [model]: a TOML file with sizes of any transformer, or a name like Llama-3.1-70B",
     )
     group.add_argument(
         "--price", type=float, metavar="DOLLARS", help="an hour of one device, in place of all others"
@@ -112,7 +115,7 @@ def question_of(args: argparse.Namespace, now: datetime) -> Question:
     fleet = fleet_of(args.fleet, args.price)
     deadline = parse_deadline(args.deadline, now) if args.deadline is not None else None
     budget = parse_budget(args.budget) if args.budget is not None else None
-    objective = args.objective or ("money" if deadline is not None and budget is None else "time")
+    usual: Objective = "money" if deadline is not None and budget is None else "time"
     job, pools = job_of(args), pools_of(fleet)
     work = _work(args, job)
     _check_precisions(work, pools)
@@ -120,7 +123,7 @@ def question_of(args: argparse.Namespace, now: datetime) -> Question:
         name=job.name,
         work=work,
         pools=pools,
-        limits=Limits(objective, deadline, budget),
+        limits=Limits(args.objective or usual, deadline, budget),
         search=args.search,
         between_bytes_s=fleet.network,
     )
@@ -129,7 +132,7 @@ def question_of(args: argparse.Namespace, now: datetime) -> Question:
 def _work(args: argparse.Namespace, job: Job) -> Work:
     return work_of(
         job,
-        read_sizes(Path(args.sizes)) if args.sizes is not None else None,
+        sizes_named(args.sizes) if args.sizes is not None else None,
         precisions=_precisions(args.precision),
         software=_software(args.software),
         pins=parse_pins(args.layout) if args.layout is not None else None,

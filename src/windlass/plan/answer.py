@@ -13,13 +13,13 @@ from typing import Any
 from windlass.plan.answer_facts import fleet_facts, layout_facts, model_facts, point_facts
 from windlass.plan.case import Case
 from windlass.plan.explain import devices_words, explanation
-from windlass.plan.explore import weigh
+from windlass.plan.explore import Weighed, weigh
 from windlass.plan.loss import expected_loss
 from windlass.plan.money import cost_of
 from windlass.plan.obstacle import no_solution
 from windlass.plan.outlook import Outlook, outlook, worth
 from windlass.plan.pareto import front
-from windlass.plan.survey import Question, Survey, fewest, survey
+from windlass.plan.survey import Question, Survey, exact, fewest, survey
 from windlass.plan.ways import Goal, Way, ways_to_meet, ways_to_serve
 from windlass.plan.what_if import savings, with_more
 from windlass.spec.progress import Report, silent
@@ -68,14 +68,11 @@ def _layouts(question: Question, choice: Outlook, seen: Survey) -> list[Outlook]
     if len(choice.members) > 1:
         return [choice, *sorted((o for o in seen.outlooks if o is not choice), key=_order(question))]
     pool = choice.members[0].pool
-    found = question.look(question.work, pool)
-    seen.counted += found.counted
-    alike: dict[tuple[Any, ...], Outlook] = {}
-    for weighed in found.options:
-        alike.setdefault(_division(weighed.case), outlook(question.work, pool, weighed))
-        if len(alike) > MOST_LAYOUTS:
-            break
-    return sorted(alike.values(), key=_order(question)) or [choice]
+    best: dict[tuple[Any, ...], Weighed] = {}
+    for weighed in exact(question, pool, seen).options:
+        best.setdefault(_division(weighed.case), weighed)
+    near = [outlook(question.work, pool, weighed) for weighed in [*best.values()][:MOST_LAYOUTS]]
+    return sorted(near, key=_order(question)) or [choice]
 
 
 def _order(question: Question) -> Callable[[Outlook], tuple[bool, tuple[float, float]]]:

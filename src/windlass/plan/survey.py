@@ -22,6 +22,8 @@ from windlass.spec.progress import Progress, Report, silent
 
 SearchName = Literal["exhaustive", "greedy"]
 MOST_HALVINGS = 12
+MOST_SLOWER = 2.0
+"""A layout that saves memory is worth a point only if it takes no longer than so many times the best."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Survey:
     """Layouts that no other on as many devices beats in time and memory."""
     counted: int = 0
     smallest: Weighed | None = None
+    searched: dict[tuple[str, int], Found] = field(default_factory=dict)
+    """Searches of the kind that was asked for, by device and number."""
 
     def choice(self, limits: Limits) -> Outlook | None:
         """The best that keeps to the limits."""
@@ -68,7 +72,7 @@ def survey(question: Question, report: Report = silent) -> Survey:
     sizes = [(pool, count) for pool in question.pools for count in halvings(pool.devices)]
     for done, (pool, count) in enumerate(sizes):
         report(Progress("search", done, len(sizes), "fleets"))
-        look(question, pool.of(count), seen, exact=count == pool.devices)
+        look(question, pool.of(count), seen, whole=count == pool.devices)
     if len(question.pools) > 1:
         team = together(question.work, question.pools, question.climb, question.between_bytes_s)
         seen.outlooks += [team] if team is not None else []
@@ -76,19 +80,45 @@ def survey(question: Question, report: Report = silent) -> Survey:
     return seen
 
 
-def look(question: Question, pool: Pool, seen: Survey, *, exact: bool) -> Outlook | None:
-    """Add what so many devices of a pool can do."""
-    search = question.look if exact else question.climb
-    found = search(question.work, pool)
-    seen.counted += found.counted
+def look(question: Question, pool: Pool, seen: Survey, *, whole: bool = False) -> Outlook | None:
+    """Add what so many devices of a pool can do; the whole of it is searched as was asked for."""
+    if whole:
+        found = exact(question, pool, seen)
+    else:
+        found = question.climb(question.work, pool)
+        seen.counted += found.counted
     seen.smallest = _smaller(seen.smallest, found.smallest)
     if found.best is None:
         return None
-    best = outlook(question.work, pool, found.best)
+    best = _in_time(question, pool, found)
     seen.outlooks.append(best)
-    light = front(found.options, lambda w: (w.step_s, w.memory.bytes))
+    useful = [weighed for weighed in found.options if weighed.step_s <= MOST_SLOWER * found.best.step_s]
+    light = front(useful, lambda w: (w.step_s, w.memory.bytes))
     seen.points += [outlook(question.work, pool, weighed) for weighed in light]
     return best
+
+
+def _in_time(question: Question, pool: Pool, found: Found) -> Outlook:
+    """Return the best that is in time, or the quickest: what is cheap by leaving devices idle may be late."""
+    work, limits = question.work, question.limits
+    best = outlook(work, pool, found.options[0])
+    if limits.late(best) <= 1:
+        return best
+    for weighed in found.options:
+        if weighed.step_s * work.steps <= (limits.deadline_s or 0.0):
+            seen = outlook(work, pool, weighed)
+            if limits.late(seen) <= 1:
+                return seen
+    return outlook(work, pool, min(found.options, key=lambda weighed: weighed.step_s))
+
+
+def exact(question: Question, pool: Pool, seen: Survey) -> Found:
+    """Search so many devices of a pool as was asked for, once."""
+    key = (pool.device.name, pool.devices)
+    if key not in seen.searched:
+        seen.searched[key] = question.look(question.work, pool)
+        seen.counted += seen.searched[key].counted
+    return seen.searched[key]
 
 
 def fewest(question: Question, pool: Pool, seen: Survey) -> Outlook | None:
@@ -97,13 +127,13 @@ def fewest(question: Question, pool: Pool, seen: Survey) -> Outlook | None:
     More devices are never slower by much, so halving the gap finds the border, in whole machines.
     """
     unit = pool.per_machine if pool.devices > pool.per_machine else 1
-    best = look(question, pool, seen, exact=False)
+    best = look(question, pool, seen)
     if best is None or question.limits.late(best) > 1:
         return None
     late, early = 0, pool.devices // unit
     while early - late > 1:
         middle = (late + early) // 2
-        tried = look(question, pool.of(middle * unit), seen, exact=False)
+        tried = look(question, pool.of(middle * unit), seen)
         if tried is not None and question.limits.late(tried) <= 1:
             best, early = tried, middle
         else:

@@ -17,6 +17,7 @@ from pydantic import create_model
 
 from windlass.plan.case import Precision, Recompute, Sharding, Sizes
 from windlass.plan.search import DEFAULT_CONTEXT, build_shape
+from windlass.plan.serving_models import model_named
 from windlass.plan.sizes import sizes_of
 from windlass.spec.errors import BadInput, BadJob, NotFound, did_you_mean
 from windlass.spec.job import Job
@@ -53,7 +54,7 @@ class Work:
         return max(1, -(-int(self.tokens) // (self.global_batch * self.sequence)))
 
     def allows(self, name: str, value: Any) -> bool:
-        return self.pins.get(name, value) == value
+        return bool(self.pins.get(name, value) == value)
 
 
 def work_of(
@@ -77,6 +78,13 @@ def work_of(
         sync=job.sync,
         pins=pinned,
     )
+
+
+def sizes_named(text: str) -> Sizes:
+    """Return the sizes in a file, or those of a published model by its name."""
+    if text.endswith(".toml") or Path(text).is_file():
+        return read_sizes(Path(text))
+    return model_named(text).sizes
 
 
 def read_sizes(path: Path) -> Sizes:

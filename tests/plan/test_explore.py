@@ -1,0 +1,122 @@
+"""The searches: pruning loses nothing, climbing loses little, and what does not fit is never chosen."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windlass.plan.case import Sizes
+from windlass.plan.explore import PUBLISHED, Objective, Predictor, exhaustive, weigh
+from windlass.plan.greedy import greedy
+from windlass.plan.layouts import cases, divisions, variants
+from windlass.plan.pools import Pool, pools_of
+from windlass.plan.work import Work
+from windlass.spec.fleet import fleet_of
+from windlass.spec.sync import Sync
+
+LARGE = Sizes(80, 8192, 64, 8, 128, 28672, True, 128256, False)
+MIDDLE = Sizes(32, 4096, 32, 8, 128, 14336, True, 128256, False)
+SMALL = Sizes(16, 2048, 16, 16, 128, 5632, True, 32000, True)
+EXPERTS = Sizes(32, 4096, 32, 8, 128, 14336, True, 32000, False, experts=8, top_k=2, expert_width=14336)
+
+
+def pool(words: str) -> Pool:
+    return pools_of(fleet_of(words))[0]
+
+
+works = st.builds(
+    Work,
+    sizes=st.sampled_from([LARGE, MIDDLE, SMALL, EXPERTS]),
+    sequence=st.sampled_from([2048, 8192]),
+    global_batch=st.sampled_from([64, 96, 256, 1024]),
+    tokens=st.just(1e10),
+)
+pools = st.sampled_from(["8xH100", "16xA100-40GB", "64xH100", "24xH200", "128xA100"]).map(pool)
+
+
+@settings(max_examples=12, deadline=None)
+@given(work=works, pool=pools, objective=st.sampled_from(["time", "money"]))
+def test_pruning_loses_nothing(fake: Predictor, work: Work, pool: Pool, objective: Objective) -> None:
+    everything = [weighed for case in cases(work, pool) if (weighed := weigh(work, case, fake)).fits]
+    found = exhaustive(work, pool, objective, fake)
+    assert bool(everything) == bool(found.options)
+    if found.best is not None:
+        devices = (lambda w: w.case.devices) if objective == "money" else (lambda w: 1)
+        assert found.best.step_s * devices(found.best) == min(w.step_s * devices(w) for w in everything)
+
+
+@settings(max_examples=30, deadline=None)
+@given(work=works, pool=pools, data=st.data())
+def test_what_pruning_relies_on_holds_for_the_published_models(
+    work: Work, pool: Pool, data: st.DataObject
+) -> None:
+    division = data.draw(st.sampled_from(list(divisions(work, pool))))
+    ladder = data.draw(st.sampled_from([list(map(list, rungs)) for rungs in variants(work, pool, division)]))
+    for rung in ladder:
+        times = [PUBLISHED.time(case).seconds for case in rung]
+        assert times == sorted(times), "more recomputation is not slower"
+    for recompute in range(3):
+        sizes = [PUBLISHED.memory(rung[recompute]).high for rung in ladder]
+        assert sizes == sorted(sizes), "a larger micro-batch does not need more memory"
+
+
+@settings(max_examples=25, deadline=None)
+@given(work=works, pool=pools)
+def test_climbing_comes_close_to_the_best(fake: Predictor, work: Work, pool: Pool) -> None:
+    best, climbed = exhaustive(work, pool, "time", fake).best, greedy(work, pool, "time", fake).best
+    assert (best is None) == (climbed is None)
+    if best is not None and climbed is not None:
+        assert climbed.step_s <= 1.1 * best.step_s
+
+
+@pytest.mark.parametrize("sizes", [LARGE, MIDDLE, EXPERTS], ids=["70B", "8B", "experts"])
+@pytest.mark.parametrize("words", ["64xH100", "256xA100", "96xH200"])
+def test_climbing_comes_close_with_published_constants_too(sizes: Sizes, words: str) -> None:
+    work = Work(sizes, 4096, 1024, 1e12)
+    best, climbed = exhaustive(work, pool(words)).best, greedy(work, pool(words)).best
+    assert best is not None
+    assert climbed is not None
+    assert climbed.step_s <= 1.05 * best.step_s
+
+
+def test_a_large_search_looks_at_few_enough_layouts_to_take_seconds() -> None:
+    found = exhaustive(Work(LARGE, 8192, 1024, 15e12), pool("512xH100"))
+    assert found.counted < 20_000
+    assert greedy(Work(LARGE, 8192, 1024, 15e12), pool("512xH100")).counted < found.counted / 4
+
+
+def test_what_fits_is_below_the_limit_even_at_the_upper_end() -> None:
+    found = exhaustive(Work(LARGE, 8192, 256, 1e12), pool("64xH100"))
+    assert found.options
+    assert all(w.memory.high <= w.case.device.memory_bytes for w in found.options)
+
+
+def test_least_memory_is_another_layout_than_least_time() -> None:
+    work = Work(MIDDLE, 4096, 128, 1e12)
+    quick, small = exhaustive(work, pool("16xH100")).best, exhaustive(work, pool("16xH100"), "memory").best
+    assert quick is not None
+    assert small is not None
+    assert small.memory.bytes < quick.memory.bytes
+    assert small.step_s > quick.step_s
+
+
+def test_a_model_that_fits_nowhere_names_its_smallest_layout() -> None:
+    found = exhaustive(Work(LARGE, 8192, 64, 1e12), pool("1xT4"))
+    assert not found.options
+    assert found.smallest is not None
+    assert found.smallest.memory.high > found.smallest.case.device.memory_bytes
+
+
+def test_replicas_that_agree_rarely_pay_less_for_it(fake: Predictor) -> None:
+    case = next(case for case in cases(Work(SMALL, 2048, 64, 1e9), pool("16xH100")) if case.dp == 16)
+    always = weigh(Work(SMALL, 2048, 64, 1e9), case, fake)
+    rarely = weigh(Work(SMALL, 2048, 64, 1e9, sync=Sync(policy="local", every=10)), case, fake)
+    assert always.step is not None
+    assert rarely.step is not None
+    saved = 0.9 * always.step.parts["gradient exchange"]
+    assert always.step_s - rarely.step_s == pytest.approx(saved, rel=0.05)
+    assert rarely.memory.bytes > always.memory.bytes
+
+
+def test_the_search_uses_the_shipped_models() -> None:
+    assert PUBLISHED.time.__module__ == "windlass.plan.step_time"
+    assert PUBLISHED.memory.__module__ == "windlass.plan.device_memory"
