@@ -7,9 +7,11 @@ sweep_workers.py is what happens in the workers.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ from windlass.operate.sweep_workers import (
     read_rows,
 )
 from windlass.plan.sweep_report import as_html, as_text
-from windlass.plan.sweep_stages import Options, check_options, combinations
+from windlass.plan.sweep_stages import Option, Options, check_options, combinations
 from windlass.spec.errors import AskedWrongly, BadInput
 from windlass.spec.job import Corpus, Job
 from windlass.spec.progress import Progress, Report
@@ -56,18 +58,25 @@ def sweep_corpus(asked: Asked, home: Path, report: Report) -> dict[str, Any]:
     """Run the sweep; return its rows by output, and write them and the reports to `asked.out`."""
     options = combinations(asked.options, asked.fleet)
     check_options(options, asked.job)
-    beam = _pipeline()
+    files = list_sources(asked.job.corpus, Counter())
+    with _quiet():
+        _run(_pipeline(), asked, options, files, home, report)
+    return _told(asked, files)
+
+
+def _run(
+    beam: Any, asked: Asked, options: tuple[Option, ...], files: list[SourceFile], home: Path, report: Report
+) -> None:
     corpus = asked.job.corpus
-    files = list_sources(corpus, Counter())
-    tokenizer = _tokenizer(corpus, files, home, report)
+    count = CountTokens(_tokenizer(corpus, files, home, report))
+    log = home / "logs" / "sweep.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    runner = beam.Runner(asked.runner, asked.processes, str(log), asked.flags)
     with tempfile.TemporaryDirectory() as folder:
         pulse = Pulse(folder if asked.runner == "direct" else None)
-        sweep = beam.Sweep(
-            ReadBlocks(corpus), CountTokens(tokenizer), WriteRows(asked.out), pulse, asked.job, options
-        )
+        sweep = beam.Sweep(ReadBlocks(corpus), count, WriteRows(asked.out), pulse, asked.job, options)
         with Watch(pulse, files, report):
-            beam.run_sweep(sweep, files, runner=asked.runner, processes=asked.processes, flags=asked.flags)
-    return _told(asked, files)
+            beam.run_sweep(sweep, files, runner)
 
 
 def _told(asked: Asked, files: Sequence[SourceFile]) -> dict[str, Any]:
@@ -101,6 +110,16 @@ def _pipeline() -> Any:
             "plan sweep needs Apache Beam, which is not installed", hint="pip install 'windlass[beam]'"
         ) from None
     return sweep
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hold back what Beam warns of: clouds that are not installed, options that it chose itself."""
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _tokenizer(corpus: Corpus, files: Sequence[SourceFile], home: Path, report: Report) -> Tokenizer:

@@ -5,12 +5,14 @@
 This is the only module of the room that knows Beam; the stages are pure functions (sweep_stages.py), and what
 reads, counts tokens and writes is given by the caller, as plain objects that can be sent to a worker. A
 file that cannot be read goes to an output of its own, so that the reason survives whatever runner met it.
-The embedded runner needs nothing else; it is named by its class, because Beam's own default starts a
-downloaded program.
+The embedded runner is built here, because Beam's own default starts a downloaded program.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,17 +20,19 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsSingleton, TaggedOutput
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from windlass.plan.sweep_stages import Bucket, Counted, Option, added, keyed, plan_bucket
 from windlass.spec.errors import WindlassError
 from windlass.spec.job import Job
 
-RUNNERS = {
-    "direct": "apache_beam.runners.portability.fn_api_runner.FnApiRunner",
+CLUSTERS = {
     "flink": "FlinkRunner",
     "spark": "SparkRunner",
     "dataflow": "DataflowRunner",
 }
+WORKER = "apache_beam.runners.worker.sdk_worker_main"
 OUTPUTS = ("result", "no_solution", "buckets", "unreadable")
 
 
@@ -48,24 +52,35 @@ class Sweep:
     options: tuple[Option, ...]
 
 
-def run_sweep(
-    sweep: Sweep,
-    sources: Sequence[Any],
-    *,
-    runner: str = "direct",
-    processes: int = 1,
-    flags: Sequence[str] = (),
-) -> None:
+@dataclass(frozen=True)
+class Runner:
+    """Who runs the pipeline: the embedded runner in some processes, or a cluster by its Beam flags."""
+
+    kind: str = "direct"
+    processes: int = 1
+    log: str = os.devnull
+    """Where processes of the embedded runner write what they have to say."""
+    flags: tuple[str, ...] = ()
+
+
+def run_sweep(sweep: Sweep, sources: Sequence[Any], runner: Runner) -> None:
     """Run the pipeline to its end; every output is written, an empty one without rows."""
-    local = [f"--direct_num_workers={processes}", "--direct_running_mode=multi_processing"]
-    options = PipelineOptions(
-        [*(local if runner == "direct" and processes > 1 else []), *flags], save_main_session=False
-    )
-    with beam.Pipeline(runner=RUNNERS[runner], options=options) as pipeline:
+    flags = [f"--direct_num_workers={runner.processes}", *runner.flags]
+    options = PipelineOptions(flags if runner.kind == "direct" else list(runner.flags))
+    with beam.Pipeline(runner=_runner(runner), options=options) as pipeline:
         outputs = _outputs(pipeline, sweep, sources)
         for name in OUTPUTS:
             rows = outputs[name] | f"gather {name}" >> beam.combiners.ToList()
             rows | f"write {name}" >> beam.Map(_written, name, sweep.write)
+
+
+def _runner(runner: Runner) -> Any:
+    if runner.kind != "direct":
+        return CLUSTERS[runner.kind]
+    if runner.processes == 1:
+        return FnApiRunner()
+    command = f"{shlex.quote(sys.executable)} -m {WORKER} 2>>{shlex.quote(runner.log)}"
+    return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
 
 
 def _outputs(pipeline: Any, sweep: Sweep, sources: Sequence[Any]) -> dict[str, Any]:

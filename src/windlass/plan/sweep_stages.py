@@ -114,7 +114,7 @@ def plan_bucket(bucket: Bucket, option: Option, job: Job, whole_tokens: int) -> 
         "fleet": option.machines,
         "parameters": work.sizes.parameters,
         "context": option.context or job.model.context or DEFAULT_CONTEXT,
-        "precision": work.precisions[0],
+        "precision": _arithmetic(work),
         "bucket": bucket.length,
         "documents": bucket.documents,
         "tokens": bucket.tokens,
@@ -156,6 +156,7 @@ def _planned(plan: Outlook) -> dict[str, Any]:
     case = plan.case
     low, high = plan.cost.dollars or (None, None)
     return {
+        "precision": case.precision,
         "device": case.device.name,
         "devices": plan.devices,
         "dp": case.dp,
@@ -183,10 +184,14 @@ def _reason(work: Work, tried: Sequence[tuple[Pool, Found]]) -> str:
     unfit = [(pool, found.smallest) for pool, found in tried if found.smallest is not None]
     if not unfit:
         names = ", ".join(f"{pool.devices} x {pool.device.name}" for pool, _ in tried)
-        known = ", ".join(work.precisions)
-        return f"no layout divides a batch of {work.global_batch} in {known} among {names}"
+        return f"no layout divides a batch of {work.global_batch} in {_arithmetic(work)} among {names}"
     pool, least = min(unfit, key=lambda pair: pair[1].memory.bytes - pair[0].device.memory_bytes)
     return (
         f"memory: the smallest layout needs {format_bytes(least.memory.high)} on each {pool.device.name},"
         f" which has {format_bytes(pool.device.memory_bytes)}"
     )
+
+
+def _arithmetic(work: Work) -> str:
+    """Return the arithmetic asked for; open means whatever 16 bits a device has."""
+    return " or ".join(work.precisions) or "16 bits"
