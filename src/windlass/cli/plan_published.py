@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     line.close()
     if args.refit:
         TABLE.write_text(format_known(refitted(training, left_out)))
-    found = verdict(judge(rows, left_out), rows, left_out=bool(left_out), worst=args.worst)
+    found = verdict(judge(rows, left_out), rows, left_out=bool(left_out), worst=args.worst, training=training)
     if args.json:
         print_json(found)
     else:

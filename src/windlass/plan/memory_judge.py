@@ -84,10 +84,15 @@ class MemoryVerdict:
     shortage: Shortage
 
 
-def judge_memory(rows: Sequence[Row], known: Known | None = None) -> MemoryVerdict:
-    """Judge every set, each by constants fitted without it; by `known` if that is given."""
+def judge_memory(
+    rows: Sequence[Row], known: Known | None = None, training: Sequence[Row] = ()
+) -> MemoryVerdict:
+    """Judge every set, each by constants fitted to the others of `training`, or by `known` if that is given.
+
+    Without rows to train on, those to be judged are used for that, too.
+    """
     measured = measured_rows(rows)
-    folds = _folds(rows, measured) if known is None else {row.set: known for row in rows}
+    folds = {row.set: known for row in rows} if known else _folds(rows, measured_rows(training or rows))
     sets = {name: _errors(name, rows, found, folds[name]) for name, found in sorted(measured.items())}
     counted = [found for name, found in sets.items() if name not in APART]
     return MemoryVerdict(

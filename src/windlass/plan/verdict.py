@@ -7,6 +7,7 @@ Input: sources with their predictions (published.py), memory's verdict (memory_j
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from windlass.plan.memory_judge import MemoryVerdict, judge_memory
@@ -20,10 +21,15 @@ SWEEP = "nanotron_ultrascale"
 
 
 def verdict(
-    sources: Mapping[str, Source], rows: Sequence[Row], *, left_out: bool, worst: int = 8
+    sources: Mapping[str, Source],
+    rows: Sequence[Row],
+    *,
+    left_out: bool,
+    worst: int = 8,
+    training: Sequence[Row] = (),
 ) -> dict[str, Any]:
-    """Sum up; `left_out` says that every set was predicted with constants fitted without it."""
-    memory = judge_memory(rows, None if left_out else PUBLISHED)
+    """Sum up; `left_out` says that each set was predicted by constants fitted to the others of `training`."""
+    memory = judge_memory(rows, None if left_out else PUBLISHED, training)
     counted = {name: source for name, source in sources.items() if source.counted}
     every = [one for source in counted.values() for one in source.whole]
     large = [one for one in every if one.row.case is not None and one.row.case.devices >= LARGE]
@@ -35,10 +41,14 @@ def verdict(
             "large_time_mape": mape(large),
             "memory_mape": _finite(memory.memory_mape),
             "oom_called_fit": memory.shortage.oom_called_fit,
+            "labelled_oom_called_fit": memory.shortage.labelled_oom_called_fit,
+            "ok_called_oom": memory.shortage.ok_called_oom,
+            "memory_interval_coverage": _finite(memory.coverage),
             "regret_mean": _mean([cell.regret for cell in found]),
             "interval_coverage": _mean([_coverage(source.whole) for source in counted.values()]),
         },
         "sources": {name: _source(source, memory, name) for name, source in sources.items()},
+        "shortage": asdict(memory.shortage),
         "cells": [_cell(cell) for cell in sorted(found, key=lambda cell: -cell.regret)],
         "worst": [_row(one) for one in sorted(every, key=lambda one: -abs(one.error))[:worst]],
     }
@@ -59,6 +69,8 @@ def _source(source: Source, memory: MemoryVerdict, name: str) -> dict[str, Any]:
         "coverage": _coverage(whole),
         "memory_rows": remembered.rows if remembered else 0,
         "memory_mape": remembered.mape if remembered else None,
+        "memory_coverage": remembered.coverage if remembered else None,
+        "memory_skipped": remembered.skipped if remembered else {},
     }
 
 
