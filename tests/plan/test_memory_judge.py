@@ -69,6 +69,13 @@ def test_rows_without_a_case_are_counted_with_their_reason() -> None:
     assert judged.mape == pytest.approx(0.0)
 
 
+def test_a_file_is_judged_by_constants_of_the_rows_to_train_on() -> None:
+    fuller = [replace(row(line=line), set="others") for line in range(3, 9)]
+    fuller = [replace(other, memory_bytes=1.1 * (other.memory_bytes or 0)) for other in fuller]
+    _, predicted, measured = judge_memory([row()], training=fuller).sets["a set"].worst[0]
+    assert predicted > 1.01 * measured
+
+
 @pytest.fixture(scope="module")
 def published() -> list[Row]:
     if not PUBLISHED_ROWS.exists():
