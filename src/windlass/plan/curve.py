@@ -50,13 +50,9 @@ class Grid:
     def __call__(self, *sizes: float) -> float:
         places = [_between(axis, size) for axis, size in zip(self._axes, sizes, strict=True)]
         total = 0.0
-        for ends in product((0, 1), repeat=len(places)):
-            weight = math.prod(
-                share if end else 1 - share for end, (_, _, share) in zip(ends, places, strict=True)
-            )
-            if weight:
-                corner = tuple(place[end] for end, place in zip(ends, places, strict=True))
-                total += weight * math.log(self._rates[corner])
+        for corner in product(*places):
+            weight = math.prod(share for _, share in corner)
+            total += weight * math.log(self._rates[tuple(size for size, _ in corner)])
         return math.exp(total)
 
     def _known(self, points: Mapping[tuple[int, ...], float], corner: tuple[int, ...]) -> float:
@@ -70,12 +66,13 @@ class Grid:
         return max(points.values())
 
 
-def _between(axis: Sequence[int], size: float) -> tuple[int, int, float]:
-    """Return the neighbours of a size on an axis, and how far it is from the first to the second."""
+def _between(axis: Sequence[int], size: float) -> list[tuple[int, float]]:
+    """Return the neighbours of a size on an axis, each with how much it counts."""
     if size <= axis[0]:
-        return axis[0], axis[0], 0.0
+        return [(axis[0], 1.0)]
     if size >= axis[-1]:
-        return axis[-1], axis[-1], 0.0
+        return [(axis[-1], 1.0)]
     right = bisect_right(axis, size)
     left, next_ = axis[right - 1], axis[right]
-    return left, next_, math.log(size / left) / math.log(next_ / left)
+    share = math.log(size / left) / math.log(next_ / left)
+    return [(left, 1 - share), (next_, share)]

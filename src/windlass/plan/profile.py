@@ -21,7 +21,6 @@ from windlass.spec.table import Table
 from windlass.store.place import Place
 
 PROFILE = "profile.json"
-FORMAT = "windlass-profile-1"
 FRESH_S = 30 * 86400.0
 """After a month a machine may have other memory, another kernel or other neighbours."""
 AGAIN = "measure it again: windlass probe"
@@ -121,7 +120,7 @@ class Held(Table):
 class Profile(Table):
     """One machine."""
 
-    format: Literal["windlass-profile-1"] = FORMAT
+    format: Literal["windlass-profile-1"] = "windlass-profile-1"
     made_at: float
     """Seconds since 1970."""
     machine: str

@@ -72,7 +72,7 @@ SIZES = (
     TINY,
     Size(width=128, vocabulary=1024, context=128, sequences=2, tries=12),
     Size(width=256, vocabulary=4096, context=256, sequences=2, tries=8),
-    Size(width=512, vocabulary=8192, context=256, sequences=4, tries=4),
+    Size(width=512, vocabulary=8192, context=256, sequences=2, tries=4),
 )
 HELD = Size(width=384, vocabulary=8192, context=256, sequences=8, tries=1)
 HELD_LAYERS = 6
@@ -82,7 +82,7 @@ def blocks(effort: Effort) -> Iterator[Block]:
     """Yield whole passes of every division that these processes can have."""
     divisions: tuple[Division, ...] = ("plain", "sharded", "tp") if dist.is_initialized() else ("plain",)
     for division in divisions:
-        for size in SIZES:
+        for size in SIZES[: effort.sizes]:
             yield block(size, division, min(size.tries, 4 * effort.tries))
 
 

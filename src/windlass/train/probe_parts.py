@@ -31,7 +31,7 @@ UPDATED = (1 << 16, 1 << 20, 1 << 24)
 EXCHANGED = (1 << 6, 1 << 14, 1 << 18, 1 << 22, 1 << 25)
 SHORT_S = 0.002
 """Tries of quicker work are made longer by repeating it, or the clock would be measured."""
-LONG_S = 0.3
+LONG_S = 0.2
 """What the tries of one product may take together, of which three are made in any case."""
 
 
@@ -42,10 +42,12 @@ class Effort:
     tries: int
     most_flops: float
     """Products above this are left out: they cost seconds and say what smaller ones said."""
+    sizes: int
+    """Of the models in probe_blocks.py, the smallest first."""
 
 
-FULL = Effort(tries=9, most_flops=1e10)
-QUICK = Effort(tries=4, most_flops=1e9)
+FULL = Effort(tries=9, most_flops=1e10, sizes=4)
+QUICK = Effort(tries=3, most_flops=6e8, sizes=3)
 
 
 def timed(work: Callable[[], Any], tries: int, *, each: int = 1) -> float:
