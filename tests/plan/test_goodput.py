@@ -71,6 +71,13 @@ def test_an_elastic_run_loses_less_than_one_that_goes_back_to_its_checkpoint() -
     assert found.seconds(1000.0, elastic=True) < found.seconds(1000.0)
 
 
+def test_a_checkpoint_begins_when_the_one_before_is_whole() -> None:
+    often = goodput(Failures(), 16_384, step_s=5.0, stall_s=0.01)
+    slow = goodput(Failures(), 16_384, step_s=5.0, stall_s=0.01, lag_s=300.0)
+    assert often.interval_s < 300 == slow.interval_s
+    assert slow.useful < often.useful
+
+
 def test_one_replica_has_nobody_to_go_on_with() -> None:
     found = goodput(Failures(), 64, step_s=5.0, stall_s=20.0, replicas=1)
     assert found.elastic == found.useful
