@@ -1,14 +1,23 @@
 """Stories told through the command line, as a user would: real processes, a home of their own."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+
+from windlass.store.journal import Journal
+from windlass.store.place import Place
+
+LONG = ("train.steps=200000", "train.evaluate_every=200000", "train.checkpoint_every=200000")
+"""For a run that goes on until somebody stops it."""
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -81,6 +90,37 @@ def windlass(folder: Path, environment: dict[str, str]) -> Run:
 def as_json(windlass: Run) -> Callable[..., Any]:
     """Run a command with --json and return what it printed."""
     return lambda *args, **options: json.loads(windlass(*args, "--json", **options).stdout)
+
+
+@pytest.fixture
+def submit(as_json: Callable[..., Any], folder: Path) -> Iterator[Callable[..., str]]:
+    """Start a long run in the background; it is ended with the test, whatever happened."""
+    settings = [word for setting in ("machine.compile=off", *LONG) for word in ("--set", setting)]
+    yield lambda *args: as_json("jobs", "submit", "job.toml", *args, *settings)["run"]
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            arguments = process.cmdline()
+            if "train" in arguments and str(folder / "home") in arguments:
+                process.terminate()  # the launcher; the others end with it
+
+
+@pytest.fixture
+def journal(folder: Path) -> Callable[[str], list[dict[str, Any]]]:
+    """Return the records of a kind that the run wrote so far."""
+    place = Place(folder / "home" / "runs" / "tiny" / "1")
+    return lambda event: [record for record in Journal(place).read() if record["event"] == event]
+
+
+@pytest.fixture
+def wait_until() -> Callable[[Callable[[], bool]], None]:
+    def wait(seen: Callable[[], bool]) -> None:
+        for _ in range(1800):
+            if seen():
+                return
+            time.sleep(0.1)
+        raise AssertionError("it did not happen within three minutes")
+
+    return wait
 
 
 def command(*args: str) -> list[str]:

@@ -75,6 +75,24 @@ def test_without_balance_a_worker_is_only_ever_set_aside() -> None:
     assert (slowest.shares, slowest.aside) == (None, ("w1",))
 
 
+def test_a_spare_takes_the_place_of_a_worker_that_is_slow_but_not_far_too_slow() -> None:
+    history = steady(1.0, 1.0, 1.0, 2.5)
+    assert decide_pace(history, None, 32, slow_factor=4, balance=False).aside == ()
+    pace = decide_pace(history, None, 32, slow_factor=4, balance=False, spares=1)
+    assert (pace.aside, pace.shares) == (("w3",), None)
+    assert "set aside for a spare" in pace.reason
+
+
+def test_no_more_are_replaced_than_spares_wait_and_the_slowest_first() -> None:
+    history = steady(1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 3.0)
+    assert decide_pace(history, None, 32, slow_factor=9, spares=1).aside == ("w6",)
+    assert decide_pace(history, None, 32, slow_factor=9, spares=5).aside == ("w5", "w6")
+
+
+def test_a_spare_does_not_replace_a_worker_that_is_hardly_slower() -> None:
+    assert decide_pace(steady(1.0, 1.0, 1.0, 1.4), None, 32, slow_factor=4, spares=2).aside == ()
+
+
 def test_a_few_slow_steps_change_nothing() -> None:
     history = steady(1.0, 1.0, 1.0, 1.0)
     history["w2"][-8:] = [20.0] * 8

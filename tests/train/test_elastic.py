@@ -22,7 +22,7 @@ from windlass.train.checkpoint import committed
 
 pytestmark = pytest.mark.slow
 
-STEPS = 300
+STEPS = 200
 MakeRun = Callable[..., Run]
 
 

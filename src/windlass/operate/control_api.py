@@ -26,7 +26,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, FastAPI, Query
 from fastapi import Path as InPath
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -60,6 +59,7 @@ from windlass.operate.goodput import goodput
 from windlass.operate.incidents import incidents
 from windlass.operate.jobs import Standing, all_runs, facts_of, find_run, journal_of, standing_of
 from windlass.operate.runs import RunFolder
+from windlass.serve.gateway.document import Documented
 from windlass.serve.gateway.errors import plain
 from windlass.spec.errors import NotFound, WindlassError, did_you_mean
 from windlass.spec.settings import Settings
@@ -88,30 +88,17 @@ def build_app(home: Path, *, loopback: bool = True) -> FastAPI:
     return app
 
 
-class Control(FastAPI):
-    """FastAPI, with a document that says what is really answered."""
+class Control(Documented):
+    """The API, with keys asked for on every route but one."""
 
-    def openapi(self) -> dict[str, Any]:
-        if self.openapi_schema is None:
-            self.openapi_schema = describe(self)
-        return self.openapi_schema
-
-
-def describe(app: FastAPI) -> dict[str, Any]:
-    """Write the OpenAPI document: keys on every route but one, and 400 where FastAPI would answer 422."""
-    document = get_openapi(title=app.title, version=app.version, routes=app.routes)
-    schemas = document["components"]["schemas"]
-    for body in (SetBody, ScaleBody, Nothing):
-        schemas[body.__name__] = body.model_json_schema()
-    for name in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(name, None)
-    document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    document["security"] = [{"key": []}]
-    for path in document["paths"].values():
-        for operation in path.values():
-            operation["responses"].pop("422", None)
-    document["paths"]["/healthz"]["get"]["security"] = []
-    return document
+    def describe(self) -> dict[str, Any]:
+        document = super().describe()
+        for body in (SetBody, ScaleBody, Nothing):
+            document["components"]["schemas"][body.__name__] = body.model_json_schema()
+        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"key": []}]
+        document["paths"]["/healthz"]["get"]["security"] = []
+        return document
 
 
 def _body(model: type[Any], *, required: bool = True) -> dict[str, Any]:

@@ -202,6 +202,7 @@ class Leader:
             self._run.batch_sequences,
             slow_factor=rules.slow_factor,
             balance=rules.balance and not rules.deterministic and not self._as_asked().job.sync.local,
+            spares=len(roll.newcomers),
         )
         for name in pace.aside:
             self._set_aside(roll.workers[name], pace.reason)

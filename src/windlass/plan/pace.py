@@ -22,6 +22,8 @@ SIGMAS = 4.0
 CORRELATED = 4
 """Neighbouring steps are slow together, so a median of n times is as sure as one of n / CORRELATED."""
 GAIN = 0.1
+REPLACED = 1.5
+"""Slower by so much, a worker is worth less than the regrouping that a spare in its place costs."""
 SIGMA_OF_MAD = 1.4826
 MEDIAN_OF_MEAN = 1.2533
 """Of normal noise: its deviation over its median deviation; the error of a median over that of a mean."""
@@ -53,11 +55,13 @@ def decide_pace(
     *,
     slow_factor: float,
     balance: bool = True,
+    spares: int = 0,
 ) -> Pace:
     """Return what to do about unequal workers; `shares` None means that each has as much as the others.
 
     A worker is here whoever has a share of the batch, so with tensor parallelism a whole replica.
-    Without `balance` shares stay equal, and a worker is only ever set aside.
+    Without `balance` shares stay equal, and a worker is only ever set aside. `spares` wait to take the place
+    of whoever is, and make it pay earlier.
     """
     if not 2 <= len(history) <= batch:
         return _nothing("one worker, or more of them than sequences: nothing to divide")
@@ -72,6 +76,10 @@ def decide_pace(
         return _nothing("all workers are about equally fast")
     now = dict(shares) if shares is not None else even_shares(list(typical), batch)
     slow = sorted(worker for worker in unequal if typical[worker] > slow_factor * others[worker])
+    replaced = sorted(unequal, key=lambda worker: -typical[worker] / others[worker])[:spares]
+    replaced = [worker for worker in replaced if typical[worker] > REPLACED * others[worker]]
+    if len(replaced) >= len(slow) and replaced:
+        return _replaced(typical, others, replaced)
     aside = _set_aside(typical, others, now, slow, batch, balance)
     if aside is not None or not balance:
         return aside or _nothing("workers are unequal, and the job asks for equal shares")
@@ -152,6 +160,16 @@ def _set_aside(
         f"{', '.join(slow)} set aside: {worst} takes {typical[worst] / others[worst]:.1f} times as long as"
         f" the others; a step takes {today:.3g} s of computing with {'it' if len(slow) == 1 else 'them'} and"
         f" {alone:.3g} s without",
+    )
+
+
+def _replaced(typical: Mapping[str, float], others: Mapping[str, float], slow: Sequence[str]) -> Pace:
+    worst = slow[0]
+    return Pace(
+        None,
+        tuple(sorted(slow)),
+        f"{', '.join(sorted(slow))} set aside for a spare: {worst} takes {typical[worst] / others[worst]:.1f}"
+        " times as long as the others",
     )
 
 

@@ -14,7 +14,8 @@ one of the control API, which lists runs and changes them while they go on.
 Start at client.py.
 """
 
-from windlass.sdk.client import Client, Completion, ServiceFailed
+from windlass.sdk.client import Client, Completion
+from windlass.sdk.connection import ServiceFailed
 from windlass.sdk.jobs import Jobs
 
 __all__ = ["Client", "Completion", "Jobs", "ServiceFailed"]

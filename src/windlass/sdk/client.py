@@ -1,30 +1,17 @@
-"""A small typed client of a Windlass server.
-
-What the server refuses is raised as the error a local call would raise: AskedWrongly for what the caller
-can put right, NotFound for a model that is not served, ServiceFailed for the rest. The message is the
-server's own.
-"""
+"""A small typed client of a Windlass service: completions, chat and embeddings."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
-import httpx
+from windlass.sdk.connection import Connection, ServiceFailed
 
-from windlass.spec.errors import AskedWrongly, NotFound, WindlassError
-
-CONNECT_S = 10.0
 ANSWER_S = 600.0
 
 Prompt = str | Sequence[int]
-
-
-class ServiceFailed(WindlassError):
-    """The server is not there, is too busy, or could not finish."""
 
 
 @dataclass(frozen=True)
@@ -37,24 +24,12 @@ class Completion:
     completion_tokens: int
 
 
-class Client:
+class Client(Connection):
     """Talks to one server; `model` defaults to the one that it serves."""
 
     def __init__(self, url: str, *, model: str | None = None, timeout_s: float = ANSWER_S) -> None:
-        timeout = httpx.Timeout(timeout_s, connect=CONNECT_S)
-        self._http = httpx.Client(base_url=url.rstrip("/"), timeout=timeout)
+        super().__init__(url, timeout_s=timeout_s)
         self._model = model
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._http.close()
 
     def models(self) -> list[str]:
         """Return the ids of the models that are served."""
@@ -87,7 +62,7 @@ class Client:
     ) -> Iterator[str]:
         """Continue a text, piece by piece; leaving the loop stops the server's work."""
         body = _body(max_tokens, temperature, top_p, seed, stop) | {"prompt": _plain(prompt), "stream": True}
-        for event in self._events("/v1/completions", self._named(body)):
+        for event in _read_events(self._lines("POST", "/v1/completions", json=self._named(body))):
             for choice in event["choices"]:
                 if choice["text"]:
                     yield choice["text"]
@@ -119,31 +94,6 @@ class Client:
             self._model = self.models()[0]
         return {"model": self._model} | body
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        try:
-            response = self._http.request(method, path, json=body)
-        except httpx.TransportError as error:
-            raise self._unreachable(error) from None
-        if response.is_error:
-            raise _refusal(response)
-        return response.json()
-
-    def _events(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        try:
-            with self._http.stream("POST", path, json=body) as response:
-                if response.is_error:
-                    response.read()
-                    raise _refusal(response)
-                yield from _read_events(response.iter_lines())
-        except httpx.TransportError as error:
-            raise self._unreachable(error) from None
-
-    def _unreachable(self, error: httpx.TransportError) -> ServiceFailed:
-        reason = (
-            "did not answer in time" if isinstance(error, httpx.TimeoutException) else "cannot be reached"
-        )
-        return ServiceFailed(f"{self._http.base_url}: {reason}", hint="is the server running?")
-
 
 def _read_events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
     """Yield the data of server-sent events; a stream that ends without [DONE] has failed."""
@@ -157,19 +107,6 @@ def _read_events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
             raise ServiceFailed(event["error"]["message"])
         yield event
     raise ServiceFailed("the connection broke before the answer was complete")
-
-
-def _refusal(response: httpx.Response) -> WindlassError:
-    """Turn an error envelope into the error of our tree that means the same."""
-    try:
-        message = str(response.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return ServiceFailed(f"{response.url}: answered {response.status_code}, and not as Windlass does")
-    if response.status_code == 404:
-        return NotFound(message)
-    if response.status_code == 429 or response.status_code >= 500:
-        return ServiceFailed(message, hint="try again shortly")
-    return AskedWrongly(message)
 
 
 def _body(

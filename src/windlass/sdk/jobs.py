@@ -13,13 +13,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import Any
 
-import httpx
-
-from windlass.sdk.client import CONNECT_S, ServiceFailed
-from windlass.spec.errors import AskedWrongly, InUse, NotFound, WindlassError
+from windlass.sdk.connection import Connection, ServiceFailed
+from windlass.spec.errors import NotFound
 
 ANSWER_S = 60.0
 
@@ -27,26 +24,13 @@ Facts = dict[str, Any]
 Many = list[Facts]
 
 
-class Jobs:
+class Jobs(Connection):
     """Talks to one control API."""
 
+    absent = "is `windlass control` running there?"
+
     def __init__(self, url: str, key: str, *, timeout_s: float = ANSWER_S) -> None:
-        self._http = httpx.Client(
-            base_url=url.rstrip("/"),
-            timeout=httpx.Timeout(timeout_s, connect=CONNECT_S),
-            headers={"authorization": f"Bearer {key}"},
-        )
-
-    def __enter__(self) -> Jobs:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._http.close()
+        super().__init__(url, timeout_s=timeout_s, key=key)
 
     def list(self) -> Many:
         """Return how every run stands."""
@@ -106,14 +90,7 @@ class Jobs:
     def watch(self, run: str, *, after: int = 0) -> Iterator[Facts]:
         """Yield the records of a run's journal as they come, until the run ends."""
         path = f"{self._path(run)}/journal?after={after}"
-        try:
-            with self._http.stream("GET", path, headers={"accept": "text/event-stream"}) as response:
-                if response.is_error:
-                    response.read()
-                    raise _refusal(response)
-                yield from _records(response.iter_lines())
-        except httpx.TransportError as error:
-            raise self._unreachable(error) from None
+        return _records(self._lines("GET", path, headers={"accept": "text/event-stream"}))
 
     def _request(self, run: str, verb: str, body: Facts | None = None) -> Facts:
         asked: Facts = self._ask("POST", f"{self._path(run)}/{verb}", body or {})["request"]
@@ -131,21 +108,6 @@ class Jobs:
             raise NotFound(f"no run of '{name}'")
         return str(max(numbers))
 
-    def _ask(self, method: str, path: str, body: Facts | None = None) -> Facts:
-        try:
-            response = self._http.request(method, path, json=body)
-        except httpx.TransportError as error:
-            raise self._unreachable(error) from None
-        if response.is_error:
-            raise _refusal(response)
-        answer: Facts = response.json()
-        return answer
-
-    def _unreachable(self, error: httpx.TransportError) -> ServiceFailed:
-        late = isinstance(error, httpx.TimeoutException)
-        reason = "did not answer in time" if late else "cannot be reached"
-        return ServiceFailed(f"{self._http.base_url}: {reason}", hint="is `windlass control` running there?")
-
 
 def _records(lines: Iterator[str]) -> Iterator[Facts]:
     """Yield the data of server-sent events up to the one called "end"; without it the stream has failed."""
@@ -155,15 +117,3 @@ def _records(lines: Iterator[str]) -> Iterator[Facts]:
         if line.startswith("data: "):
             yield json.loads(line[6:])
     raise ServiceFailed("the connection broke before the run ended")
-
-
-def _refusal(response: httpx.Response) -> WindlassError:
-    """Turn an error envelope into the error of our tree that means the same."""
-    try:
-        told = response.json()["error"]
-        message, hint = str(told["message"]), told["hint"]
-    except (ValueError, KeyError, TypeError):
-        return ServiceFailed(f"{response.url}: answered {response.status_code}, and not as Windlass does")
-    kinds: dict[int, type[WindlassError]] = {404: NotFound, 409: InUse}
-    usual = ServiceFailed if response.status_code >= 500 else AskedWrongly
-    return kinds.get(response.status_code, usual)(message, hint=hint)

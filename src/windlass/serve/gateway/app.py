@@ -17,7 +17,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
@@ -28,6 +27,7 @@ from windlass import __version__
 from windlass.serve.gateway.bodies import read
 from windlass.serve.gateway.chat import converse
 from windlass.serve.gateway.completions import complete
+from windlass.serve.gateway.document import Documented
 from windlass.serve.gateway.embeddings import embed
 from windlass.serve.gateway.errors import ApiError, plain
 from windlass.serve.gateway.generation import Service
@@ -69,27 +69,14 @@ def build_app(service: Service, *, loopback: bool) -> FastAPI:
     return app
 
 
-class Gateway(FastAPI):
-    """FastAPI, with a description of the bodies that bodies.py reads."""
+class Gateway(Documented):
+    """The API, with a description of the bodies that bodies.py reads."""
 
-    def openapi(self) -> dict[str, Any]:
-        if self.openapi_schema is None:
-            self.openapi_schema = describe(self)
-        return self.openapi_schema
-
-
-def describe(app: FastAPI) -> dict[str, Any]:
-    """Write the OpenAPI document; we answer 400, never FastAPI's 422."""
-    document = get_openapi(title=app.title, version=app.version, routes=app.routes)
-    _, asked = models_json_schema([(model, "validation") for model in ASKED], ref_template=REFS)
-    schemas = document["components"]["schemas"]
-    schemas.update(asked["$defs"])
-    for name in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(name, None)
-    for path in document["paths"].values():
-        for operation in path.values():
-            operation["responses"].pop("422", None)
-    return document
+    def describe(self) -> dict[str, Any]:
+        document = super().describe()
+        _, asked = models_json_schema([(model, "validation") for model in ASKED], ref_template=REFS)
+        document["components"]["schemas"].update(asked["$defs"])
+        return document
 
 
 def _body(model: type[Asked]) -> dict[str, Any]:
