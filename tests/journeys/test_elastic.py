@@ -32,7 +32,7 @@ def elastic(submit: Callable[..., str], journal: Journal, wait_until: Wait) -> s
 
 @contextmanager
 def crawling(pid: int) -> Iterator[None]:
-    """Let a process run a twentieth of the time; it stands still for longer than any other takes for a step."""
+    """Let a process run a twentieth of the time, and stand still for longer than a step of the others."""
     crawl, over = Crawl(psutil.Process(pid), 0.05, 0.4), threading.Event()
 
     def tick() -> None:
