@@ -70,7 +70,7 @@ class Replica:
     @cached_property
     def shared_bytes(self) -> float:
         """Weights that every request meets."""
-        return self._other_bytes * self.model.shared_weights
+        return self._other_bytes * (self.model.shared_weights + self.model.head_weights)
 
     def expert_bytes(self, tokens: float) -> float:
         """Weights of the experts that a pass of so many tokens meets, if each picks evenly at random."""
@@ -78,12 +78,8 @@ class Replica:
         if not sizes.experts:
             return 0.0
         met = sizes.experts * (1 - (1 - sizes.top_k / sizes.experts) ** tokens)
-        return (
-            self.model.sparse_layers
-            * met
-            * sizes.ffn_weights(sizes.expert_width)
-            * WEIGHT_BYTES[self.weights]
-        )
+        each = WEIGHT_BYTES[self.weights] * sizes.ffn_weights(sizes.expert_width)
+        return self.model.sparse_layers * met * each
 
     @cached_property
     def token_cache_bytes(self) -> float:
@@ -100,7 +96,7 @@ class Replica:
     @cached_property
     def weight_bytes_each(self) -> float:
         """Weights on each device."""
-        embedding = self._other_bytes * self.model.sizes.vocabulary * self.model.sizes.width
+        embedding = self._other_bytes * self.model.head_weights
         shared = (self.shared_bytes + embedding) / (self.tp * self.pp)
         return shared + self.expert_bytes(math.inf) / self.devices
 
@@ -207,10 +203,11 @@ def crowd(replica: Replica, given: int, output: int, concurrency: float) -> Crow
 
 
 def prefill_pass(replica: Replica, tokens: float) -> Pass:
-    """The tokens of one request, on a group of devices."""
+    """The tokens of one request, on a group of devices; only the last one needs the head."""
     sizes = replica.model.sizes
     scores = 4 * sizes.layers * sizes.heads * sizes.head_width * replica.model.seen(tokens) / 2
-    return _pass(replica, tokens, scores, read_bytes=0.0)
+    flops = tokens * (2 * replica.model.shared_weights + scores) + 2 * replica.model.head_weights
+    return _pass(replica, tokens, flops, read_bytes=0.0)
 
 
 def decode_pass(replica: Replica, requests: float, context: float) -> Pass:
@@ -219,11 +216,12 @@ def decode_pass(replica: Replica, requests: float, context: float) -> Pass:
     group = max(1.0, together / replica.dp)
     read = replica.shared_bytes / replica.tp + replica.expert_bytes(together) / (replica.tp * replica.dp)
     read += group * replica.model.seen(context) * replica.token_cache_bytes
-    return _pass(replica, group, scores=0.0, read_bytes=read)
+    flops = 2 * group * (replica.model.shared_weights + replica.model.head_weights)
+    return _pass(replica, group, flops, read_bytes=read)
 
 
-def _pass(replica: Replica, tokens: float, scores: float, read_bytes: float) -> Pass:
-    """Two FLOPs a weight and token, `scores` more a token, and what divided devices tell each other.
+def _pass(replica: Replica, tokens: float, flops: float, read_bytes: float) -> Pass:
+    """Add to the arithmetic that of experts, and what divided devices tell each other.
 
     That is two ring all-reduces a layer, in each of which a device sends 2 (n - 1) / n of the bytes
     (Patarasuk and Yuan 2009), and what stages hand on.
@@ -235,7 +233,7 @@ def _pass(replica: Replica, tokens: float, scores: float, read_bytes: float) -> 
     rate = device.link_bytes_s if tp <= device.domain else device.network_bytes_s
     reduced = sizes.layers * 2 * 2 * (tp - 1) / tp * passing / rate
     return Pass(
-        compute_s=tokens * (2 * replica.model.shared_weights + scores) / (tp * replica.peak_flops),
+        compute_s=flops / (tp * replica.peak_flops),
         grouped_s=tokens * 2 * experts / (tp * replica.peak_flops),
         read_s=read_bytes / device.memory_bytes_s,
         moved_s=reduced + (replica.pp - 1) * passing / device.network_bytes_s,

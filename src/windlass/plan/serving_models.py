@@ -30,17 +30,17 @@ class Served:
         return self.sizes.layers - self.sizes.dense_layers if self.sizes.experts else 0
 
     @cached_property
+    def head_weights(self) -> int:
+        """Those that turn the last layer's output into scores of tokens."""
+        return self.sizes.vocabulary * self.sizes.width
+
+    @cached_property
     def shared_weights(self) -> int:
-        """Those that every token meets, the head among them."""
+        """Those of the layers that every token meets."""
         sizes, sparse = self.sizes, self.sparse_layers
         attention = sizes.layers * sizes.attention_weights
         dense = (sizes.layers - sparse) * sizes.ffn_weights(sizes.ffn_width)
-        return (
-            attention
-            + dense
-            + sparse * sizes.ffn_weights(sizes.shared_width)
-            + sizes.vocabulary * sizes.width
-        )
+        return attention + dense + sparse * sizes.ffn_weights(sizes.shared_width)
 
     def seen(self, context: float) -> float:
         """Tokens that a layer looks back on, of `context`, averaged over the layers."""

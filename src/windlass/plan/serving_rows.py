@@ -10,6 +10,7 @@ import csv
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from windlass.plan.catalogue import device_named
 from windlass.plan.serving import Crowd, Replica, WeightFormat, crowd
@@ -87,7 +88,7 @@ def _measured(row: dict[str, str]) -> Measured | str:
     return _built(row, Replica(model=model, **_layout(row)), int(float(requests)))
 
 
-def _layout(row: dict[str, str]) -> dict[str, object]:
+def _layout(row: dict[str, str]) -> dict[str, Any]:
     """Return what the row says of the replica; keys and values are taken to be as small as the weights are,
     down to 8 bits, because rows with more would not have had room for what they were measured with."""
     weights = FORMATS[row["precision"]]
