@@ -54,12 +54,16 @@ class _Climb:
         self._values = [sorted({key[axis] for key in self._known}) for axis in range(AXES)]
 
     def starts(self) -> list[Spot]:
-        """Glance at every division without virtual stages; begin where it looks best, with and without a
-        pipeline for each degree of tensor parallelism, because a climb seldom crosses from one to another."""
+        """Glance at every division without virtual stages, and begin where it looks best.
+
+        A climb seldom crosses a pass between tensor degrees, between a pipeline and none, or between weights
+        that are divided and weights that are not, so each of these has a start of its own.
+        """
         plain = [d for d in self._known.values() if d.virtual == 1] or list(self._known.values())
-        best: dict[tuple[int, bool], Spot] = {}
+        best: dict[tuple[int, bool, bool], Spot] = {}
         for spot in sorted((s for division in plain for s in self._spots(division)), key=self._height):
-            best.setdefault((spot.division.tp, spot.division.pp > 1), spot)
+            kind = (spot.division.tp, spot.division.pp > 1, spot.sharding[0] == "full")
+            best.setdefault(kind, spot)
         return list(best.values())
 
     def up(self, spot: Spot) -> None:
@@ -84,10 +88,11 @@ class _Climb:
                 return
 
     def _spots(self, division: Division) -> Iterator[Spot]:
-        """The smallest micro-batch with the weakest and the strongest sharding."""
+        """The smallest micro-batch, with the optimizer divided and with everything divided."""
         micros, shards = micro_batches(self._work, division), shardings(self._work, self._pool, division)
+        full = [sharding for sharding in shards if sharding[0] == "full"]
         for precision in precisions(self._work, self._pool):
-            for sharding in dict.fromkeys((*shards[:1], *shards[-1:])):
+            for sharding in dict.fromkeys((*shards[:2][-1:], *full[:1])):
                 yield from (Spot(division, precision, sharding, micro) for micro in micros[:1])
 
     def _neighbours(self, spot: Spot) -> Iterator[Spot]:
