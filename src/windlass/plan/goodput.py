@@ -92,7 +92,8 @@ def goodput(
     """Return the best interval and the useful shares.
 
     `stall_s` is how long training waits for a checkpoint, `lag_s` how much later it is whole: work in that
-    time is lost with a failure too, and the next checkpoint cannot begin in it. An elastic run of one replica has nobody to go on with.
+    time is lost with a failure too, and the next checkpoint cannot begin in it. An elastic run of one replica
+    has nobody to go on with.
     """
     mtbf_s = failures.mtbf_s / devices
     interval_s = max(step_s, lag_s, best_interval(stall_s, mtbf_s))
