@@ -25,10 +25,10 @@ def ring_s(x: StepInputs, known: Constants, size: Number, group: Group) -> Numbe
     return link + crowded * network + latency_s(known, group)
 
 
-def exchange_s(x: StepInputs, known: Constants, size: Number, group: Group) -> Number:
-    """Time of an all-to-all in which every device sends `size` bytes, evenly to all."""
-    within = size * (group.inside - 1) / group.members / (x.link_bytes_s * known.link)
-    between = size * (1 - group.inside / group.members) / (x.network_bytes_s * known.network)
+def exchange_s(x: StepInputs, known: Constants, size: Number, far_size: Number, group: Group) -> Number:
+    """Time of an all-to-all: every device sends `size` bytes, of which `far_size` go to other machines."""
+    within = size * (1 - 1 / group.members) / (x.link_bytes_s * known.link)
+    between = far_size / (x.network_bytes_s * known.network)
     return larger(within, between) + latency_s(known, group)
 
 

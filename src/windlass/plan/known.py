@@ -31,6 +31,10 @@ class Constants:
     float8: Number = 0.75
     float4: Number = 0.70
     """Rate of quantised products over that of their peak, casts included."""
+    experts: Number = 0.8
+    """Rate of the products of many small experts over that of one product."""
+    ep_exposed: Number = 0.7
+    """Share of the tokens' way to experts and back that nothing hides."""
     flash: Number = 0.62
     """Share of the peak that fused attention reaches on an A100."""
     batched: Number = 0.50

@@ -1,14 +1,16 @@
 """What choosing a layout by prediction costs, against knowing all measurements.
 
-In a sweep many layouts of one model were measured on the same devices. In each such cell the layout that is
-predicted to be fastest is chosen; its regret is how much longer it was measured to take than the best one.
+In a sweep many layouts of one model were measured on the same devices. In each such cell the layout is chosen
+that is predicted to be fastest of those that are predicted to fit; its regret is how much longer it was
+measured to take than the best one, whether that was predicted to fit or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from windlass.plan.case import Case
 from windlass.plan.published import Prediction
 
 LEAST = 5
@@ -30,7 +32,7 @@ class Cell:
         return self.chosen.measured / self.best.measured - 1
 
 
-def cells(predictions: Sequence[Prediction]) -> list[Cell]:
+def cells(predictions: Sequence[Prediction], fits: Callable[[Case], bool]) -> list[Cell]:
     """Choose in every cell; a cell is what has model, devices, batch and sequence in common."""
     groups: dict[tuple[object, ...], list[Prediction]] = {}
     for one in predictions:
@@ -38,11 +40,12 @@ def cells(predictions: Sequence[Prediction]) -> list[Cell]:
         assert case is not None
         key = (case.sizes, case.device.name, case.devices, case.global_batch, case.sequence)
         groups.setdefault(key, []).append(one)
-    return [_cell(group) for group in groups.values() if len(group) >= LEAST]
+    return [_cell(group, fits) for group in groups.values() if len(group) >= LEAST]
 
 
-def _cell(group: Sequence[Prediction]) -> Cell:
-    chosen = min(group, key=lambda one: one.seconds)
+def _cell(group: Sequence[Prediction], fits: Callable[[Case], bool]) -> Cell:
+    fitting = [one for one in group if one.row.case is not None and fits(one.row.case)]
+    chosen = min(fitting or group, key=lambda one: one.seconds)
     best = min(group, key=lambda one: one.measured)
     case = chosen.row.case
     assert case is not None

@@ -67,6 +67,8 @@ class StepInputs:
     expert_layers: Number
     """Share of the layers that have experts."""
     top_k: Number
+    far_copies: Number
+    """Other machines that a token is sent to; one that holds several of its experts gets it once."""
     expert_width: Number
     expert_tokens: Number
     """Rows that one expert on one device sees."""
@@ -93,6 +95,8 @@ class StepInputs:
     gradient_bytes: Number
     is_full: Number
     is_sharded: Number
+    gathers: Number
+    """Times that full sharding gathers weights for a micro-batch; a pipeline keeps them for all of a step."""
     again: Number
     """Share of the layers whose forward pass is computed twice."""
     again_attention: Number
@@ -140,6 +144,7 @@ def step_inputs(case: Case) -> StepInputs:
         causal=float(sizes.causal),
         expert_layers=(sizes.layers - sizes.dense_layers) / sizes.layers if expert else 0.0,
         top_k=sizes.top_k,
+        far_copies=_far_copies(sizes.top_k, case.ep / max(1, min(case.ep, inside // case.tp))),
         expert_width=sizes.expert_width,
         expert_tokens=_expert_tokens(case) if expert else 1.0,
         latent=max(0, sizes.attention_weights - linear) if sizes.latent else 0.0,
@@ -161,6 +166,7 @@ def step_inputs(case: Case) -> StepInputs:
         gradient_bytes=case.gradient_bytes or (2 if case.precision == "float16" else 4),
         is_full=float(case.sharding == "full"),
         is_sharded=float(case.sharding != "none"),
+        gathers=1.0 if case.pp == 1 else 1 / case.micro_batches,
         again=case.recompute_share if case.recompute == "full" else 0.0,
         again_attention=case.recompute_share if case.recompute == "selective" else 0.0,
         unfused=float(case.attention == "unfused"),
@@ -240,6 +246,11 @@ def _dense_ffn(case: Case) -> float:
 def _expert_tokens(case: Case) -> float:
     copies = case.micro_batch * case.sequence / (case.cp * case.tp) * case.sizes.top_k
     return copies * case.ep / case.sizes.experts
+
+
+def _far_copies(top_k: int, machines: float) -> float:
+    """Expected other machines among `top_k` draws (as DeepEP sends, arXiv:2412.19437, section 3.2)."""
+    return (machines - 1) * (1 - (1 - 1 / machines) ** top_k)
 
 
 def _layer_weights(case: Case) -> float:

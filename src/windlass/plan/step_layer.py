@@ -62,7 +62,7 @@ def layer_products_s(x: StepInputs, known: Constants) -> Number:
     rows, width = x.expert_tokens, x.expert_width + 1e-9
     copies = t / tp * x.top_k / rows
     each = product_s(x, known, rows, x.gates * width, h) + product_s(x, known, rows, h, width)
-    return dense + x.expert_layers * copies * each
+    return dense + x.expert_layers * copies * each / known.experts
 
 
 def attention_s(x: StepInputs, known: Constants) -> tuple[Number, Number]:
@@ -98,8 +98,9 @@ def tensor_s(x: StepInputs, known: Constants) -> Number:
 def experts_s(x: StepInputs, known: Constants) -> Number:
     """Forward exchanges of expert parallelism in one layer: tokens go to their experts and come back."""
     many = x.ep > 1
-    size = x.tokens / x.tp * x.top_k * x.width * HALF
-    return x.expert_layers * many * 2 * exchange_s(x, known, size, x.ep_group)
+    row = x.tokens / x.tp * x.width * HALF
+    exposed = x.expert_layers * many * known.ep_exposed
+    return exposed * 2 * exchange_s(x, known, x.top_k * row, x.far_copies * row, x.ep_group)
 
 
 def layer_time(x: StepInputs, known: Constants) -> LayerTime:

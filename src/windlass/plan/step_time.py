@@ -79,7 +79,7 @@ def gather_s(x: StepInputs, known: Constants, computing: Number) -> Number:
     size = x.layer_weights * HALF
     exchange = 2 * ring_s(x, known, size, x.dp_group) + ring_s(x, known, 1.5 * size, x.dp_group)
     exposed = larger(exchange - computing, known.gather_exposed * exchange)
-    return x.is_full * (x.dp > 1) * exposed
+    return x.is_full * (x.dp > 1) * x.gathers * exposed
 
 
 def sends_s(x: StepInputs, known: Constants) -> Number:

@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from windlass.plan.device_memory import fits
 from windlass.plan.memory_judge import MemoryVerdict, judge_memory
 from windlass.plan.memory_known import PUBLISHED
 from windlass.plan.published import LARGE, Prediction, Source, mape
 from windlass.plan.regret import Cell, cells
 from windlass.plan.rows import Row
 
+STALLED = 0.05
 SWEEP = "nanotron_ultrascale"
 """The large sweep, whose cells the regret is taken over; of a file without it, all cells of all sets."""
 
@@ -34,17 +36,20 @@ def verdict(
     every = [one for source in counted.values() for one in source.whole]
     large = [one for one in every if one.row.case is not None and one.row.case.devices >= LARGE]
     swept = [SWEEP] if SWEEP in sources else list(sources)
-    found = [cell for name in swept for cell in cells(sources[name].predictions)]
+    found = [cell for name in swept for cell in cells(sources[name].predictions, fits)]
     return {
         "figures": {
             "time_mape": _mean([mape(source.whole) for source in counted.values()]),
+            "steady_time_mape": _mean([mape(_steady(source.whole)) for source in counted.values()]),
             "large_time_mape": mape(large),
+            "steady_large_time_mape": mape(_steady(large)),
             "memory_mape": _finite(memory.memory_mape),
             "oom_called_fit": memory.shortage.oom_called_fit,
             "labelled_oom_called_fit": memory.shortage.labelled_oom_called_fit,
             "ok_called_oom": memory.shortage.ok_called_oom,
             "memory_interval_coverage": _finite(memory.coverage),
             "regret_mean": _mean([cell.regret for cell in found]),
+            "regret_median": _median([cell.regret for cell in found]),
             "interval_coverage": _mean([_coverage(source.whole) for source in counted.values()]),
         },
         "sources": {name: _source(source, memory, name) for name, source in sources.items()},
@@ -96,6 +101,20 @@ def _cell(cell: Cell) -> dict[str, Any]:
         "best_s": cell.best.measured,
         "regret": cell.regret,
     }
+
+
+def _steady(predictions: Sequence[Prediction]) -> list[Prediction]:
+    """Leave out runs that got less than STALLED of the peak: no column says what held them up."""
+    return [one for one in predictions if _utilisation(one) >= STALLED]
+
+
+def _utilisation(one: Prediction) -> float:
+    case = one.row.case
+    assert case is not None
+    sizes = case.sizes
+    active = sizes.layers * sizes.active_layer_weights + sizes.vocabulary * sizes.width
+    flops = 6 * active * case.global_batch * case.sequence
+    return flops / (one.measured * case.devices * case.device.peak_flops[case.precision])
 
 
 def _coverage(predictions: Sequence[Prediction]) -> float | None:

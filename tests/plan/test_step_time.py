@@ -1,0 +1,157 @@
+"""What the time of a step depends on, and how."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.plan.case import Case, Sizes
+from windlass.plan.catalogue import device_named
+from windlass.plan.known import Constants, Known, format_known, parse_known, published
+from windlass.plan.step_inputs import stacked, stage_layers, step_inputs
+from windlass.plan.step_time import step_parts, step_time
+
+GPT = Sizes(
+    layers=96, width=12288, heads=96, kv_heads=96, head_width=128, ffn_width=49152, gated=False,
+    vocabulary=51200, tied=True,
+)  # fmt: skip
+MIXTURE = Sizes(
+    layers=48, width=2048, heads=32, kv_heads=4, head_width=128, ffn_width=6144, gated=True,
+    vocabulary=151936, tied=False, experts=128, top_k=8, expert_width=768,
+)  # fmt: skip
+A100 = device_named("A100-SXM4-80GB")
+H100 = device_named("H100-SXM5")
+
+
+def case(sizes: Sizes = GPT, **changed: object) -> Case:
+    usual = Case(
+        sizes=sizes, sequence=2048, global_batch=64, micro_batch=1, device=H100, devices=64, per_machine=8,
+        tp=8, pp=8, dp=1,
+    )  # fmt: skip
+    return replace(usual, **changed)  # type: ignore[arg-type]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    tp, pp, dp = (draw(st.sampled_from([1, 2, 4, 8])) for _ in range(3))
+    sharding = draw(st.sampled_from(["none", "optimizer", "full"]))
+    mixed = draw(st.booleans())
+    return Case(
+        sizes=MIXTURE if mixed else GPT,
+        sequence=draw(st.sampled_from([1024, 8192])),
+        global_batch=dp * draw(st.sampled_from([1, 4, 32])),
+        micro_batch=1,
+        device=draw(st.sampled_from([A100, H100])),
+        devices=tp * pp * dp,
+        per_machine=8,
+        tp=tp,
+        sequence_parallel=draw(st.booleans()),
+        pp=pp,
+        dp=dp,
+        ep=dp if mixed else 1,
+        sharding=sharding,
+        shards=1 if sharding == "none" else dp,
+        recompute=draw(st.sampled_from(["none", "selective", "full"])),
+        attention=draw(st.sampled_from(["unfused", "fused-softmax", "flash"])),
+        software=draw(st.sampled_from(["", "megatron-2021", "nanotron-2024"])),
+    )
+
+
+@given(cases())
+def test_parts_are_not_negative_and_add_up_to_the_step(one: Case) -> None:
+    found = step_time(one)
+    assert all(seconds >= -1e-9 * found.seconds for seconds in found.parts.values())
+    assert sum(found.parts.values()) == pytest.approx(found.seconds)
+    assert 0 < found.low <= found.seconds <= found.high
+
+
+@given(st.lists(cases(), min_size=1, max_size=4))
+def test_many_cases_at_once_are_predicted_as_each_alone(many: list[Case]) -> None:
+    together = sum(step_parts(stacked(map(step_inputs, many)), Constants()).values())
+    alone = [sum(step_parts(step_inputs(one), Constants()).values()) for one in many]
+    assert list(together) == pytest.approx(alone)
+
+
+@given(cases(), st.sampled_from(["memory_bytes_s", "link_bytes_s", "network_bytes_s"]))
+def test_a_faster_device_takes_no_longer(one: Case, rate: str) -> None:
+    faster = replace(one.device, **{rate: 2 * getattr(one.device, rate)})
+    assert step_time(replace(one, device=faster)).seconds <= step_time(one).seconds * (1 + 1e-9)
+
+
+@given(cases())
+def test_recomputing_takes_longer(one: Case) -> None:
+    none, full = (step_time(replace(one, recompute=policy)).seconds for policy in ("none", "full"))
+    assert none < full
+
+
+def test_tensor_parallelism_across_machines_is_dear() -> None:
+    within = case(tp=8, pp=8)
+    across = case(tp=16, pp=4)
+    assert step_time(across).seconds > 1.2 * step_time(within).seconds
+
+
+def test_more_micro_batches_leave_a_smaller_share_idle() -> None:
+    few, many = (step_time(case(global_batch=batch)) for batch in (8, 256))
+    assert few.parts["pipeline idle"] / few.seconds > 0.3
+    assert many.parts["pipeline idle"] / many.seconds < 0.05
+
+
+def test_interleaving_divides_what_idles() -> None:
+    plain, woven = step_time(case()), step_time(case(virtual=3))
+    assert woven.parts["pipeline idle"] == pytest.approx(plain.parts["pipeline idle"] / 3)
+
+
+def test_only_experts_that_a_token_meets_cost_products() -> None:
+    usual = case(MIXTURE, tp=1, pp=1, dp=8, devices=8, ep=8)
+    more = replace(usual, sizes=replace(MIXTURE, experts=256, top_k=8))
+    assert step_time(more).parts["products"] < 1.3 * step_time(usual).parts["products"]
+
+
+@pytest.mark.parametrize(
+    ("software", "layers", "pp", "expected"),
+    [
+        ("megatron-2021", 96, 8, (12, 12)),
+        ("megatron-deepspeed-2022", 70, 12, (6, 5)),
+        ("", 96, 1, (96, 96)),
+    ],
+)
+def test_layers_are_given_to_stages_as_the_software_does(
+    software: str, layers: int, pp: int, expected: tuple[int, int]
+) -> None:
+    one = case(replace(GPT, layers=layers), pp=pp, software=software)
+    assert stage_layers(one) == expected
+
+
+def test_software_that_nobody_measured_has_the_default_constants() -> None:
+    known = published()
+    assert known.constants("software of tomorrow") == known.default
+
+
+def test_the_table_of_constants_reads_back_as_it_was_written() -> None:
+    known = Known(Constants(product=0.5), {"some-2030": {"product": 1.25}}, 0.5, 2.0)
+    assert parse_known(tomllib.loads(format_known(known))) == known
+
+
+@pytest.mark.parametrize(
+    ("sizes", "devices", "pp", "virtual", "batch", "full", "measured_s"),
+    [
+        (GPT, 64, 8, 3, 64, True, 18.13),
+        (GPT, 64, 8, 3, 64, False, 13.75),
+        (replace(GPT, layers=128, width=25600, heads=160, kv_heads=160, head_width=160, ffn_width=102400),
+         512, 64, 1, 512, True, 94.42),
+    ],
+)  # fmt: skip
+def test_published_steps_of_megatron_are_met(
+    sizes: Sizes, devices: int, pp: int, virtual: int, batch: int, full: bool, measured_s: float
+) -> None:
+    """Korthikanti et al. 2022 (arXiv:2205.05198), table 5."""
+    one = case(
+        sizes, device=A100, devices=devices, pp=pp, virtual=virtual, global_batch=batch,
+        sequence_parallel=not full, recompute="full" if full else "selective", precision="float16",
+        attention="fused-softmax", software="megatron-2021",
+    )  # fmt: skip
+    assert step_time(one).seconds == pytest.approx(measured_s, rel=0.12)
