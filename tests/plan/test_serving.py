@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from windlass.plan.catalogue import device_named
 from windlass.plan.serving import FORMATS, Replica, decode_pass, latency, prefill_pass
 from windlass.plan.serving_judge import judge
-from windlass.plan.serving_known import middle, published, reach_of, text_of
+from windlass.plan.serving_known import Reach, middle, published, reach_of, spread, text_of
 from windlass.plan.serving_models import model_named, model_of
 from windlass.plan.serving_search import Traffic, serving_options
 from windlass.spec.errors import BadInput, NotFound
@@ -111,10 +112,10 @@ def test_an_engine_that_was_not_measured_is_the_middle_of_those_that_were() -> N
     assert reach_of("windlass") == middle(published())
 
 
-def test_constants_come_back_from_their_text(tmp_path: Path) -> None:
-    import tomllib
-
-    assert set(tomllib.loads(text_of(published()))) == set(published())
+def test_constants_come_back_from_their_text() -> None:
+    written = tomllib.loads(text_of(published(), spread()))
+    assert {name: Reach(**entry) for name, entry in written["engines"].items()} == published()
+    assert tuple(written["interval"]["token"]) == spread().token
 
 
 @given(st.floats(0.1, 200))
@@ -143,13 +144,17 @@ def test_a_target_that_no_layout_meets_is_told_with_the_quickest() -> None:
 
 
 @pytest.mark.slow
-def test_tokens_of_systems_and_models_not_seen_are_predicted_to_within_a_fifth_at_the_median() -> None:
+def test_tokens_on_unseen_systems_are_predicted_to_within_a_fifth_and_the_interval_holds_what_it_says() -> (
+    None
+):
     if not ROWS.exists():
         pytest.skip("needs planner/serving_rows.csv of the shared data, which is not on this machine")
-    errors = judge(ROWS).errors
+    judged = judge(ROWS)
+    errors = judged.errors
     assert errors["system"]["all"]["rows"] > 1200
     assert errors["system"]["all"]["tpot_median"] < 0.2
     assert errors["model"]["all"]["tpot_median"] < 0.2
+    assert min(judged.coverage.values()) >= 0.8
 
 
 def test_a_file_with_other_columns_is_refused_by_name(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from windlass.cli.terminal import print_json, print_table
 from windlass.plan.catalogue import device_named
 from windlass.plan.serving import FORMATS
 from windlass.plan.serving_judge import Judgement, judge
-from windlass.plan.serving_known import TABLE, published, reach_of, text_of
+from windlass.plan.serving_known import TABLE, published, reach_of, spread, text_of
 from windlass.plan.serving_models import model_of
 from windlass.plan.serving_search import Option, Traffic, serving_options
 from windlass.spec.errors import AskedWrongly, NotFound
@@ -91,6 +91,11 @@ def _print(options: list[Option], engine: str) -> None:
     best = options[0]
     weights = format_bytes(best.replica.weight_bytes_each)
     print(f"- {best.replicas} x {_layout(best)} is the cheapest; each device holds {weights} of weights")
+    first, token = spread().first, spread().token
+    print(
+        f"- four of five measured times were {first[0]:.2g} to {first[1]:.2g} times (first token) and"
+        f" {token[0]:.2g} to {token[1]:.2g} times (each token) what was predicted"
+    )
     if len(options) > SHOWN:
         print(f"- {len(options) - SHOWN} more layouts meet the targets; --json has them")
     if engine not in published():
@@ -124,7 +129,9 @@ def _plain(one: Option) -> dict[str, Any]:
         "devices": one.devices,
         "batch": one.batch,
         "ttft_s": float(one.latency.first_s),
+        "ttft_range_s": [share * float(one.latency.first_s) for share in spread().first],
         "per_token_s": float(one.latency.token_s),
+        "per_token_range_s": [share * float(one.latency.token_s) for share in spread().token],
         "tokens_s": one.tokens_s,
         "dollars_h": one.dollars_h,
         "weight_bytes_each": one.replica.weight_bytes_each,
@@ -139,7 +146,7 @@ def _judge(args: argparse.Namespace) -> int:
         )
     judged = judge(args.rows)
     if args.write:
-        TABLE.write_text(text_of(judged.known))
+        TABLE.write_text(text_of(judged.known, judged.spread))
     if args.json:
         print_json(judged.plain())
     else:
@@ -152,6 +159,11 @@ def _print_judgement(judged: Judgement) -> None:
     for what, groups in judged.errors.items():
         print_table([(f"{what} {name}", *_errors(found)) for name, found in groups.items()], head)
         print()
+    for what, name in (("first", "the first token"), ("token", "a token")):
+        low, high = getattr(judged.spread, what)
+        print(
+            f"- {judged.coverage[what]:.0%} of unseen rows take {low:.2g} to {high:.2g} times as predicted for {name}"
+        )
     for reason, count in judged.skipped.items():
         print(f"- {count} rows skipped: {reason}")
     print("- worst: " + "; ".join(judged.worst))

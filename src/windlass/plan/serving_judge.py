@@ -1,42 +1,32 @@
-"""Fits the constants of serving engines, and says how wrong they are on what they have not seen.
+"""Says how wrong serving predictions are on systems and models that their constants were fitted without.
 
-Input: measured rows. Output: constants of each engine, and errors with each system, then each model, left out
-of the fit in turn. Constants are fitted to logarithms, so that being twice too slow and twice too fast
-count the same; each engine is drawn towards the fit of all of them, so that few rows do not lead it astray.
+Input: measured rows. Output: errors with each system, then each model, left out of the fit in turn; the interval
+around a prediction that held WANTED of what was left out, its borders taken from other groups only;
+constants fitted to all rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from windlass.plan.serving import Crowd, Latency, Pass, latency_of
-from windlass.plan.serving_known import NAMES, Reach, reach_of
+from windlass.plan.serving import latency_of
+from windlass.plan.serving_fit import fit
+from windlass.plan.serving_known import Reach, Spread, reach_of
 from windlass.plan.serving_rows import Measured, read_serving_rows
-from windlass.spec.errors import BadInput
 
 Floats = npt.NDArray[np.float64]
+Key = Callable[[Measured], str]
 
-START = Reach(0.5, 0.4, 0.6, 3e-5, 3e-5, 5e-6, 0.03, 0.8, 0.3)
-BOUNDS = {
-    "compute": (0.05, 0.75),
-    "grouped": (0.05, 0.75),
-    "bandwidth": (0.1, 1.0),
-    "layer_s": (1e-6, 5e-4),
-    "sparse_s": (1e-6, 5e-4),
-    "hop_s": (1e-7, 5e-5),
-    "request_s": (1e-3, 0.5),
-    "stolen": (0.05, 1.5),
-    "bunched": (1e-3, 1.5),
-}
 WORST = 5
-PULL = 0.3
-"""Weight of a constant's distance (of its logarithm) from that of all engines, in rows' errors."""
+WANTED = 0.8
+TAILS = (0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
+"""Shares left out at each end, from the narrowest interval to the widest."""
 
 
 @dataclass(frozen=True)
@@ -64,38 +54,60 @@ class Judgement:
     """Fitted to all rows."""
     errors: dict[str, dict[str, dict[str, float]]]
     """What was left out ("system", "model"), its name, figures."""
+    spread: Spread
+    coverage: dict[str, float]
+    """Share of unseen rows that the interval holds, by what is predicted."""
     skipped: dict[str, int]
     worst: tuple[str, ...]
 
     def plain(self) -> dict[str, Any]:
-        engines = {name: asdict(reach) for name, reach in self.known.items()}
-        return {"errors": self.errors, "skipped": self.skipped, "worst": self.worst, "engines": engines}
+        return asdict(self)
 
 
 def judge(path: Path) -> Judgement:
     """Predict every row of a file, with its system, then its model, left out of the fit."""
     rows = read_serving_rows(path)
-    by_system = left_out(rows.used, lambda row: row.system)
-    by_model = left_out(rows.used, lambda row: row.model)
-    errors = {
-        "system": _grouped(by_system, lambda row: row.system),
-        "model": _grouped(by_model, lambda row: row.model),
-    }
-    worst = sorted(by_system, key=lambda one: one.token_error, reverse=True)[:WORST]
+    keys: dict[str, Key] = {"system": lambda row: row.system, "model": lambda row: row.model}
+    found = {name: left_out(rows.used, by) for name, by in keys.items()}
+    errors = {name: _grouped(found[name], by) for name, by in keys.items()}
+    worst = sorted(found["system"], key=lambda one: one.token_error, reverse=True)[:WORST]
     told = tuple(f"{one.row.label} (each token {one.token_error:.0%} off)" for one in worst)
-    return Judgement(fit(rows.used), errors, rows.skipped, told)
+    first, held_first = _interval([_ratios(found[n], by, "first_s") for n, by in keys.items()])
+    token, held_token = _interval([_ratios(found[n], by, "token_s") for n, by in keys.items()])
+    coverage = {"first": held_first, "token": held_token}
+    return Judgement(fit(rows.used), errors, Spread(first, token), coverage, rows.skipped, told)
 
 
-def fit(rows: Sequence[Measured]) -> dict[str, Reach]:
-    """Return constants of each engine that the rows name."""
-    if not rows:
-        raise BadInput("no row of the file can be predicted, so nothing can be fitted")
-    shared = _fitted(rows, START, pull=0.01)
-    engines = sorted({row.engine for row in rows})
-    return {name: _fitted([r for r in rows if r.engine == name], shared, PULL) for name in engines}
+def _ratios(found: list[Prediction], by: Key, what: str) -> dict[str, Floats]:
+    """Return measured over predicted, by what was left out."""
+    groups: dict[str, list[float]] = {}
+    for one in found:
+        groups.setdefault(by(one.row), []).append(getattr(one.row, what) / getattr(one, what))
+    return {name: np.array(values) for name, values in groups.items()}
 
 
-def left_out(rows: Sequence[Measured], by: Callable[[Measured], str]) -> list[Prediction]:
+def _interval(kinds: list[dict[str, Floats]]) -> tuple[tuple[float, float], float]:
+    """Return the narrowest interval that holds enough of unseen systems and of unseen models, and how much."""
+    for tail in TAILS:
+        held = min(_coverage(groups, tail) for groups in kinds)
+        if held >= WANTED:
+            break
+    everything = np.concatenate([values for groups in kinds for values in groups.values()])
+    low, high = np.quantile(everything, [tail, 1 - tail])
+    return (float(low), float(high)), held
+
+
+def _coverage(groups: dict[str, Floats], tail: float) -> float:
+    """Return the share of rows within borders that the other groups give."""
+    inside = 0
+    for name, values in groups.items():
+        others = [other for key, other in groups.items() if key != name]
+        low, high = np.quantile(np.concatenate(others), [tail, 1 - tail]) if others else (0.0, 0.0)
+        inside += int(((low <= values) & (values <= high)).sum())
+    return inside / sum(map(len, groups.values()))
+
+
+def left_out(rows: Sequence[Measured], by: Key) -> list[Prediction]:
     """Predict every group of rows by what all others teach."""
     found = list[Prediction]()
     for group in sorted({by(row) for row in rows}):
@@ -105,7 +117,7 @@ def left_out(rows: Sequence[Measured], by: Callable[[Measured], str]) -> list[Pr
     return found
 
 
-def _grouped(found: list[Prediction], by: Callable[[Measured], str]) -> dict[str, dict[str, float]]:
+def _grouped(found: list[Prediction], by: Key) -> dict[str, dict[str, float]]:
     groups = {
         name: [one for one in found if by(one.row) == name] for name in sorted({by(o.row) for o in found})
     }
@@ -130,42 +142,3 @@ def predict(rows: Iterable[Measured], known: dict[str, Reach]) -> list[Predictio
         times = latency_of(row.crowd, reach_of(row.engine, known))
         found.append(Prediction(row, float(times.first_s), float(times.token_s)))
     return found
-
-
-def _fitted(rows: Sequence[Measured], start: Reach, pull: float) -> Reach:
-    """Least squares of logarithms with a soft loss, as some rows were measured while the engine thrashed."""
-    from scipy.optimize import least_squares
-
-    crowd = _stacked(rows)
-    first = np.log([row.first_s for row in rows])
-    token = np.log([row.token_s for row in rows])
-    centre = np.log([getattr(start, name) for name in NAMES])
-    low, high = np.log([BOUNDS[name] for name in NAMES]).T
-
-    def errors(theta: Floats) -> Floats:
-        times: Latency = latency_of(crowd, _reach(theta))
-        drawn = pull * np.sqrt(len(rows)) * (theta - centre)
-        return np.concatenate([np.log(times.first_s) - first, np.log(times.token_s) - token, drawn])
-
-    begin = np.clip(centre, low + 1e-6, high - 1e-6)
-    found = least_squares(errors, begin, bounds=(low, high), loss="soft_l1", f_scale=0.2)
-    return _reach(found.x)
-
-
-def _reach(theta: Floats) -> Reach:
-    return Reach(**{name: float(value) for name, value in zip(NAMES, np.exp(theta), strict=True)})
-
-
-def _stacked(rows: Sequence[Measured]) -> Crowd:
-    """Make one crowd of arrays out of many of numbers."""
-    crowds = [row.crowd for row in rows]
-
-    def passes(name: str) -> Pass:
-        found = [getattr(one, name) for one in crowds]
-        return Pass(**{f.name: np.array([float(getattr(p, f.name)) for p in found]) for f in fields(Pass)})
-
-    def numbers(name: str) -> Floats:
-        return np.array([float(getattr(one, name)) for one in crowds])
-
-    plain = {name: numbers(name) for name in ("output", "running", "waiting", "stages")}
-    return Crowd(**plain, prefill=passes("prefill"), decode=passes("decode"))

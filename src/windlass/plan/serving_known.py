@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import statistics
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 TABLE = Path(__file__).parent / "tables" / "serving.toml"
 
@@ -40,13 +41,28 @@ class Reach:
     """How much of a standing crowd a new request finds ahead of it; 0 where arrivals are independent."""
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Between which multiples of a prediction four of five measured times are, of engines on unseen systems."""
+
+    first: tuple[float, float]
+    token: tuple[float, float]
+
+
 NAMES = tuple(field.name for field in fields(Reach))
 
 
 @cache
 def published() -> dict[str, Reach]:
     """Return the fitted constants of every engine."""
-    return {name: Reach(**entry) for name, entry in tomllib.loads(TABLE.read_text()).items()}
+    return {name: Reach(**entry) for name, entry in _table()["engines"].items()}
+
+
+@cache
+def spread() -> Spread:
+    """Return how far off predictions are, as judged on what they were not fitted to."""
+    entry = _table()["interval"]
+    return Spread((entry["first"][0], entry["first"][1]), (entry["token"][0], entry["token"][1]))
 
 
 def reach_of(engine: str, known: dict[str, Reach] | None = None) -> Reach:
@@ -60,11 +76,21 @@ def middle(known: dict[str, Reach]) -> Reach:
     return Reach(**{name: statistics.median(found) for name, found in values.items()})
 
 
-def text_of(known: dict[str, Reach]) -> str:
+def text_of(known: dict[str, Reach], spread: Spread) -> str:
     """Write constants as the table that `published` reads."""
     lines = [
         "# Fitted to published measurements by `windlass plan serving --judge --write`; see serving_known.py."
     ]
+    lines += [
+        "",
+        "[interval]",
+        *(f"{key} = [{low:.3g}, {high:.3g}]" for key, (low, high) in asdict(spread).items()),
+    ]
     for name, reach in sorted(known.items()):
-        lines += ["", f"[{name}]", *(f"{key} = {getattr(reach, key):.4g}" for key in NAMES)]
+        lines += ["", f"[engines.{name}]", *(f"{key} = {getattr(reach, key):.4g}" for key in NAMES)]
     return "\n".join(lines) + "\n"
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(TABLE.read_text())
