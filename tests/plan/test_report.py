@@ -148,12 +148,14 @@ def test_no_solution_says_what_is_in_the_way_and_what_would_help(plan: dict[str,
     assert "<svg" not in page
 
 
-def test_without_prices_time_is_drawn_against_memory(plan: dict[str, Any]) -> None:
+@pytest.mark.parametrize("price", [None, 0.0])
+def test_without_prices_time_is_drawn_against_memory(plan: dict[str, Any], price: float | None) -> None:
     unpriced = copy.deepcopy(plan)
     for point in [*unpriced["front"], *unpriced["weighed"], *unpriced["by_devices"]]:
-        point["dollars"] = None
+        point["dollars"] = price
     for layout in unpriced["layouts"]:
-        layout["dollars"] = layout["kwh"] = layout["loss"] = None
+        layout["dollars"] = None if price is None else [price, price]
+        layout["kwh"] = layout["loss"] = None
     page = report_html(unpriced)
     assert "memory of the fullest device" in page
     assert "Cost against deadline" not in page

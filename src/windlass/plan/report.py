@@ -92,7 +92,7 @@ def pictures(plan: Plan) -> Iterator[tuple[str, str, str]]:
         note = "The fullest device of each layout; the dashed line is what it has, the thin one the interval."
         yield "Memory", note, memory_svg(plan["layouts"])
         yield "Timeline of a step", timeline_note(plan["layouts"][0]), timeline_svg(plan["layouts"][0])
-    if any(point["dollars"] is not None for point in plan["by_devices"]):
+    if any(point["dollars"] for point in plan["by_devices"]):
         note = "The best layout of each number of devices that was looked at, at the middle of its prices."
         yield "Cost against deadline", note, deadline_svg(plan)
 

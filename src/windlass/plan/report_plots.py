@@ -46,8 +46,8 @@ KINDS: tuple[Kind, ...] = ("forward", "backward", "communication", "waiting", "u
 
 
 def front_svg(plan: Plan) -> str:
-    """Draw time against money (against memory where no price is known), the best points joined."""
-    priced = all(point["dollars"] is not None for point in plan["front"])
+    """Draw time against money, or against memory if money is unknown or none; the best points are joined."""
+    priced = all(point["dollars"] for point in plan["front"])
     height, size = ("dollars", format_dollars) if priced else ("memory_bytes", format_bytes)
     front = sorted(_drawable(plan["front"], height), key=lambda point: point["seconds"])
     others = _drawable(plan["weighed"], height)
@@ -139,8 +139,8 @@ def _limits(asked: Plan, across: Axis, up: Axis) -> list[str]:
 
 
 def _drawable(points: Sequence[Plan], height: str) -> list[Plan]:
-    """Leave out what has no price, or would never end."""
-    return [point for point in points if point[height] is not None and math.isfinite(point["seconds"])]
+    """Leave out what has no price, costs nothing or would never end: it has no place on a logarithmic axis."""
+    return [point for point in points if point[height] and math.isfinite(point["seconds"])]
 
 
 def _axes(points: Sequence[Plan], height: str) -> tuple[Axis, Axis]:
