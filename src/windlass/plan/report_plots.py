@@ -139,7 +139,7 @@ def _limits(asked: Plan, across: Axis, up: Axis) -> list[str]:
 
 
 def _drawable(points: Sequence[Plan], height: str) -> list[Plan]:
-    """Leave out what has no price, costs nothing or would never end: it has no place on a logarithmic axis."""
+    """Leave out what has no price, costs nothing or never ends: a logarithmic axis has no place for it."""
     return [point for point in points if point[height] and math.isfinite(point["seconds"])]
 
 
