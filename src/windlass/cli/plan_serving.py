@@ -161,9 +161,8 @@ def _print_judgement(judged: Judgement) -> None:
         print()
     for what, name in (("first", "the first token"), ("token", "a token")):
         low, high = getattr(judged.spread, what)
-        print(
-            f"- {judged.coverage[what]:.0%} of unseen rows take {low:.2g} to {high:.2g} times as predicted for {name}"
-        )
+        held = f"{judged.coverage[what]:.0%} of unseen rows"
+        print(f"- {held} take {low:.2g} to {high:.2g} times as long as predicted for {name}")
     for reason, count in judged.skipped.items():
         print(f"- {count} rows skipped: {reason}")
     print("- worst: " + "; ".join(judged.worst))

@@ -1,8 +1,8 @@
 """Fits the constants of serving engines to measured times.
 
-Input: measured rows. Output: constants of each engine. They are fitted to logarithms, so that being twice too slow
-and twice too fast count the same; each engine is drawn towards the fit of all of them, so that few rows do
-not lead it astray.
+Input: measured rows. Output: constants of each engine. They are fitted to logarithms, so that being twice
+too slow and twice too fast count the same; each engine is drawn towards the fit of all of them, so that few
+rows do not lead it astray.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Says how wrong serving predictions are on systems and models that their constants were fitted without.
 
-Input: measured rows. Output: errors with each system, then each model, left out of the fit in turn; the interval
-around a prediction that held WANTED of what was left out, its borders taken from other groups only;
+Input: measured rows. Output: errors with each system, then each model, left out of the fit in turn; the
+interval around a prediction that holds WANTED of what was left out, its borders taken from other groups;
 constants fitted to all rows.
 """
 
@@ -87,7 +87,7 @@ def _ratios(found: list[Prediction], by: Key, what: str) -> dict[str, Floats]:
 
 
 def _interval(kinds: list[dict[str, Floats]]) -> tuple[tuple[float, float], float]:
-    """Return the narrowest interval that holds enough of unseen systems and of unseen models, and how much."""
+    """Return the narrowest interval that holds enough of unseen systems and models, and how much."""
     for tail in TAILS:
         held = min(_coverage(groups, tail) for groups in kinds)
         if held >= WANTED:

@@ -43,7 +43,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Spread:
-    """Between which multiples of a prediction four of five measured times are, of engines on unseen systems."""
+    """Between which multiples of a prediction four of five measured times are, on unseen systems."""
 
     first: tuple[float, float]
     token: tuple[float, float]
