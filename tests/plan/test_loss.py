@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.plan.loss import BESIROGLU, HOFFMANN, REPEATS_FADE, expected_loss, useful_tokens
+from windlass.plan.machine import MachineFacts
+from windlass.plan.search import CorpusFacts, plan_run
+from windlass.spec.job import Job
 
 weights = st.floats(1e3, 1e12)
 tokens = st.floats(1e2, 1e14)
@@ -46,3 +49,28 @@ def test_four_epochs_are_nearly_as_good_as_fresh_text() -> None:
     """The finding that the paper is known for (Muennighoff et al. 2023, arXiv:2305.16264)."""
     assert useful_tokens(4e9, 1e9) > 0.9 * 4e9
     assert useful_tokens(40e9, 1e9) < 0.5 * 40e9
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "n", "d", "corpus", "came"),
+    [
+        (72, 795_648, 1.536e6, 1.0e6, 1.801),  # recipes/shakespeare-char.toml
+        (512, 491_520, 6.19e6, 2e7, 2.328),  # Python's library, as all below
+        (1024, 225_280, 124_416, 1.1e7, 5.248),
+        (1024, 59_392, 374_528, 1.1e7, 4.713),
+        (1024, 19_712, 422_912, 1.1e7, 4.682),
+    ],
+)
+def test_small_runs_that_were_made_are_expected_about_as_they_came(
+    vocabulary: int, n: float, d: float, corpus: float, came: float
+) -> None:
+    assert expected_loss(n, d, corpus, vocabulary) == pytest.approx(came, rel=0.2)
+
+
+def test_nothing_is_expected_of_masked_tokens() -> None:
+    machine = MachineFacts(cores=2, memory_bytes=8 << 30, peak_flops=1e11, has_compiler=True)
+    corpus = CorpusFacts("c", "d", vocabulary=4096, train_tokens=9_000_000, validation_tokens=400_000)
+    masked = plan_run(Job.model_validate({"model": {"family": "bert"}}), corpus, machine)
+    causal = plan_run(Job.model_validate({"model": {"family": "gpt2"}}), corpus, machine)
+    assert masked.predicted.loss is None
+    assert causal.predicted.loss is not None

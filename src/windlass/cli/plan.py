@@ -103,7 +103,7 @@ def _print_plan(planned: Run) -> None:
         ("memory", format_bytes(predicted.memory_bytes)),
         ("speed", f"{format_count(round(predicted.tokens_per_s))} tokens/s"),
         ("time", format_seconds(predicted.seconds)),
-        ("loss", f"about {predicted.loss:.2f}"),
+        ("loss", "unknown" if predicted.loss is None else f"about {predicted.loss:.2f}"),
     ]
     print_table(rows, ("what", "planned"))
     for reason in predicted.reasons:

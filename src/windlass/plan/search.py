@@ -81,7 +81,7 @@ def plan_run(
     predicted = Prediction(
         tokens_per_s=speed,
         seconds=seconds,
-        loss=expected_loss(shape.matrix_parameters, steps * batch * shape.context, corpus.train_tokens),
+        loss=_loss(job, shape, steps * batch * shape.context, corpus) if start_shape is None else None,
         memory_bytes=_memory_bytes(clock, shape, batch, micro),
         reasons=_reasons(shape, steps, batch, corpus, clock, budget_s),
     )
@@ -126,7 +126,7 @@ def choose_shape(job: Job, corpus: CorpusFacts, clock: Clock, budget_s: float | 
 
     def loss(shape: Shape) -> float:
         speed = _usual_speed(clock, shape)
-        return expected_loss(shape.matrix_parameters, seconds * speed, corpus.train_tokens)
+        return expected_loss(shape.matrix_parameters, seconds * speed, corpus.train_tokens, shape.vocabulary)
 
     return min((s for s in shapes if _fits(s, clock.machine, job.layout)), key=loss, default=shapes[0])
 
@@ -226,6 +226,13 @@ def _memory_bytes(clock: Clock, shape: Shape, batch: int, micro: int) -> int:
     if known is None:
         return training_bytes(shape, micro, layout)
     return local_memory(known.profile, Step(shape, layout, batch, micro, threads=1)).bytes
+
+
+def _loss(job: Job, shape: Shape, tokens: int, corpus: CorpusFacts) -> float | None:
+    """The law is one of models that predict the next token; of masked ones none is known that would hold."""
+    if objective_of(job) == "masked":
+        return None
+    return expected_loss(shape.matrix_parameters, tokens, corpus.train_tokens, shape.vocabulary)
 
 
 def _compiles(job: Job, machine: MachineFacts, seconds: float) -> bool:

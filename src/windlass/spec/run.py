@@ -36,7 +36,8 @@ class Prediction(Table):
 
     tokens_per_s: float
     seconds: float
-    loss: float
+    loss: float | None
+    """None where no law says it: of masked tokens, and of a model that goes on from another."""
     memory_bytes: int
     reasons: tuple[str, ...] = ()
 
