@@ -92,9 +92,10 @@ def _division(choice: Outlook) -> str:
     for member in choice.members:
         case, memory = member.case, member.weighed.memory
         limit = format_bytes(case.device.memory_bytes)
+        replicas = f" for each of {case.dp} replicas" if case.dp > 1 else ""
         sentences.append(
-            f"{case_name(case)}: {case.micro_batches} micro-batches a step for each of {case.dp} replicas,"
-            f" in {case.precision}; the fullest {case.device.name} uses {format_bytes(memory.bytes)} (at most"
+            f"{case_name(case)}: {case.micro_batches} micro-batches a step{replicas}, in {case.precision};"
+            f" the fullest {case.device.name} uses {format_bytes(memory.bytes)} (at most"
             f" {format_bytes(memory.high)}) of {limit}."
         )
     return " ".join(sentences)

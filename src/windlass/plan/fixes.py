@@ -86,7 +86,7 @@ def _more(question: Question, pool: Pool) -> Iterator[Change]:
         larger = replace(pool, devices=pool.devices * times, per_machine=_machine(pool))
         enough = fewest(question, larger, Survey())
         if enough is not None:
-            count = enough.devices
+            count = enough.members[0].pool.devices
             words = f"{count} devices instead of {pool.devices}"
             yield Change("devices", {"devices": count}, words, question.work, replace(larger, devices=count))
             return

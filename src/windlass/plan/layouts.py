@@ -124,12 +124,18 @@ def expert_degrees(work: Work, most: int) -> list[int]:
 
 
 def virtual_degrees(work: Work, pp: int, dp: int) -> list[int]:
-    """Interleaving needs a multiple of pp micro-batches; the smallest micro-batch gives most of them."""
+    """Return numbers of stages on each device.
+
+    The first and the last stage may hold nothing but embedding and head, as those of Llama 3 405B do
+    (arXiv:2407.21783, section 3.3.2). Interleaving needs a multiple of pp micro-batches; the smallest
+    micro-batch gives most of them.
+    """
     if not dp or not work.allows("dp", dp):
         return []
-    if pp == 1 or (work.global_batch // dp) % pp or work.sizes.layers % pp:
+    if pp == 1 or (work.global_batch // dp) % pp:
         return [1] if work.allows("virtual", 1) else []
-    possible = [v for v in _divisors(work.sizes.layers // pp) if v <= MOST_VIRTUAL]
+    most = -(-work.sizes.layers // pp)
+    possible = [v for v in _divisors(most) if v <= MOST_VIRTUAL and pp * v <= work.sizes.layers + 2]
     return [v for v in possible if work.allows("virtual", v)]
 
 
