@@ -31,9 +31,10 @@ WEIGHT_BYTES: dict[WeightFormat, float] = {
 """Four-bit formats carry a byte of scale for every 16 weights."""
 ROPE_WIDTH = 64
 """Of the positions that latent attention keeps beside its compressed keys and values."""
-USABLE_MEMORY = 0.9
-"""Share of a device's memory that engines claim unless told otherwise; the rest is workspace."""
+USABLE_MEMORY = 0.95
+"""Share of a device's memory that engines were given where memory was short; what is left is the driver's."""
 WORKSPACE_BYTES = 4e9
+"""Activations of a pass, and captured graphs."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Replica:
         sizes = self.model.sizes
         if not sizes.experts:
             return 0.0
-        met = sizes.experts * (1 - (1 - sizes.top_k / sizes.experts) ** tokens)
+        met = sizes.experts * (1 - math.pow(1 - sizes.top_k / sizes.experts, tokens))
         each = WEIGHT_BYTES[self.weights] * sizes.ffn_weights(sizes.expert_width)
         return self.model.sparse_layers * met * each
 

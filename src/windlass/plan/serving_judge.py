@@ -25,8 +25,8 @@ Key = Callable[[Measured], str]
 
 WORST = 5
 WANTED = 0.8
-TAILS = (0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
-"""Shares left out at each end, from the narrowest interval to the widest."""
+LEVELS = (0.8, 0.83, 0.86, 0.89, 0.92, 0.95)
+"""Of rows that borders are drawn around; groups differ, so those of some hold fewer of another."""
 
 
 @dataclass(frozen=True)
@@ -72,38 +72,37 @@ def judge(path: Path) -> Judgement:
     errors = {name: _grouped(found[name], by) for name, by in keys.items()}
     worst = sorted(found["system"], key=lambda one: one.token_error, reverse=True)[:WORST]
     told = tuple(f"{one.row.label} (each token {one.token_error:.0%} off)" for one in worst)
-    first, held_first = _interval([_ratios(found[n], by, "first_s") for n, by in keys.items()])
-    token, held_token = _interval([_ratios(found[n], by, "token_s") for n, by in keys.items()])
+    first, held_first = _interval([_apart(found[n], by, "first_s") for n, by in keys.items()])
+    token, held_token = _interval([_apart(found[n], by, "token_s") for n, by in keys.items()])
     coverage = {"first": held_first, "token": held_token}
     return Judgement(fit(rows.used), errors, Spread(first, token), coverage, rows.skipped, told)
 
 
-def _ratios(found: list[Prediction], by: Key, what: str) -> dict[str, Floats]:
-    """Return measured over predicted, by what was left out."""
+def _apart(found: list[Prediction], by: Key, what: str) -> dict[str, Floats]:
+    """Return how many times measured and predicted differ, either way, by what was left out."""
     groups: dict[str, list[float]] = {}
     for one in found:
-        groups.setdefault(by(one.row), []).append(getattr(one.row, what) / getattr(one, what))
+        ratio = getattr(one.row, what) / getattr(one, what)
+        groups.setdefault(by(one.row), []).append(max(ratio, 1 / ratio))
     return {name: np.array(values) for name, values in groups.items()}
 
 
 def _interval(kinds: list[dict[str, Floats]]) -> tuple[tuple[float, float], float]:
     """Return the narrowest interval that holds enough of unseen systems and models, and how much."""
-    for tail in TAILS:
-        held = min(_coverage(groups, tail) for groups in kinds)
+    for level in LEVELS:
+        held = min(_coverage(groups, level) for groups in kinds)
         if held >= WANTED:
             break
-    everything = np.concatenate([values for groups in kinds for values in groups.values()])
-    low, high = np.quantile(everything, [tail, 1 - tail])
-    return (float(low), float(high)), held
+    factor = float(np.quantile(np.concatenate([v for groups in kinds for v in groups.values()]), level))
+    return (1 / factor, factor), held
 
 
-def _coverage(groups: dict[str, Floats], tail: float) -> float:
-    """Return the share of rows within borders that the other groups give."""
+def _coverage(groups: dict[str, Floats], level: float) -> float:
+    """Return the share of rows within the borders that the other groups give."""
     inside = 0
     for name, values in groups.items():
         others = [other for key, other in groups.items() if key != name]
-        low, high = np.quantile(np.concatenate(others), [tail, 1 - tail]) if others else (0.0, 0.0)
-        inside += int(((low <= values) & (values <= high)).sum())
+        inside += int((values <= np.quantile(np.concatenate(others), level)).sum()) if others else 0
     return inside / sum(map(len, groups.values()))
 
 
