@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from windlass.spec.door import DoorParser, emit, run_door
@@ -29,40 +30,55 @@ def main(argv: list[str]) -> int:
     settle(member)
     import torch
 
-    from windlass.parallel.grid import meeting
-
     # All that a training process imports, so that start-up and memory are those of one.
     importlib.import_module("windlass.train.loop")
     start_s = time.perf_counter() - begin
     torch.set_num_threads(len(member.cores))
     torch.set_flush_denormal(True)
-    with meeting(member, torch.device("cpu")):
-        emit({"done": {"start_s": start_s, **_measured(member, quick=args.quick, only_held=args.held)}})
+    measured = _held() if args.held else _measured(member, quick=args.quick)
+    emit({"done": {"start_s": start_s, **measured}})
     return 0
 
 
-def _measured(member: Member, *, quick: bool, only_held: bool) -> dict[str, Any]:
+def _held() -> dict[str, Any]:
+    from windlass.train.probe_blocks import HELD, HELD_LAYERS, held
+
+    return {"held": held(HELD, HELD_LAYERS).model_dump()}
+
+
+def _measured(member: Member, *, quick: bool) -> dict[str, Any]:
+    """Measure everything. Each stage has a meeting of its own: groups of others that idle cost time too."""
     from windlass.train import probe_blocks as wholes
     from windlass.train import probe_parts as parts
 
-    if only_held:
-        return {"held": wholes.held(wholes.HELD, wholes.HELD_LAYERS).model_dump()}
-    effort = parts.QUICK if quick else parts.FULL
-    found: dict[str, Any] = {"held": wholes.held(wholes.TINY, 1).model_dump()}
-    stages: dict[str, Callable[[parts.Effort], Iterable[Any]]] = {
-        "blocks": wholes.blocks,
-        "products": parts.products,
-        "attentions": parts.attentions,
-        "streams": parts.streams,
-        "updates": parts.updates,
-        "exchanges": parts.exchanges,
-    }
-    for stage, measure in stages.items():
-        found[stage] = [one.model_dump() for one in measure(effort)]
+    effort, meet = parts.QUICK if quick else parts.FULL, _meetings(member)
+    with meet("held"):
+        found: dict[str, Any] = {"held": wholes.held(wholes.TINY, 1).model_dump(), "blocks": []}
+    divisions: tuple[wholes.Division, ...] = ("plain", "sharded", "tp") if member.world > 1 else ("plain",)
+    for division in divisions:
+        with meet(division):
+            found["blocks"] += [one.model_dump() for one in wholes.blocks(effort, division)]
+    emit({"event": "measured", "stage": "blocks"})
+    for stage in ("products", "attentions", "streams", "updates", "exchanges"):
+        with meet(stage):
+            found[stage] = [one.model_dump() for one in getattr(parts, stage)(effort)]
         emit({"event": "measured", "stage": stage})
-    tiny = wholes.Block.model_validate(found["blocks"][0])
-    found["handing_s"] = wholes.handing_s(effort, tiny)
+    with meet("handing"):
+        found["handing_s"] = wholes.handing_s(effort, wholes.Block.model_validate(found["blocks"][0]))
     return {"processes": member.world, "threads": len(member.cores), **found}
+
+
+def _meetings(member: Member) -> Callable[[str], AbstractContextManager[None]]:
+    """Return how to meet the others under a name, and to part again; alone there is nobody to meet."""
+    import torch
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+    from windlass.parallel.grid import gathered, open_store
+
+    if member.world == 1:
+        return lambda _name: nullcontext()
+    store, device = open_store(member), torch.device("cpu")
+    return lambda name: gathered(PrefixStore(name, store), member, device)
 
 
 if __name__ == "__main__":

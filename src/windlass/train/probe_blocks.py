@@ -78,16 +78,17 @@ HELD = Size(width=384, vocabulary=8192, context=256, sequences=8, tries=1)
 HELD_LAYERS = 6
 
 
-def blocks(effort: Effort) -> Iterator[Block]:
-    """Yield whole passes of every division that these processes can have."""
-    divisions: tuple[Division, ...] = ("plain", "sharded", "tp") if dist.is_initialized() else ("plain",)
-    for division in divisions:
-        for size in SIZES[: effort.sizes]:
-            yield block(size, division, min(size.tries, 4 * effort.tries))
+def blocks(effort: Effort, division: Division) -> Iterator[Block]:
+    """Yield whole passes of models that all processes divide so."""
+    world = _world()
+    layout = {"plain": Layout(dp=world), "sharded": Layout(sharded=world), "tp": Layout(tp=world)}[division]
+    grid = _grid(layout)
+    for size in SIZES[: effort.sizes]:
+        yield block(size, division, grid, min(size.tries, 4 * effort.tries))
 
 
-def block(size: Size, division: Division, tries: int) -> Block:
-    shallow, deep = timed_in_turn([_pass(size, layers, division) for layers in (SHALLOW, DEEP)], tries)
+def block(size: Size, division: Division, grid: Grid, tries: int) -> Block:
+    shallow, deep = timed_in_turn([_pass(size, layers, grid) for layers in (SHALLOW, DEEP)], tries)
     layer_s = max(LEAST * deep, deep - shallow) / (DEEP - SHALLOW)
     shape = size.shape(1, _world())
     return Block(
@@ -114,7 +115,7 @@ def handing_s(effort: Effort, plain: Block) -> float:
     world = _world()
     layout = Layout(pp=world)
     run = _run(TINY.shape(world, world), layout, TINY.sequences, micro_batches=HANDED)
-    strategy = _strategy(run)
+    strategy = _strategy(run, _grid(layout))
     batches = [_batch(run, seed) for seed in range(HANDED)]
     step_s = timed(partial(_learn, strategy, batches), min(TINY.tries, 4 * effort.tries))
     return max(0.0, step_s / (HANDED + world - 1) - plain.layer_s - plain.ends_s / world)
@@ -123,7 +124,7 @@ def handing_s(effort: Effort, plain: Block) -> float:
 def held(size: Size, layers: int) -> Held:
     """Take a few whole steps, and tell the most memory that this process had so far."""
     run = _run(size.shape(layers, _world()), Layout(dp=_world()), size.sequences)
-    strategy = _strategy(run)
+    strategy = _strategy(run, _grid(run.layout))
     optimizer = build_optimizer(strategy.held.holdings, run)
     for _ in range(STEPS):
         strategy.learn([_batch(run, 0)], 1)
@@ -153,11 +154,9 @@ def peak_bytes() -> int:
     raise AssertionError("every Linux process has a VmHWM")
 
 
-def _pass(size: Size, layers: int, division: Division) -> Callable[[], None]:
-    world = _world()
-    layout = {"plain": Layout(dp=world), "sharded": Layout(sharded=world), "tp": Layout(tp=world)}[division]
-    run = _run(size.shape(layers, world), layout, size.sequences)
-    strategy, batches = _strategy(run), [_batch(run, 0)]
+def _pass(size: Size, layers: int, grid: Grid) -> Callable[[], None]:
+    run = _run(size.shape(layers, _world()), grid.layout, size.sequences)
+    strategy, batches = _strategy(run, grid), [_batch(run, 0)]
     return partial(_learn, strategy, batches)
 
 
@@ -167,9 +166,12 @@ def _learn(strategy: Strategy, batches: list[Batch]) -> None:
     strategy.held.clear()
 
 
-def _strategy(run: Run) -> Strategy:
+def _grid(layout: Layout) -> Grid:
     crew: Crew = Together() if dist.is_initialized() else Alone()
-    grid = Grid(run.layout, torch.device("cpu"), crew)
+    return Grid(layout, torch.device("cpu"), crew)
+
+
+def _strategy(run: Run, grid: Grid) -> Strategy:
     return Strategy(run, grid, cut_model(run.shape, run.layout))
 
 

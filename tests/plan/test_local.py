@@ -1,0 +1,134 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windlass.plan.calibrate import Correction, Experience
+from windlass.plan.local import Step, local_step
+from windlass.plan.local_memory import local_memory
+from windlass.plan.machine import MachineFacts
+from windlass.plan.profile import load_profile
+from windlass.plan.search import CorpusFacts, plan_run
+from windlass.spec.job import Job
+from windlass.spec.layout import Layout
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
+
+MEASURED = load_profile(Path(__file__).parent.parent / "artifacts" / "profile.json")
+"""Of a machine with two cores; renewed by `windlass probe` and a copy of HOME/profile.json."""
+MACHINE = MachineFacts(cores=2, memory_bytes=8 << 30, peak_flops=1e11, has_compiler=False)
+CORPUS = CorpusFacts(path="c", digest="d", vocabulary=4096, train_tokens=9_000_000, validation_tokens=400_000)
+SHAPE = LlamaShape(
+    vocabulary=4096, context=256, layers=6, width=256, heads=4, kv_heads=4, ffn_width=768, tied=True
+)
+
+
+def step(
+    shape: object = SHAPE, *, batch: int = 8, micro: int = 4, threads: int = 2, **layout: object
+) -> Step:
+    return Step(shape, Layout.model_validate(layout), batch, micro, threads)  # type: ignore[arg-type]
+
+
+def seconds(of: Step) -> float:
+    return local_step(MEASURED, of).seconds
+
+
+def held(of: Step) -> int:
+    return local_memory(MEASURED, of).bytes
+
+
+def test_parts_of_a_prediction_add_up_to_it() -> None:
+    time, memory = local_step(MEASURED, step(dp=2)), local_memory(MEASURED, step(dp=2))
+    assert sum(time.parts.values()) == pytest.approx(time.seconds)
+    assert sum(memory.parts.values()) == pytest.approx(memory.bytes, abs=1)
+
+
+def test_a_pass_that_was_measured_is_predicted_as_it_was() -> None:
+    """Of one layer; what comes once a step is left out of the comparison by taking two depths."""
+    alone = next(s for s in MEASURED.settings if (s.processes, s.threads) == (1, 1))
+    block = next(b for b in alone.blocks if b.width == 256)
+    shape = SHAPE.model_copy(update={"ffn_width": block.ffn_width, "vocabulary": block.vocabulary})
+    one, three = (
+        local_step(
+            MEASURED,
+            step(
+                shape.model_copy(update={"layers": n}),
+                batch=block.sequences,
+                micro=block.sequences,
+                threads=1,
+            ),
+        ).parts["passes"]
+        for n in (1, 3)
+    )
+    assert (three - one) / 2 == pytest.approx(block.layer_s, rel=1e-6)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 8), st.sampled_from([64, 128, 256, 512]), st.sampled_from([1, 2, 4]))
+def test_more_to_compute_never_takes_less_time_or_memory(layers: int, width: int, micro: int) -> None:
+    small = SHAPE.model_copy(update={"layers": layers, "width": width, "ffn_width": 3 * width})
+    more = [
+        step(small.model_copy(update={"layers": layers + 1}), batch=micro, micro=micro),
+        step(small, batch=2 * micro, micro=micro),
+        step(small.model_copy(update={"vocabulary": 3 * 4096}), batch=micro, micro=micro),
+    ]
+    base = step(small, batch=micro, micro=micro)
+    assert all(seconds(larger) > seconds(base) and held(larger) >= held(base) for larger in more)
+
+
+@pytest.mark.parametrize("axis", ["dp", "sharded", "tp", "pp"])
+def test_processes_with_more_than_one_to_a_core_take_turns(axis: str) -> None:
+    two, four = (seconds(step(batch=8, micro=1, **{axis: n})) for n in (2, 4))
+    assert four > 0.9 * two
+
+
+def test_sharding_holds_less_than_replicas_and_a_pipeline_less_than_one_process() -> None:
+    large = SHAPE.model_copy(
+        update={"width": 1024, "ffn_width": 3072, "heads": 16, "kv_heads": 16, "layers": 12}
+    )
+    assert held(step(large, sharded=2)) < held(step(large, dp=2))
+    assert held(step(large, tp=2)) < held(step(large, micro=4))
+    assert held(step(large, pp=2, batch=4, micro=1)) < held(step(large, batch=4, micro=1))
+
+
+def test_recomputing_trades_time_for_memory() -> None:
+    kinds = [step(batch=16, micro=16, recompute=kind) for kind in ("none", "selective", "full")]
+    times, memories = [seconds(k) for k in kinds], [held(k) for k in kinds]
+    assert times == sorted(times)
+    assert memories == sorted(memories, reverse=True)
+    assert times[0] < times[-1]
+    assert memories[0] > memories[-1]
+
+
+def test_replicas_that_meet_seldom_exchange_less() -> None:
+    often, seldom = step(dp=2), replace(step(dp=2), every=50)
+    parts = [local_step(MEASURED, s).parts["exchange"] for s in (often, seldom)]
+    assert parts[0] == pytest.approx(50 * parts[1])
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Gpt2Shape(vocabulary=4096, context=128, layers=4, width=128, heads=4, ffn_width=512),
+        BertShape(vocabulary=4096, context=128, layers=4, width=128, heads=4, ffn_width=512),
+    ],
+)
+def test_every_family_can_be_predicted(shape: Gpt2Shape | BertShape) -> None:
+    assert seconds(step(shape)) > 0
+    assert held(step(shape)) > 0
+
+
+def test_a_plan_with_a_profile_predicts_from_it_and_says_so() -> None:
+    job = Job.model_validate({"model": {"width": 256, "layers": 6}, "train": {"steps": 10}})
+    plain = plan_run(job, CORPUS, MACHINE, experience=Experience(MEASURED))
+    slower = plan_run(job, CORPUS, MACHINE, experience=Experience(MEASURED, Correction(1.5, 0.1, 7)))
+    assert slower.predicted.seconds == pytest.approx(1.5 * plain.predicted.seconds)
+    assert any("profile" in reason for reason in plain.predicted.reasons)
+    assert any("1.50 after 7 runs" in reason for reason in slower.predicted.reasons)
+
+
+def test_what_was_not_measured_is_not_predicted_from_the_profile() -> None:
+    job = {"model": {"width": 256, "layers": 6}, "train": {"steps": 10}, "machine": {"precision": "bfloat16"}}
+    run = plan_run(Job.model_validate(job), CORPUS, MACHINE, experience=Experience(MEASURED))
+    assert not any("profile" in reason for reason in run.predicted.reasons)
