@@ -10,7 +10,7 @@ from windlass.spec.errors import BadInput
 from windlass.spec.layout import check_layout
 from windlass.spec.progress import silent
 
-MEASURED = load_profile(Path(__file__).parent.parent / "artifacts" / "profile.json")
+MEASURED = load_profile(Path(__file__).parent.parent / "plan" / "profile-two-cores.json")
 """Of a machine with two cores; renewed by `windlass probe` and a copy of HOME/profile.json."""
 
 

@@ -15,7 +15,7 @@ from windlass.spec.job import Job
 from windlass.spec.layout import Layout
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
 
-MEASURED = load_profile(Path(__file__).parent.parent / "artifacts" / "profile.json")
+MEASURED = load_profile(Path(__file__).with_name("profile-two-cores.json"))
 """Of a machine with two cores; renewed by `windlass probe` and a copy of HOME/profile.json."""
 MACHINE = MachineFacts(cores=2, memory_bytes=8 << 30, peak_flops=1e11, has_compiler=False)
 CORPUS = CorpusFacts(path="c", digest="d", vocabulary=4096, train_tokens=9_000_000, validation_tokens=400_000)

@@ -17,7 +17,7 @@ from windlass.plan.profile import (
 )
 from windlass.spec.errors import BadInput
 
-MEASURED = load_profile(Path(__file__).parent.parent / "artifacts" / "profile.json")
+MEASURED = load_profile(Path(__file__).with_name("profile-two-cores.json"))
 """Of a machine with two cores; renewed by `windlass probe` and a copy of HOME/profile.json."""
 
 
