@@ -31,7 +31,7 @@ def test_a_known_law_is_found_again_and_reaches_beyond_its_points() -> None:
 def test_one_bad_run_does_not_move_the_law() -> None:
     points = points_of(TRUE)
     bad = [*points[:-1], Point(points[-1].weights, points[-1].tokens, 1.5 * points[-1].loss)]
-    assert fit_law(bad, Prior()).law.loss(64e6, 2e9) == pytest.approx(TRUE.loss(64e6, 2e9), rel=0.03)
+    assert fit_law(bad, Prior()).law.loss(64e6, 2e9) == pytest.approx(TRUE.loss(64e6, 2e9), rel=0.05)
 
 
 def test_a_single_run_leaves_what_was_believed_of_the_powers() -> None:

@@ -21,7 +21,13 @@ CORPUS = CorpusFacts(
     path="c", digest="d", vocabulary=2048, train_tokens=90_000_000, validation_tokens=400_000
 )
 LAW = Law(
-    floor=1.5, size_scale=25.0, size_power=0.27, data_scale=300.0, data_power=0.36, ceiling=math.log(2048)
+    sharpness=2.0,
+    floor=1.5,
+    size_scale=25.0,
+    size_power=0.27,
+    data_scale=300.0,
+    data_power=0.36,
+    ceiling=math.log(2048),
 )
 
 

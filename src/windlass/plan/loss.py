@@ -1,9 +1,13 @@
 """What loss to expect from a model of some size after some tokens.
 
-The law is L(N, D) = E + A / N^a + B / D^b (Hoffmann et al. 2022, arXiv:2203.15556, approach 3). As it
-stands it grows without bound for small models and short runs. A model that knows nothing loses the
-logarithm of its vocabulary, so the excess x over the floor E is bent below the room r between the two:
-x / (1 + (x / r)^p)^(1 / p). Far from the ceiling this changes nothing.
+The law is L(N, D) = E + A / N^a + B / D^b (Hoffmann et al. 2022, arXiv:2203.15556, approach 3). Two things
+make it hold for small models and short runs, too, where it is far off otherwise:
+
+- The terms are joined by a power, (size^p + data^p)^(1/p). In the first hundreds of steps models of all
+  sizes lose the same, and only later the small ones fall behind: whichever is short decides, as in the law of
+  Kaplan et al. 2020 (arXiv:2001.08361, equation 1.5). With p = 1 it is Hoffmann's sum.
+- A model that knows nothing loses the logarithm of its vocabulary. The excess x over the floor E is bent
+  below the room r between the two: x / (1 + (x / r)^2)^(1/2).
 """
 
 from __future__ import annotations
@@ -13,8 +17,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-BEND = 2.0
-"""The power p: how suddenly the law gives way to the ceiling."""
 REPEATS_FADE = 15.39
 """Repetitions after which text has lost 63% of its worth (Muennighoff et al. 2023, arXiv:2305.16264)."""
 
@@ -29,13 +31,16 @@ class Law:
     size_power: float
     data_scale: float
     data_power: float
+    sharpness: float = 1.0
+    """The power p that joins size and data."""
     ceiling: float = math.inf
     """The loss of a model that knows nothing, the logarithm of the vocabulary or somewhat less."""
 
     def loss(self, weights: float, tokens: float) -> float:
         size = self.size_scale / float(weights**self.size_power)
         data = self.data_scale / float(tokens**self.data_power)
-        return self.floor + _bent(size + data, self.ceiling - self.floor)
+        joined = float((size**self.sharpness + data**self.sharpness) ** (1 / self.sharpness))
+        return self.floor + joined / math.hypot(1.0, joined / (self.ceiling - self.floor))
 
 
 HOFFMANN = Law(1.69, 406.4, 0.34, 410.7, 0.28)
@@ -73,8 +78,3 @@ def useful_tokens(tokens: float, corpus_tokens: float) -> float:
     repeats = max(0.0, tokens / corpus_tokens - 1)
     fresh = min(tokens, corpus_tokens)
     return fresh + corpus_tokens * REPEATS_FADE * -math.expm1(-repeats / REPEATS_FADE)
-
-
-def _bent(excess: float, room: float) -> float:
-    """Return an excess that grows as it should and never fills the room."""
-    return float(excess / (1 + (excess / room) ** BEND) ** (1 / BEND))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from windlass.plan.loss import BESIROGLU, PUBLISHED_VOCABULARY, Law
 
-NOISE = 0.005
+NOISE = 0.01
 """How far equal runs with other seeds lie apart, as a share of the loss."""
 HUBER = 1.345
 """In units of the noise; beyond it a run is rather an outlier (Huber 1964)."""
@@ -58,14 +58,19 @@ class Prior:
     floor: Belief = Belief(math.log(BESIROGLU.floor), 0.25)
     size_power: Belief = Belief(0.35, 0.07)
     data_power: Belief = Belief(0.35, 0.07)
+    sharpness: Belief = Belief(0.0, 0.1)
     ceiling: float = math.inf
 
     @staticmethod
     def of_vocabulary(vocabulary: int) -> Prior:
-        """A token of a larger vocabulary stands for more text, about with its logarithm."""
+        """For small runs, which are sharper between size and data than the published ones.
+
+        A token of a larger vocabulary stands for more text, about with its logarithm.
+        """
         ceiling = math.log(vocabulary)
         floor = BESIROGLU.floor * ceiling / math.log(PUBLISHED_VOCABULARY)
-        return Prior(floor=Belief(math.log(floor), 0.35), ceiling=ceiling)
+        sharpness = Belief(math.log(2.0), 0.5)
+        return Prior(floor=Belief(math.log(floor), 0.35), sharpness=sharpness, ceiling=ceiling)
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ def fit_law(points: Sequence[Point], prior: Prior) -> LossFit:
 
 
 class _Frame:
-    """The law as a vector of five numbers without bounds.
+    """The law as a vector of six numbers without bounds.
 
     The two terms are given by what they are at the middle of the points, because scales and powers of the law
     as it is written hang together so closely that no search ends.
@@ -125,17 +130,19 @@ class _Frame:
 
     def start(self, power: float) -> Vector:
         term = self._term.middle
-        return np.array([self._prior.floor.middle, term, math.log(power), term, math.log(power)])
+        sharpness = self._prior.sharpness.middle
+        return np.array([self._prior.floor.middle, term, power, term, power, sharpness])
 
     def law(self, v: Vector) -> Law:
         floor, size, data = (math.exp(v[i]) for i in (0, 1, 3))
-        size_power, data_power = math.exp(min(v[2], 1.0)), math.exp(min(v[4], 1.0))
+        size_power, data_power = max(0.01, float(v[2])), max(0.01, float(v[4]))
         return Law(
             floor=min(floor, 0.99 * self._prior.ceiling),
             size_scale=size * self._weights**size_power,
             size_power=size_power,
             data_scale=data * self._tokens**data_power,
             data_power=data_power,
+            sharpness=math.exp(v[5]),
             ceiling=self._prior.ceiling,
         )
 
@@ -145,9 +152,10 @@ class _Frame:
         believed = [
             _apart(v[0], prior.floor),
             _apart(v[1], self._term),
-            _apart(math.exp(v[2]), prior.size_power),
+            _apart(v[2], prior.size_power),
             _apart(v[3], self._term),
-            _apart(math.exp(v[4]), prior.data_power),
+            _apart(v[4], prior.data_power),
+            _apart(v[5], prior.sharpness),
         ]
         return np.concatenate([_hubered(seen / NOISE), believed])
 

@@ -25,11 +25,11 @@ from windlass.spec.run import Run
 from windlass.spec.shape import LlamaShape, Shape
 from windlass.spec.sync import Sync
 
-LADDER = ((1.0, 0.27), (1.0, 0.09), (0.5, 0.22), (0.5, 0.06), (0.25, 0.25), (0.25, 0.08), (0.25, 0.03))
+LADDER = ((1.0, 0.40), (1.0, 0.12), (0.5, 0.20), (0.5, 0.06), (0.25, 0.17), (0.25, 0.05))
 """Of each pilot: its width beside that of the run, and its share of the pilots' compute. Narrow pilots see
 more tokens for the same compute, and so reach nearer to the tokens of the run."""
-LEAST_STEPS = 50
-"""Fewer are mostly warm-up."""
+LEAST_STEPS = 150
+"""With fewer, all models are about as good as counting words."""
 BUDGETS = (1.0, 3.0, 10.0)
 FARTHEST = 16.0
 """How much larger than the largest pilot a model may be to be recommended."""
