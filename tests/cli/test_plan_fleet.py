@@ -174,6 +174,15 @@ def test_no_solution_is_said_in_a_sentence(job: str, capsys: pytest.CaptureFixtu
     assert re.search(r"- \d+ devices instead of 1: it takes", told.out)
 
 
+def test_a_batch_that_cannot_be_divided_further_grows_in_the_fix(
+    job: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fixes = asked(capsys, job, "--fleet", "256xH100", "--deadline", "45m", code=2)["no_solution"]["fixes"]
+    changes = next(fix["changes"] for fix in fixes if fix["way"] == "devices")
+    assert changes["batch_sequences"] > 512
+    assert changes["devices"] > 512
+
+
 def test_a_fix_that_is_told_works(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked_for = ["--fleet", "8xH100", "--deadline", "10d"]
     fixes = asked(capsys, job, *asked_for, code=2)["no_solution"]["fixes"]

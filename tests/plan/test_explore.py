@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.plan.case import Sizes
-from windlass.plan.explore import PUBLISHED, Objective, Predictor, exhaustive, weigh
+from windlass.plan.explore import PUBLISHED, Objective, Predictor, exhaustive, value, weigh
 from windlass.plan.greedy import greedy
 from windlass.plan.layouts import cases, divisions, variants
 from windlass.plan.pools import Pool, pools_of
@@ -34,14 +34,13 @@ pools = st.sampled_from(["8xH100", "16xA100-40GB", "64xH100", "24xH200", "128xA1
 
 
 @settings(max_examples=8, deadline=None)
-@given(work=works, pool=pools, objective=st.sampled_from(["time", "money"]))
+@given(work=works, pool=pools, objective=st.sampled_from(["time", "memory"]))
 def test_pruning_loses_nothing(fake: Predictor, work: Work, pool: Pool, objective: Objective) -> None:
     everything = [weighed for case in cases(work, pool) if (weighed := weigh(work, case, fake)).fits]
     found = exhaustive(work, pool, objective, fake)
     assert bool(everything) == bool(found.options)
     if found.best is not None:
-        devices = (lambda w: w.case.devices) if objective == "money" else (lambda w: 1)
-        assert found.best.step_s * devices(found.best) == min(w.step_s * devices(w) for w in everything)
+        assert value(found.best, objective) == min(value(weighed, objective) for weighed in everything)
 
 
 @settings(max_examples=30, deadline=None)

@@ -51,7 +51,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("word", nargs="?", help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, metavar="N", help="plan for so many processes")
     parser.add_argument(
-        "--layout", metavar="AXIS=N,...", help="how they divide the work, e.g. dp=2 or pp=2,schedule=gpipe"
+        "--layout",
+        metavar="AXIS=N,...",
+        help="how they divide the work, e.g. dp=2 or pp=2,schedule=gpipe; with --fleet what the search keeps"
+        " to, e.g. tp=8,recompute=full",
     )
     parser.add_argument(
         "--pilot", action="store_true", help="make small runs first, and say what loss to expect from them"

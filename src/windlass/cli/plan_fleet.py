@@ -72,7 +72,7 @@ def add_fleet(parser: argparse.ArgumentParser) -> None:
         "--price", type=float, metavar="DOLLARS", help="an hour of one device, in place of all others"
     )
     group.add_argument(
-        "--precision", metavar="A,B", help="arithmetic to choose from (default: the job's, else bfloat16)"
+        "--precision", metavar="A,B", help="arithmetic to choose from (default: the job's, else 16 bits)"
     )
     group.add_argument(
         "--software", metavar="NAME", help=f"whose speed to reckon with: {', '.join(documented())}"

@@ -86,11 +86,12 @@ def found(seen: Iterator[Weighed], objective: Objective) -> Found:
 
 
 def value(weighed: Weighed, objective: Objective) -> tuple[float, float]:
-    """Return what is to be small; of layouts that are equal in it, the quicker one is better."""
+    """Return what is to be small: memory, or else time.
+
+    On equal devices the quickest run is the cheapest too; survey.py sees whether fewer would be cheaper.
+    """
     if objective == "memory":
         return weighed.memory.bytes, weighed.step_s
-    if objective == "money":
-        return weighed.step_s * weighed.case.devices, weighed.step_s
     return weighed.step_s, weighed.memory.bytes
 
 

@@ -81,15 +81,23 @@ def _batches(question: Question, pool: Pool) -> Iterator[Change]:
 
 
 def _more(question: Question, pool: Pool) -> Iterator[Change]:
-    """The fewest devices that would do: double until it works, then halve the gap."""
-    for times in (2**power for power in range(1, MOST_TIMES.bit_length())):
-        larger = replace(pool, devices=pool.devices * times, per_machine=_machine(pool))
-        enough = fewest(question, larger, Survey())
-        if enough is not None:
-            count = enough.members[0].pool.devices
-            words = f"{count} devices instead of {pool.devices}"
-            yield Change("devices", {"devices": count}, words, question.work, replace(larger, devices=count))
-            return
+    """The fewest devices that would do: double until it works, then halve the gap.
+
+    A batch can only be divided so far; where that is in the way it grows with the devices.
+    """
+    for grows in (False, True):
+        for times in (2**power for power in range(1, MOST_TIMES.bit_length())):
+            batch = question.work.global_batch * (times if grows else 1)
+            work = replace(question.work, global_batch=batch)
+            larger = replace(pool, devices=pool.devices * times, per_machine=_machine(pool))
+            enough = fewest(replace(question, work=work), larger, Survey())
+            if enough is not None:
+                count = enough.members[0].pool.devices
+                changes = {"devices": count, **({"batch_sequences": batch} if grows else {})}
+                words = f"{count} devices instead of {pool.devices}"
+                words += f" and a batch of {batch} instead of {question.work.global_batch}" if grows else ""
+                yield Change("devices", changes, words, work, replace(larger, devices=count))
+                return
 
 
 def _machine(pool: Pool) -> int:
