@@ -5,6 +5,7 @@ Every fix is tried before it is told: the search runs again with the change, so 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -46,6 +47,7 @@ def fixes(question: Question, binding: Binding, seen: Survey) -> Iterator[Way]:
         helps = next((way for way in tried if way is not None), None)
         if helps is not None:
             yield helps
+    yield from _later(question, seen)
 
 
 def _changes(question: Question, binding: Binding, seen: Survey) -> Iterator[Change]:
@@ -54,7 +56,9 @@ def _changes(question: Question, binding: Binding, seen: Survey) -> Iterator[Cha
     yield from _unpinned(question, largest)
     if binding == "divisibility":
         yield from _batches(question, largest)
-    if binding != "money":
+    if binding == "money":
+        yield from _prices(question, seen)
+    else:
         yield from _more(question, largest)
     yield from _other_devices(question, largest, binding)
     yield from _coarser(question, largest)
@@ -98,6 +102,32 @@ def _more(question: Question, pool: Pool) -> Iterator[Change]:
                 words += f" and a batch of {batch} instead of {question.work.global_batch}" if grows else ""
                 yield Change("devices", changes, words, work, replace(larger, devices=count))
                 return
+
+
+def _prices(question: Question, seen: Survey) -> Iterator[Change]:
+    """The price at which the run that needs the fewest device hours would keep to the budget."""
+    early = [outlook for outlook in seen.outlooks if question.limits.late(outlook) <= 1]
+    if question.limits.dollars is None or not early:
+        return
+    least = min(early, key=lambda outlook: outlook.cost.device_hours)
+    price = math.floor(question.limits.dollars / least.cost.device_hours * 100) / 100
+    pool = least.members[0].pool
+    if len(least.members) == 1 and price > 0:
+        cheap = replace(pool, device=replace(pool.device, dollars_h=(price, price)))
+        words = f"A price of ${price:.2f} for an hour of one device"
+        yield Change("price", {"price_h": price}, words, question.work, cheap)
+
+
+def _later(question: Question, seen: Survey) -> Iterator[Way]:
+    """The earliest end within the budget, where a deadline is in the way of it."""
+    limits = question.limits
+    paid = [outlook for outlook in seen.outlooks if limits.dear(outlook) <= 1]
+    if limits.dollars is not None and limits.deadline_s is not None and paid:
+        best = min(paid, key=lambda outlook: outlook.seconds)
+        change = Change(
+            "deadline", {"deadline_s": best.seconds}, "A later end", question.work, best.members[0].pool
+        )
+        yield way_of(change, best)
 
 
 def _machine(pool: Pool) -> int:

@@ -36,12 +36,15 @@ def no_solution(question: Question, seen: Survey) -> NoSolution:
 
 
 def binding_of(question: Question, seen: Survey) -> Binding:
-    """Return the constraint that no layout keeps; of deadline and budget the one that is further off."""
+    """Return the constraint that no layout keeps; of deadline and budget the one that is further off.
+
+    Where each can be kept but not both, money is in the way of those that are in time.
+    """
     if not seen.outlooks:
         return "memory" if seen.smallest is not None else "divisibility"
     limits = question.limits
     late, dear = (min(map(over, seen.outlooks)) for over in (limits.late, limits.dear))
-    return "time" if late > dear else "money"
+    return "time" if late > max(1.0, dear) else "money"
 
 
 def sentence(question: Question, binding: Binding, seen: Survey) -> str:
