@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from windlass.cli.main import main
@@ -74,3 +76,19 @@ def test_a_broken_line_is_told_as_it_is_by_a_build(job: Path, capsys: pytest.Cap
     code, told = sweep(job, capsys)
     assert code == 2
     assert "two.jsonl: line" in told["error"]["message"]
+
+
+def test_ports_of_the_embedded_runner_are_open_to_this_machine_only() -> None:
+    import grpc
+
+    from windlass.plan.sweep import on_loopback
+
+    with on_loopback(), ThreadPoolExecutor(1) as pool:
+        server = grpc.server(pool)
+        port = server.add_insecure_port("[::]:0")
+        server.start()
+        listening = [c.laddr for c in psutil.Process().net_connections() if c.status == psutil.CONN_LISTEN]
+        server.stop(None).wait()
+    assert {address.ip.removeprefix("::ffff:") for address in listening if address.port == port} == {
+        "127.0.0.1"
+    }

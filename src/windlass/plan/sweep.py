@@ -14,13 +14,14 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsSingleton, TaggedOutput
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from windlass.plan.sweep_stages import Bucket, Counted, Option, added, keyed, plan_bucket
@@ -32,6 +33,7 @@ CLUSTERS = {
     "spark": "SparkRunner",
     "dataflow": "DataflowRunner",
 }
+LOOPBACK = "127.0.0.1"
 WORKER = "apache_beam.runners.worker.sdk_worker_main"
 OUTPUTS = ("result", "no_solution", "buckets", "unreadable")
 
@@ -67,7 +69,7 @@ def run_sweep(sweep: Sweep, sources: Sequence[Any], runner: Runner) -> None:
     """Run the pipeline to its end; every output is written, an empty one without rows."""
     flags = [f"--direct_num_workers={runner.processes}", *runner.flags]
     options = PipelineOptions(flags if runner.kind == "direct" else list(runner.flags))
-    with beam.Pipeline(runner=_runner(runner), options=options) as pipeline:
+    with on_loopback(), beam.Pipeline(runner=_runner(runner), options=options) as pipeline:
         outputs = _outputs(pipeline, sweep, sources)
         for name in OUTPUTS:
             rows = outputs[name] | f"gather {name}" >> beam.combiners.ToList()
@@ -81,6 +83,28 @@ def _runner(runner: Runner) -> Any:
         return FnApiRunner()
     command = f"{shlex.quote(sys.executable)} -m {WORKER} 2>>{shlex.quote(runner.log)}"
     return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
+
+
+@contextmanager
+def on_loopback() -> Iterator[None]:
+    """Keep the ports through which the embedded runner talks to its processes on this machine.
+
+    Beam opens them on every interface and lets anybody connect.
+    """
+    grpc = worker_handlers.grpc
+    make = grpc.server
+
+    def server(*args: Any, **kinds: Any) -> Any:
+        made = make(*args, **kinds)
+        opened = made.add_insecure_port
+        made.add_insecure_port = lambda address: opened(address.replace("[::]", LOOPBACK))
+        return made
+
+    grpc.server = server
+    try:
+        yield
+    finally:
+        grpc.server = make
 
 
 def _outputs(pipeline: Any, sweep: Sweep, sources: Sequence[Any]) -> dict[str, Any]:
