@@ -16,7 +16,7 @@ from windlass.plan.serving import FORMATS, Replica, decode_pass, latency, prefil
 from windlass.plan.serving_judge import judge
 from windlass.plan.serving_known import Reach, middle, published, reach_of, spread, text_of
 from windlass.plan.serving_models import model_named, model_of
-from windlass.plan.serving_search import Traffic, serving_options
+from windlass.plan.serving_search import Traffic, cheapest, serving_options
 from windlass.spec.errors import BadInput, NotFound
 
 ROWS = Path(__file__).resolve().parents[3] / "shared" / "planner" / "serving_rows.csv"
@@ -130,6 +130,13 @@ def test_replicas_that_are_offered_can_take_the_traffic_within_the_targets(rate:
 def test_no_other_layout_that_meets_the_targets_needs_fewer_devices() -> None:
     options = serving_options(LLAMA, H100, "float8", Traffic(1024, 256, concurrency=64), REACH)
     assert options[0].devices == min(one.devices for one in options)
+
+
+def test_of_several_devices_the_cheapest_is_first_and_those_that_cannot_are_passed_over() -> None:
+    devices = [device_named(name) for name in ("L4", "H200-SXM", "H100-SXM5")]
+    options = cheapest(LLAMA, devices, "bfloat16", Traffic(1024, 256, rate=5, token_s=0.05), REACH, most=8)
+    assert options[0].dollars_h == min(one.dollars_h for one in options if one.dollars_h is not None)
+    assert {one.replica.device.name for one in options} == {"H100-SXM5", "H200-SXM"}
 
 
 def test_a_model_that_does_not_fit_is_told_with_what_it_needs() -> None:

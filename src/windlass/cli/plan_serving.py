@@ -14,7 +14,7 @@ from windlass.plan.serving import FORMATS
 from windlass.plan.serving_judge import Judgement, judge
 from windlass.plan.serving_known import TABLE, published, reach_of, spread, text_of
 from windlass.plan.serving_models import model_of
-from windlass.plan.serving_search import Option, Traffic, serving_options
+from windlass.plan.serving_search import Option, Traffic, cheapest
 from windlass.spec.errors import AskedWrongly, NotFound
 from windlass.spec.units import format_bytes, format_count, parse_seconds
 
@@ -30,6 +30,8 @@ examples:
       --ttft 500ms --per-token 40ms
   windlass plan serving --model DeepSeek-V3 --device H200-SXM --weights float8 --engine sglang \\
       --input 8192 --output 1024 --concurrency 256
+  windlass plan serving --model gpt-oss-120b --device H100-SXM5,H200-SXM,B200-SXM --weights float4 \\
+      --input 1024 --output 512 --rate 50 --per-token 20ms
   windlass plan serving --model layers=24,width=2048,heads=16,kv_heads=4 --device L4 \\
       --input 512 --output 128 --rate 2
   windlass plan serving --judge --rows serving_rows.csv      errors against measured times, systems left out
@@ -42,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     asked.add_argument(
         "--model", metavar="NAME|SIZES", help="published model, or layers=..,width=..,heads=.."
     )
-    asked.add_argument("--device", metavar="NAME", help="as the catalogue names it, e.g. H100-SXM5")
+    asked.add_argument("--device", metavar="NAME,...", help="to choose from, by their names in the catalogue")
     asked.add_argument("--weights", choices=FORMATS, default="bfloat16", help="format of the weights")
     asked.add_argument("--engine", default="windlass", help=f"software: {', '.join(published())}, or another")
     asked.add_argument("--input", type=_whole, metavar="TOKENS", help="tokens of a prompt")
@@ -74,10 +76,8 @@ def run(args: argparse.Namespace) -> int:
     if args.rate is None and args.concurrency is None:
         raise AskedWrongly("plan serving: how much traffic?", hint="give --rate 20 or --concurrency 64")
     traffic = Traffic(args.input, args.output, args.rate, args.concurrency, args.ttft, args.per_token)
-    model, device = model_of(args.model), device_named(args.device)
-    options = serving_options(
-        model, device, args.weights, traffic, reach_of(args.engine), most=args.most_devices
-    )
+    model, devices = model_of(args.model), [device_named(name) for name in args.device.split(",")]
+    options = cheapest(model, devices, args.weights, traffic, reach_of(args.engine), args.most_devices)
     if args.json:
         print_json({"best": _plain(options[0]), "options": [_plain(one) for one in options]})
     else:
@@ -86,7 +86,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(options: list[Option], engine: str) -> None:
-    head = ("replicas", "layout", "devices", "batch", "first token", "each token", "tokens/s", "$/h from")
+    head = (
+        "replicas",
+        "layout",
+        "devices",
+        "of",
+        "batch",
+        "first token",
+        "each token",
+        "tokens/s",
+        "$/h from",
+    )
     print_table([_row(one) for one in options[:SHOWN]], head)
     best = options[0]
     weights = format_bytes(best.replica.weight_bytes_each)
@@ -107,6 +117,7 @@ def _row(one: Option) -> tuple[object, ...]:
         one.replicas,
         _layout(one),
         one.devices,
+        one.replica.device.name,
         one.batch,
         f"{1e3 * one.latency.first_s:.0f} ms",
         f"{1e3 * one.latency.token_s:.1f} ms",
@@ -123,6 +134,7 @@ def _layout(one: Option) -> str:
 def _plain(one: Option) -> dict[str, Any]:
     return {
         "replicas": one.replicas,
+        "device": one.replica.device.name,
         "tp": one.replica.tp,
         "pp": one.replica.pp,
         "dp": one.replica.dp,

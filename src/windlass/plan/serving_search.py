@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from windlass.plan.case import Device
@@ -62,6 +62,30 @@ class Option:
     def tokens_s(self) -> float:
         """Tokens a second that all replicas give when full."""
         return self.replicas * self.batch / float(self.latency.token_s)
+
+
+def cheapest(
+    model: Served,
+    devices: Sequence[Device],
+    weights: WeightFormat,
+    traffic: Traffic,
+    reach: Reach,
+    most: int = 64,
+) -> list[Option]:
+    """Return what meets the targets on any of several kinds of device, cheapest first.
+
+    A kind that cannot is passed over; where one has no price, numbers of devices are compared.
+    """
+    found, refused = list[Option](), list[BadInput]()
+    for device in devices:
+        try:
+            found += serving_options(model, device, weights, traffic, reach, most)
+        except BadInput as reason:
+            refused.append(reason)
+    if not found:
+        raise refused[0]
+    priced = all(one.dollars_h is not None for one in found)
+    return sorted(found, key=lambda one: (one.dollars_h if priced else one.devices, one.devices))
 
 
 def serving_options(
