@@ -57,8 +57,8 @@ class Constants:
     """Share of tensor parallelism's exchanges that nothing hides."""
     dp_exposed: Number = 0.4
     """Share of the gradients' exchange that the backward pass does not hide."""
-    after_exposed: Number = 1.0
-    """Share of gathering the weights after a divided optimizer's step that nothing hides."""
+    divided_exposed: Number = 0.8
+    """The same where the optimizer is divided: gradients are scattered, its step made, weights gathered."""
     gather_exposed: Number = 0.15
     """The same of weights gathered layer by layer (FSDP)."""
     send_exposed: Number = 1.0

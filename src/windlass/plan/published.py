@@ -28,6 +28,8 @@ SHARED = Path("shared") / "planner" / "training_rows.csv"
 APART = ("bigscience_v100",)
 """Reported, but neither counted nor fitted to: noisy by 40% in its authors' own words."""
 COVERED = 0.9
+NARROWEST = 1.25
+"""Factor to either side below which no interval goes: ten sources are too few to promise more."""
 LARGE = 512
 """Devices from which a row is a large one."""
 
@@ -126,7 +128,7 @@ def with_interval(known: Known, logs: Sequence[np.ndarray]) -> Known:
     sorted_values, places = values[order], np.cumsum(weights[order])
     tail = (1 - COVERED) / 2
     first, last = (float(np.interp(place, places, sorted_values)) for place in (tail, 1 - tail))
-    return replace(known, low=math.exp(min(first, 0.0)), high=math.exp(max(last, 0.0)))
+    return replace(known, low=min(math.exp(first), 1 / NARROWEST), high=max(math.exp(last), NARROWEST))
 
 
 def judge(rows: Sequence[Row], left_out: Mapping[str, Known]) -> dict[str, Source]:

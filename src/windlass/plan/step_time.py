@@ -44,9 +44,9 @@ def step_time(case: Case, known: Known | None = None) -> StepTime:
 def step_parts(x: StepInputs, known: Constants) -> dict[str, Number]:
     """Return the seconds of each part; they add up to the step."""
     layer, head = layer_time(x, known), head_s(x, known)
-    computing = layer.products + layer.attention + layer.elementwise
+    computing = layer.products + layer.attention + layer.elementwise + layer.host
     gather = gather_s(x, known, computing)
-    each = computing + layer.tensor + layer.experts + layer.host + gather
+    each = computing + layer.tensor + layer.experts + gather
     longest = larger(x.most_layers * each, x.last_layers * each + head)
     passes = x.micro_batches * x.most_layers
     parts = {
@@ -92,15 +92,15 @@ def sends_s(x: StepInputs, known: Constants) -> Number:
 def gradients_s(x: StepInputs, known: Constants, computing: Number) -> Number:
     """Sum of gradients over replicas, of which the backward pass of the last micro-batch hides a part.
 
-    Where the optimizer is divided, gradients are scattered during that pass, and weights gathered after it.
+    Where the optimizer is divided, gradients are scattered and weights gathered around its step.
     """
     weights = x.most_layers * x.layer_weights + x.end_weights
     scatter = ring_s(x, known, weights * x.gradient_bytes, x.dp_group)
     gather = ring_s(x, known, weights * HALF, x.dp_group)
-    during = scatter * (2 - x.is_sharded)
     window = x.most_layers * computing * 2 / 3
-    exposed = larger(known.dp_exposed * during, during - window)
-    return (1 - x.is_full) * (x.dp > 1) * (exposed + x.is_sharded * known.after_exposed * gather)
+    summed = larger(known.dp_exposed * 2 * scatter, 2 * scatter - window)
+    divided = known.divided_exposed * (scatter + gather)
+    return (1 - x.is_full) * (x.dp > 1) * ((1 - x.is_sharded) * summed + x.is_sharded * divided)
 
 
 def optimizer_s(x: StepInputs, known: Constants) -> Number:
