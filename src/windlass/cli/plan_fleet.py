@@ -32,7 +32,11 @@ ONLY_WITH_FLEET = {
 }  # fmt: skip
 """Options that mean nothing for this machine, and their defaults."""
 MOST_POINTS = 12
-RISKY = ("float8", "diloco")
+QUICKER = {
+    "batch": "With idle devices at work",
+    "float8": "At some risk to the result",
+    "diloco": "At some risk to the result",
+}
 """Ways that are told beside the plan; those for after training are in --json and --html."""
 NO_SOLUTION = 2
 """The exit code: the user can put it right."""
@@ -185,14 +189,14 @@ def _print_plan(facts: dict[str, Any]) -> None:
     ]
     print_table(rows, ("layout", "devices", "step", "whole run", "tokens/s", "memory", "cost"))
     print()
-    for sentence in (*facts["explanation"], *_risky(facts["ways"])):
+    for sentence in (*facts["explanation"], *_quicker(facts["ways"])):
         print(f"- {sentence}")
     print()
     _print_points(facts["front"])
 
 
-def _risky(ways: list[dict[str, Any]]) -> list[str]:
-    return [f"At some risk to the result: {way['sentence']}" for way in ways if way["way"] in RISKY]
+def _quicker(ways: list[dict[str, Any]]) -> list[str]:
+    return [f"{QUICKER[way['way']]}: {way['sentence']}" for way in ways if way["way"] in QUICKER]
 
 
 def _print_points(points: list[dict[str, Any]]) -> None:

@@ -81,7 +81,10 @@ def survey(question: Question, report: Report = silent) -> Survey:
 
 
 def look(question: Question, pool: Pool, seen: Survey, *, whole: bool = False) -> Outlook | None:
-    """Add what so many devices of a pool can do; the whole of it is searched as was asked for."""
+    """Add what so many devices of a pool can do; the whole of it is searched as was asked for.
+
+    Of a part of the pool only those devices count that the best layout uses: nobody would take more.
+    """
     if whole:
         found = exact(question, pool, seen)
     else:
@@ -135,7 +138,7 @@ def fewest(question: Question, pool: Pool, seen: Survey) -> Outlook | None:
         middle = (late + early) // 2
         tried = look(question, pool.of(middle * unit), seen)
         if tried is not None and question.limits.late(tried) <= 1:
-            best, early = tried, middle
+            best, early = tried, -(-tried.devices // unit)
         else:
             late = middle
     return best

@@ -22,6 +22,8 @@ from windlass.spec.units import format_seconds
 
 LEAST_SAVING = 0.03
 """Of the time; less is not worth a sentence."""
+NEAR_BATCH = 0.1
+"""A batch that differs by no more learns as well with the same learning rate."""
 RARELY = Sync(policy="diloco", every=50)
 
 
@@ -33,7 +35,7 @@ def with_more(question: Question, choice: Outlook, more: int) -> str:
     work, devices = question.work, choice.devices
     larger = replace(question, pools=tuple(_grown(question, choice, more)))
     best = _quickest(larger, work)
-    batch = -(-work.global_batch * (devices + more) // devices)
+    batch = _grown_batch(work, choice, devices + more)
     words = ""
     if best is None or best.devices < devices + more:
         other = _quickest(larger, replace(work, global_batch=batch))
@@ -49,7 +51,7 @@ def with_more(question: Question, choice: Outlook, more: int) -> str:
 
 
 def savings(question: Question, choice: Outlook) -> Iterator[Way]:
-    """Yield what would be quicker on the same devices at some risk to the result."""
+    """Yield what would be quicker on the same devices and change what is learnt, if only a little."""
     if len(choice.members) > 1:
         return
     pool, work = choice.members[0].pool, question.work
@@ -61,11 +63,38 @@ def savings(question: Question, choice: Outlook) -> Iterator[Way]:
         rare = replace(work, sync=RARELY)
         words = f"Replicas that agree every {RARELY.every} steps (diloco)"
         tried.append(Change("diloco", {"sync.policy": "diloco"}, words, rare, pool))
-    for change in tried:
+    for change in (*tried, *_other_batches(work, choice)):
         best = question.climb(change.work, pool).best
         seen = outlook(change.work, pool, best) if best is not None else None
         if seen is not None and seen.seconds < (1 - LEAST_SAVING) * choice.seconds:
             yield way_of(change, seen)
+
+
+def _other_batches(work: Work, choice: Outlook) -> list[Change]:
+    """The batch, within a tenth, that most devices can divide where some stay idle."""
+    pool, batches = choice.members[0].pool, set()
+    for model_devices in (2**power for power in range(pool.devices.bit_length())):
+        replicas = pool.devices // model_devices
+        nearest = max(1, round(work.global_batch / replicas)) * replicas
+        if abs(nearest / work.global_batch - 1) <= NEAR_BATCH and replicas * model_devices > choice.devices:
+            batches.add((-replicas * model_devices, abs(nearest - work.global_batch), nearest))
+    words = "A batch of {} instead of {} sequences, which more devices can divide"
+    return [
+        Change(
+            "batch",
+            {"batch_sequences": batch},
+            words.format(batch, work.global_batch),
+            replace(work, global_batch=batch),
+            pool,
+        )
+        for _, _, batch in sorted(batches)[:1]
+    ]
+
+
+def _grown_batch(work: Work, choice: Outlook, devices: int) -> int:
+    """A batch larger in proportion, that as many machines can divide."""
+    machines = max(1, devices // choice.members[0].pool.per_machine)
+    return -(-work.global_batch * devices // (choice.devices * machines)) * machines
 
 
 def _grown(question: Question, choice: Outlook, more: int) -> Iterator[Pool]:
