@@ -132,7 +132,7 @@ def test_software_that_nobody_measured_has_the_default_constants() -> None:
 
 
 def test_the_table_of_constants_reads_back_as_it_was_written() -> None:
-    known = Known(Constants(product=0.5), {"some-2030": {"product": 1.25}}, 0.5, 2.0)
+    known = Known(Constants(product=0.5), {"some-2030": {"product": 1.25}}, 0.5, 2.0, ("here",))
     assert parse_known(tomllib.loads(format_known(known))) == known
 
 

@@ -8,6 +8,7 @@ stands where no row tells more.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
@@ -83,6 +84,8 @@ class Known:
     low: float = 0.7
     high: float = 1.5
     """Factors on a prediction between which nine in ten measurements lay, of sources that were left out."""
+    sets: tuple[str, ...] = ()
+    """Sources that the constants were fitted to."""
 
     @cached_property
     def _found(self) -> dict[str, Constants]:
@@ -114,13 +117,25 @@ def documented() -> dict[str, dict[str, float]]:
 
 
 def parse_known(table: dict[str, Any]) -> Known:
-    return Known(Constants(**table["default"]), table["generations"], table["low"], table["high"])
+    return Known(
+        Constants(**table["default"]),
+        table["generations"],
+        table["low"],
+        table["high"],
+        tuple(table["sets"]),
+    )
 
 
 def format_known(known: Known) -> str:
     """Return the table as TOML."""
     lines = ["# Written by `windlass plan published --refit`; plan/known.py says what each constant is.", ""]
-    lines += [f"low = {known.low:.4g}", f"high = {known.high:.4g}", "", "[default]"]
+    lines += [
+        f"low = {known.low:.4g}",
+        f"high = {known.high:.4g}",
+        f"sets = {json.dumps(known.sets)}",
+        "",
+        "[default]",
+    ]
     lines += [f"{name} = {getattr(known.default, name):.4g}" for name in NAMES]
     for software, factors in sorted(known.generations.items()):
         lines += ["", f'[generations."{software}"]']

@@ -104,7 +104,8 @@ def refitted(rows: Sequence[Row], left_out: Mapping[str, Known]) -> Known:
     logs = [
         logarithms([row for row in training if row.set == name], known) for name, known in left_out.items()
     ]
-    return with_interval(fit(training), [found for found in logs if len(found)])
+    known = with_interval(fit(training), [found for found in logs if len(found)])
+    return replace(known, sets=tuple(sorted({row.set for row in training})))
 
 
 def without(logs: Mapping[str, np.ndarray], name: str) -> list[np.ndarray]:
@@ -143,6 +144,8 @@ def _source(rows: Sequence[Row], known: Known) -> Source:
     usable = sorted((row for row in rows if timed(row)), key=lambda row: not row.whole)
     name, whole = rows[0].set, sum(row.whole for row in usable)
     why = "noisy by 40% in its authors' own words" if name in APART else ""
+    if name in known.sets:
+        why = "the constants were fitted to it, and the other sets are not here to fit without it"
     if not whole:
         why = "no row with whole inputs and a measured time"
     return Source(
