@@ -23,8 +23,8 @@ from windlass.spec.progress import Report
 from windlass.spec.run import LINEAGE, Run
 from windlass.store.place import Place
 
-SHARE = 0.2
-"""Of the run's compute for all pilots together; the largest takes less than a twelfth of it."""
+SHARE = 0.24
+"""Of the run's compute for all pilots together; the largest takes a twelfth of the run's."""
 
 Tell = Callable[[dict[str, Any]], None]
 
