@@ -77,6 +77,8 @@ def test_a_row_that_cannot_be_a_case_says_why(tmp_path: Path, changed: dict[str,
         ("DDP", "none", 1),
         ("ZeRO-1", "optimizer", 2),
         ("distributed optimizer", "optimizer", 2),
+        ("ZeRO stage 2", "gradients", 2),
+        ("zero3", "full", 2),
         ("FSDP SHARD_GRAD_OP DEFAULT", "gradients", 2),
         ("FSDP FULL_SHARD PURE", "full", 2),
         ("FSDP2 shard=1", "full", 1),
@@ -92,6 +94,22 @@ def test_a_part_of_the_layers_may_be_computed_twice(tmp_path: Path) -> None:
     case = read_one(tmp_path, recompute="full (block, 12 of 48 layers)").case
     assert case is not None
     assert (case.recompute, case.recompute_share) == ("full", 0.25)
+
+
+@pytest.mark.parametrize(
+    ("framework", "gpu", "software", "attention"),
+    [
+        ("Megatron-LM", "A100-80GB-SXM", "megatron-2021", "fused-softmax"),
+        ("Megatron-LM", "H100-80GB-SXM", "megatron-core-2025", "flash"),
+        ("something of one's own", "H100-80GB-SXM", "", "flash"),
+    ],
+)
+def test_a_framework_is_of_the_time_of_its_devices(
+    tmp_path: Path, framework: str, gpu: str, software: str, attention: str
+) -> None:
+    case = read_one(tmp_path, framework=framework, gpu=gpu).case
+    assert case is not None
+    assert (case.software, case.attention) == (software, attention)
 
 
 def test_seconds_follow_from_tokens_a_second(tmp_path: Path) -> None:

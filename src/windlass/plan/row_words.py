@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from windlass.plan.case import Attention, Precision, Recompute, Sharding
 
+_ZERO = re.compile(r"zero\D{0,8}([0-3])")
+STAGES: tuple[Sharding, ...] = ("none", "optimizer", "gradients", "full")
 _OF = re.compile(r"(\d+) of (\d+)")
 
 
@@ -42,10 +44,16 @@ ERAS = (
     ("megatron-deepspeed", Era("megatron-deepspeed-2022", "fused-softmax", False)),
     ("megatron+deepspeed", Era("megatron-deepspeed-2022", "fused-softmax", False)),
     ("megatron-lm/deepspeed", Era("megatron-deepspeed-2022", "fused-softmax", False)),
+    ("gpt-neox", Era("megatron-deepspeed-2022", "fused-softmax", False)),
     ("deepspeed", Era("megatron-deepspeed-2022", "fused-softmax", False)),
     ("megatron", Era("megatron-2021", "fused-softmax", False)),
     ("nanotron", Era("nanotron-2024", "flash", True)),
     ("llm-foundry", Era("fsdp-2023", "flash", False)),
+    ("composer", Era("fsdp-2023", "flash", False)),
+    ("accelerate", Era("fsdp-2023", "flash", False)),
+    ("olmo", Era("fsdp-2023", "flash", False)),
+    ("litgpt", Era("fsdp-2023", "flash", False)),
+    ("fsdp2", Era("fsdp2-2025", "flash", True)),
     ("fsdp", Era("fsdp-2023", "flash", False)),
     ("llm.c", Era("llm.c-2024", "flash", False)),
 )
@@ -53,8 +61,10 @@ ERAS = (
 EAGER = "-eager"
 OF_2021 = ("V100", "A100")
 
+FULL = ("full", "uniform", "block", "yes", "true", "on", "1")
+"""How words for computing all activations twice begin."""
 PRECISIONS: tuple[tuple[str, Precision], ...] = (
-    ("fp4", "float4"), ("fp8", "float8"), ("bf16", "bfloat16"), ("bfloat16", "bfloat16"),
+    ("fp4", "float4"), ("float4", "float4"), ("fp8", "float8"), ("float8", "float8"), ("bf16", "bfloat16"), ("bfloat16", "bfloat16"),
     ("fp16", "float16"), ("float16", "float16"), ("fp32", "float32"), ("tf32", "float32"),
 )  # fmt: skip
 
@@ -83,12 +93,15 @@ def precision_of(word: str) -> Precision | None:
 def sharding_of(word: str, replicas: int) -> tuple[Sharding, int]:
     """Return what is divided among how many devices, of `replicas` that hold the same weights."""
     lower = word.lower()
+    stage = _ZERO.search(lower)
     kind: Sharding = "none"
-    if "zero-3" in lower or ("fsdp" in lower and "grad_op" not in lower):
-        kind = "full"
-    elif "zero-2" in lower or "grad_op" in lower:
+    if stage is not None:
+        kind = STAGES[int(stage[1])]
+    elif "grad_op" in lower:
         kind = "gradients"
-    elif "zero-1" in lower or "distributed optimizer" in lower:
+    elif "fsdp" in lower:
+        kind = "full"
+    elif "optimizer" in lower:
         kind = "optimizer"
     stated = re.search(r"shard=(\d+)", lower)
     return (kind, int(stated[1]) if stated else replicas) if kind != "none" else ("none", 1)
@@ -97,7 +110,7 @@ def sharding_of(word: str, replicas: int) -> tuple[Sharding, int]:
 def recompute_of(word: str, era: Era) -> tuple[Recompute, float]:
     """Return the policy and the share of the layers to which it applies."""
     lower = word.lower()
-    if lower.startswith("full"):
+    if lower.startswith(FULL):
         part = _OF.search(lower)
         return "full", int(part[1]) / int(part[2]) if part else 1.0
     if lower.startswith("selective"):
