@@ -105,13 +105,17 @@ def _layer_bytes(dims: Dims, layout: Layout, tokens: float) -> tuple[float, floa
 
 
 def _borrowed(dims: Dims, layout: Layout, layers: int) -> float:
-    """Return what sharded processes fetch: the ends for the whole pass, layers as they come, and gradients of
-    the ends before they are dealt out."""
+    """Return what sharded processes fetch and deal out.
+
+    The ends are there for the whole pass, layers as they come; gradients exist whole before they are dealt
+    out. Each is there twice, in the buffer of the exchange and where it is used (torch's FSDP2 copies between
+    the two).
+    """
     if layout.sharded == 1:
         return 0.0
-    table = dims.end_weights * 2
-    layer = min(layers, GATHERED_LAYERS) * dims.layer_weights
-    return VALUE_BYTES * (table + layer) / layout.tp
+    fetched = dims.end_weights + min(layers, GATHERED_LAYERS) * dims.layer_weights
+    dealt_out = dims.end_weights + dims.layer_weights
+    return VALUE_BYTES * 2 * (fetched + dealt_out) / layout.tp
 
 
 def _in_flight(layout: Layout, position: int, micro: int) -> int:
