@@ -36,13 +36,7 @@ def ask_pilots(
 
     With `check` the run itself is made, too, and its loss put beside the expected one.
     """
-    if not 0 < share <= 1:
-        raise BadInput(f"--pilot-share {share:g}: must be more than 0 and at most 1")
-    if job.model.start_from is not None:
-        raise BadInput(
-            "[model] start_from: pilots start from nothing, so they cannot tell how a trained model goes on",
-            hint="leave out --pilot",
-        )
+    _check(job, share)
     run = _target(job, home, report)
     pilots = design(run, share)
     jobs = [pilot_job(job, pilot, number) for number, pilot in enumerate(pilots, 1)]
@@ -57,6 +51,16 @@ def ask_pilots(
         run, pilots, losses, answer(run, corpus_facts(Path(run.corpus)).train_tokens, pilots, losses)
     )
     return _checked(told, run, home, report, tell) if check else told
+
+
+def _check(job: Job, share: float) -> None:
+    if not 0 < share <= 1:
+        raise BadInput(f"--pilot-share {share:g}: must be more than 0 and at most 1")
+    if job.model.start_from is not None:
+        raise BadInput(
+            "[model] start_from: pilots start from nothing, so they cannot tell how a trained model goes on",
+            hint="leave out --pilot",
+        )
 
 
 def _target(job: Job, home: Path, report: Report) -> Run:
@@ -127,8 +131,8 @@ def _told(run: Run, pilots: list[Pilot], losses: list[float], found: Answer) -> 
             "noise": found.fit.noise,
         },
         "pilots": [
-            {**_facts(pilot), "loss": loss, "by_law": law.loss(pilot.shape.matrix_parameters, pilot.tokens)}
-            for pilot, loss in zip(pilots, losses, strict=True)
+            {**_facts(pilot), "loss": loss, "by_law": by_law}
+            for pilot, loss, by_law in zip(pilots, losses, found.by_law, strict=True)
         ],
     }  # fmt: skip
 

@@ -77,6 +77,8 @@ class Answer:
 
     estimate: Estimate
     fit: LossFit
+    by_law: tuple[float, ...]
+    """What the law says of each pilot."""
     choices: tuple[Choice, ...]
 
 
@@ -140,7 +142,8 @@ def answer(run: Run, corpus_tokens: int, pilots: Sequence[Pilot], losses: Sequen
     choices = tuple(
         _best(run, corpus_tokens, fit, times, max(p.weights for p in points)) for times in BUDGETS
     )
-    return Answer(fit.predict(run.shape.matrix_parameters, tokens), fit, choices)
+    by_law = tuple(fit.law.loss(p.weights, p.tokens) for p in points)
+    return Answer(fit.predict(run.shape.matrix_parameters, tokens), fit, by_law, choices)
 
 
 def _best(run: Run, corpus_tokens: int, fit: LossFit, times: float, largest: float) -> Choice:
