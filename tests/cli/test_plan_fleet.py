@@ -94,6 +94,17 @@ def test_the_fewest_devices_that_are_in_time_are_found(job: str, capsys: pytest.
     assert any("would be enough to be ready within" in told for told in facts["explanation"])
 
 
+def test_the_least_memory_in_time_is_not_the_least_memory(
+    job: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ("--fleet", "16xH100", "--objective", "memory")
+    least = asked(capsys, job, *small)["layouts"][0]
+    quick = asked(capsys, job, "--fleet", "16xH100")["layouts"][0]["seconds"]
+    early = asked(capsys, job, *small, "--deadline", f"{round(1.1 * quick)}s")["layouts"][0]
+    assert early["seconds"] <= 1.1 * quick < least["seconds"]
+    assert early["memory_bytes"] > least["memory_bytes"]
+
+
 def test_a_budget_takes_fewer_devices_than_time_alone_would(
     job: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,6 +192,15 @@ def test_no_solution_names_what_is_in_the_way_and_the_smallest_fix(
     assert facts["layouts"] == []
     assert facts["no_solution"]["binding"] == binding
     assert fix in [way["way"] for way in facts["no_solution"]["fixes"]]
+
+
+def test_devices_that_always_fail_never_finish(
+    job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "fleet.toml").write_text('[[machines]]\ndevice = "H100"\ncount = 8\nmtbf = "10m"\n')
+    none = asked(capsys, job, "--fleet", "fleet.toml", code=2)["no_solution"]
+    assert none["binding"] == "time"
+    assert "would never end" in none["sentence"]
 
 
 def test_limits_that_go_only_one_by_one_are_told_as_such(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
@@ -93,7 +94,9 @@ def refuse_without_fleet(args: argparse.Namespace) -> None:
 def plan_for_fleet(args: argparse.Namespace) -> int:
     question = question_of(args, datetime.now(UTC))
     line = ProgressLine(quiet=args.json)
+    begin = time.monotonic()
     facts = answer(question, top=args.top, more=args.more, report=line)
+    facts["search_s"] = round(time.monotonic() - begin, 3)
     line.close()
     facts["explanation"] += _left_aside(job_of(args))
     if args.html is not None:
@@ -193,6 +196,7 @@ def _print_plan(facts: dict[str, Any]) -> None:
         print(f"- {sentence}")
     print()
     _print_points(facts["front"])
+    print(f"{facts['counted']} layouts were looked at in {format_seconds(facts['search_s'])}.")
 
 
 def _quicker(ways: list[dict[str, Any]]) -> list[str]:

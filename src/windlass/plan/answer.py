@@ -7,6 +7,7 @@ Start at answer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -69,10 +70,16 @@ def _layouts(question: Question, choice: Outlook, seen: Survey) -> list[Outlook]
         return [choice, *sorted((o for o in seen.outlooks if o is not choice), key=_order(question))]
     pool = choice.members[0].pool
     best: dict[tuple[Any, ...], Weighed] = {}
-    for weighed in exact(question, pool, seen).options:
+    for weighed in sorted(exact(question, pool, seen).options, key=_lateness(question, choice)):
         best.setdefault(_division(weighed.case), weighed)
     near = [outlook(question.work, pool, weighed) for weighed in [*best.values()][:MOST_LAYOUTS]]
     return sorted(near, key=_order(question)) or [choice]
+
+
+def _lateness(question: Question, choice: Outlook) -> Callable[[Weighed], bool]:
+    """Those in time first, as far as failures cost all of them the same; otherwise the order stays."""
+    most = question.limits.deadline_s or math.inf
+    return lambda weighed: choice.goodput.seconds(choice.steps * weighed.step_s) > most
 
 
 def _order(question: Question) -> Callable[[Outlook], tuple[bool, tuple[float, float]]]:

@@ -40,6 +40,8 @@ def binding_of(question: Question, seen: Survey) -> Binding:
 
     Where each can be kept but not both, money is in the way of those that are in time.
     """
+    if not seen.outlooks and seen.hopeless is not None:
+        return "time"
     if not seen.outlooks:
         return "memory" if seen.smallest is not None else "divisibility"
     limits = question.limits
@@ -75,6 +77,9 @@ def _too_large(question: Question, seen: Survey) -> str:
 
 
 def _too_late(question: Question, seen: Survey) -> str:
+    if not seen.outlooks and seen.hopeless is not None:
+        often = format_seconds(seen.hopeless.goodput.mtbf_s)
+        return f"The run would never end: {seen.hopeless.devices} devices fail every {often}"
     quickest = min(outlook.seconds for outlook in seen.outlooks)
     left = question.limits.deadline_s or 0.0
     return (

@@ -22,6 +22,8 @@ from windlass.spec.progress import Progress, Report, silent
 
 SearchName = Literal["exhaustive", "greedy"]
 MOST_HALVINGS = 12
+LEAST_USEFUL = 0.05
+"""Share of the time; with less a run does hardly anything but begin again."""
 MOST_SLOWER = 2.0
 """A layout that saves memory is worth a point only if it takes no longer than so many times the best."""
 
@@ -57,6 +59,8 @@ class Survey:
     """Layouts that no other on as many devices beats in time and memory."""
     counted: int = 0
     smallest: Weighed | None = None
+    hopeless: Outlook | None = None
+    """One that fails too often to come to an end."""
     searched: dict[tuple[str, int], Found] = field(default_factory=dict)
     """Searches of the kind that was asked for, by device and number."""
 
@@ -93,7 +97,13 @@ def look(question: Question, pool: Pool, seen: Survey, *, whole: bool = False) -
     seen.smallest = _smaller(seen.smallest, found.smallest)
     if found.best is None:
         return None
-    best = _in_time(question, pool, found)
+    chosen = _in_time(question, pool, found.options)
+    if not whole:
+        pool = pool.of(chosen.case.devices)
+    best = outlook(question.work, pool, chosen)
+    if best.goodput.useful < LEAST_USEFUL:
+        seen.hopeless = best
+        return None
     seen.outlooks.append(best)
     useful = [weighed for weighed in found.options if weighed.step_s <= MOST_SLOWER * found.best.step_s]
     light = front(useful, lambda w: (w.step_s, w.memory.bytes))
@@ -101,18 +111,13 @@ def look(question: Question, pool: Pool, seen: Survey, *, whole: bool = False) -
     return best
 
 
-def _in_time(question: Question, pool: Pool, found: Found) -> Outlook:
-    """Return the best that is in time, or the quickest: what is cheap by leaving devices idle may be late."""
-    work, limits = question.work, question.limits
-    best = outlook(work, pool, found.options[0])
-    if limits.late(best) <= 1:
-        return best
-    for weighed in found.options:
-        if weighed.step_s * work.steps <= (limits.deadline_s or 0.0):
-            seen = outlook(work, pool, weighed)
-            if limits.late(seen) <= 1:
-                return seen
-    return outlook(work, pool, min(found.options, key=lambda weighed: weighed.step_s))
+def _in_time(question: Question, pool: Pool, options: tuple[Weighed, ...]) -> Weighed:
+    """Return the best that is in time, or else the quickest: what saves memory may be too late."""
+    quickest = min(options, key=lambda weighed: weighed.step_s)
+    if question.limits.deadline_s is None or options[0] is quickest:
+        return options[0]
+    early = (w for w in options if question.limits.late(outlook(question.work, pool, w)) <= 1)
+    return next(early, quickest)
 
 
 def exact(question: Question, pool: Pool, seen: Survey) -> Found:
