@@ -10,8 +10,8 @@ from windlass.spec.errors import BadInput
 from windlass.spec.layout import check_layout
 from windlass.spec.progress import silent
 
-MEASURED = load_profile(Path(__file__).parent.parent / "plan" / "profile-two-cores.json")
-"""Of a machine with two cores; renewed by `windlass probe` and a copy of HOME/profile.json."""
+MADE_UP = load_profile(Path(__file__).parent.parent / "plan" / "profile-two-cores.json")
+"""Of a machine with two cores, made up from simple laws: no noise of a real one is in it."""
 
 
 def verified(predicted_s: float, measured_s: float, predicted_bytes: int, measured_bytes: int) -> Verified:
@@ -60,14 +60,14 @@ def test_every_trial_can_run(cores: int) -> None:
 def test_too_few_steps_are_refused(tmp_path: Path) -> None:
     trials = trials_for(2, job_model=False)
     with pytest.raises(BadInput, match="--steps 2"):
-        verify(MEASURED, default_job(), trials, tmp_path, silent, steps=2, tell=lambda _one: None)
+        verify(MADE_UP, default_job(), trials, tmp_path, silent, steps=2, tell=lambda _one: None)
 
 
 @pytest.mark.slow
 def test_a_layout_is_run_and_its_time_and_memory_are_measured(tmp_path: Path) -> None:
     told: list[Verified] = []
     small = Trial("small", "dp=2", 4, 2, 1, {**MIDDLE, "width": 64, "layers": 2})
-    found = verify(MEASURED, default_job(), [small], tmp_path, silent, steps=6, tell=told.append)
+    found = verify(MADE_UP, default_job(), [small], tmp_path, silent, steps=6, tell=told.append)
     assert told == found
     assert found[0].measured_s > 0
     assert found[0].measured_bytes > 100 << 20

@@ -17,8 +17,8 @@ from windlass.plan.profile import (
 )
 from windlass.spec.errors import BadInput
 
-MEASURED = load_profile(Path(__file__).with_name("profile-two-cores.json"))
-"""Of a machine with two cores; renewed by `windlass probe` and a copy of HOME/profile.json."""
+MADE_UP = load_profile(Path(__file__).with_name("profile-two-cores.json"))
+"""Of a machine with two cores, made up from simple laws: no noise of a real one is in it."""
 
 
 def of_this_machine(**changes: object) -> Profile:
@@ -28,11 +28,11 @@ def of_this_machine(**changes: object) -> Profile:
         "software": this_software(),
         "made_at": 1000.0,
     }
-    return MEASURED.model_copy(update=here | changes)
+    return MADE_UP.model_copy(update=here | changes)
 
 
 def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
-    assert load_profile(save_profile(MEASURED, tmp_path)) == MEASURED
+    assert load_profile(save_profile(MADE_UP, tmp_path)) == MADE_UP
 
 
 def test_a_fresh_profile_of_this_machine_counts() -> None:

@@ -22,6 +22,8 @@ SCORES = 3
 """Copies of a chunk's scores: themselves, their exponentials, their gradients."""
 GATHERED_LAYERS = 2
 """Of sharded weights: the one that computes and the one that is fetched ahead."""
+COPIES = 3
+"""Of what sharded processes borrow over gloo: weights, gradients, and the buffers of their exchange."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ def local_memory(profile: Profile, step: Step) -> LocalMemory:
     waste = allocator_share(profile)
     parts = {"process": tiny.peak_bytes - waste * held_bytes(_step_of(tiny))}
     parts |= {name: waste * size for name, size in fullest(step).items()}
+    parts["waiting exchanges"] = waste * _lagging(step)
     return LocalMemory(int(sum(parts.values())), parts)
 
 
@@ -105,17 +108,26 @@ def _layer_bytes(dims: Dims, layout: Layout, tokens: float) -> tuple[float, floa
 
 
 def _borrowed(dims: Dims, layout: Layout, layers: int) -> float:
-    """Return what sharded processes fetch and deal out.
-
-    The ends are there for the whole pass, layers as they come; gradients exist whole before they are dealt
-    out. Each is there twice, in the buffer of the exchange and where it is used (torch's FSDP2 copies between
-    the two).
-    """
+    """Return what sharded processes fetch, in theory: the ends for the whole pass, layers as they come, and
+    gradients of the ends before they are dealt out."""
     if layout.sharded == 1:
         return 0.0
-    fetched = dims.end_weights + min(layers, GATHERED_LAYERS) * dims.layer_weights
-    dealt_out = dims.end_weights + dims.layer_weights
-    return VALUE_BYTES * 2 * (fetched + dealt_out) / layout.tp
+    table = dims.end_weights * 2
+    layer = min(layers, GATHERED_LAYERS) * dims.layer_weights
+    return VALUE_BYTES * (table + layer) / layout.tp
+
+
+def _lagging(step: Step) -> float:
+    """Return what sharded processes hold beyond that over gloo, whose exchanges lag behind computing.
+
+    When the backward pass ends, whole weights, whole gradients and the buffers to deal them out in are there.
+    """
+    dims, layout = dims_of(step.shape), step.layout
+    if layout.sharded == 1:
+        return 0.0
+    layers = max(stage_layers(step.shape, layout))
+    whole = VALUE_BYTES * COPIES * (dims.end_weights + layers * dims.layer_weights) / layout.tp
+    return max(0.0, whole - _borrowed(dims, layout, layers))
 
 
 def _in_flight(layout: Layout, position: int, micro: int) -> int:
