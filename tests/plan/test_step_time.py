@@ -131,6 +131,12 @@ def test_software_that_nobody_measured_has_the_default_constants() -> None:
     assert known.constants("software of tomorrow") == known.default
 
 
+def test_a_generation_that_was_left_out_is_taken_for_its_neighbour_or_the_default() -> None:
+    alone = Known(Constants(), {"fsdp2-2025-eager": {"product": 0.5}})
+    assert alone.constants("nanotron-2024") == alone.constants("fsdp2-2025-eager")
+    assert Known().constants("nanotron-2024") == Constants()
+
+
 def test_the_table_of_constants_reads_back_as_it_was_written() -> None:
     known = Known(Constants(product=0.5), {"some-2030": {"product": 1.25}}, 0.5, 2.0, ("here",))
     assert parse_known(tomllib.loads(format_known(known))) == known

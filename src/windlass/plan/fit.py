@@ -3,7 +3,7 @@
 Input: rows with a Case and seconds. Output: Known. Least squares on logarithms of predicted over measured
 time: a long set of rows weighs no more than a short one, a row that is far off (a stalled run) pulls at
 nothing, and every constant is drawn to what was expected of it, the more strongly the less rows say about it.
-A generation of software may differ from the default in a few constants, and is drawn to what it documents.
+A generation of software may differ from the default in a few constants, and is drawn to what is expected.
 """
 
 from __future__ import annotations

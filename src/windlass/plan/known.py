@@ -2,8 +2,8 @@
 
 `tables/known.toml` holds them (`windlass plan published --refit` writes it): one value of each for software
 that nobody measured, and what each generation of software multiplies them by. They are few and physical, so
-that they hold for clusters which no row came from. What a generation says of itself (`tables/software.toml`)
-stands where no row tells more.
+that they hold for clusters which no row came from. A generation that no row was fitted to is taken for its
+neighbour, or for the default: what `tables/software.toml` expects of it was written with its rows in sight.
 """
 
 from __future__ import annotations
@@ -95,12 +95,24 @@ class Known:
         """Return those of a generation; the default for software that is not in the table."""
         found = self._found.get(software)
         if found is None:
-            factors = self.generations.get(software) or documented().get(software, {})
+            neighbour = NEIGHBOURS.get(software, "")
+            factors = self.generations.get(software) or self.generations.get(neighbour, {})
             found = replace(self.default, **{n: getattr(self.default, n) * f for n, f in factors.items()})
             self._found[software] = found
         return found
 
 
+NEIGHBOURS = {
+    "nanotron-2024": "fsdp2-2025-eager",
+    "fsdp-2023": "fsdp2-2025-eager",
+    "fsdp2-2025-eager": "fsdp-2023",
+    "fsdp2-2025": "megatron-core-2025",
+    "megatron-core-2025": "fsdp2-2025",
+    "llm.c-2024": "megatron-core-2025",
+    "megatron-2021": "megatron-deepspeed-2022",
+    "megatron-deepspeed-2022": "megatron-2021",
+}
+"""By kind: eager with eager, fused or compiled with the like, of about the same years."""
 NAMES = tuple(one.name for one in fields(Constants))
 
 
@@ -112,7 +124,7 @@ def published() -> Known:
 
 @cache
 def documented() -> dict[str, dict[str, float]]:
-    """Read what generations of software say of themselves, as factors."""
+    """Read what is expected of generations of software, as factors; a fit starts from them."""
     return tomllib.loads(SOFTWARE.read_text())
 
 

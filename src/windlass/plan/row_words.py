@@ -64,7 +64,8 @@ OF_2021 = ("V100", "A100")
 FULL = ("full", "uniform", "block", "yes", "true", "on", "1")
 """How words for computing all activations twice begin."""
 PRECISIONS: tuple[tuple[str, Precision], ...] = (
-    ("fp4", "float4"), ("float4", "float4"), ("fp8", "float8"), ("float8", "float8"), ("bf16", "bfloat16"), ("bfloat16", "bfloat16"),
+    ("fp4", "float4"), ("float4", "float4"), ("fp8", "float8"), ("float8", "float8"),
+    ("bf16", "bfloat16"), ("bfloat16", "bfloat16"),
     ("fp16", "float16"), ("float16", "float16"), ("fp32", "float32"), ("tf32", "float32"),
 )  # fmt: skip
 
