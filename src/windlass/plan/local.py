@@ -10,7 +10,7 @@ turns.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from windlass.plan.curve import Curve
 from windlass.plan.effective import micro_batches_of
@@ -97,7 +97,7 @@ def held_weights(shape: Shape, layout: Layout) -> float:
     ends = shape.parameters - shape.layers * dims.layer_weights
     # A tied matrix lies at both ends of a pipeline, an untied one has two parts.
     at_last = ends if layout.pp == 1 or dims.tied else ends / 2
-    held = [layers * dims.layer_weights for layers in counts]
+    held = [float(layers * dims.layer_weights) for layers in counts]
     held[0] += at_last if layout.pp > 1 else 0.0
     held[-1] += at_last
     return max(held) / (layout.tp * layout.sharded)
@@ -142,10 +142,9 @@ def _whole(
     """Draw the curve from parts to measured wholes, for the way in which processes divide a pass."""
     division: Division = "tp" if share.tp > 1 else "sharded" if share.sharded > 1 else "plain"
     known = [b for b in rates.setting.blocks if b.division == division] or list(rates.setting.blocks)
-    ways = {"tp": rates.setting.processes if division == "tp" else 1}
-    ways["sharded"] = rates.setting.processes if division == "sharded" else 1
+    tp, sharded = (rates.setting.processes if division == way else 1 for way in ("tp", "sharded"))
     return Curve(
-        (parts(rates, dims_of_block(block), replace(Share(block.sequences), **ways)), whole(block))
+        (parts(rates, dims_of_block(block), Share(block.sequences, tp, sharded)), whole(block))
         for block in known
     )
 

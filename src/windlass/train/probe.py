@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from windlass.plan.profile import Block, Division
 from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.member import Member, add_member, member_of, settle
 
@@ -54,7 +55,7 @@ def _measured(member: Member, *, quick: bool) -> dict[str, Any]:
     effort, meet = parts.QUICK if quick else parts.FULL, _meetings(member)
     with meet("held"):
         found: dict[str, Any] = {"held": wholes.held(wholes.TINY, 1).model_dump(), "blocks": []}
-    divisions: tuple[wholes.Division, ...] = ("plain", "sharded", "tp") if member.world > 1 else ("plain",)
+    divisions: tuple[Division, ...] = ("plain", "sharded", "tp") if member.world > 1 else ("plain",)
     for division in divisions:
         with meet(division):
             found["blocks"] += [one.model_dump() for one in wholes.blocks(effort, division)]
@@ -64,7 +65,7 @@ def _measured(member: Member, *, quick: bool) -> dict[str, Any]:
             found[stage] = [one.model_dump() for one in getattr(parts, stage)(effort)]
         emit({"event": "measured", "stage": stage})
     with meet("handing"):
-        found["handing_s"] = wholes.handing_s(effort, wholes.Block.model_validate(found["blocks"][0]))
+        found["handing_s"] = wholes.handing_s(effort, Block.model_validate(found["blocks"][0]))
     return {"processes": member.world, "threads": len(member.cores), **found}
 
 

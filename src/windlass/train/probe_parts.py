@@ -113,7 +113,7 @@ def attentions(effort: Effort) -> Iterator[Attention]:
         flow = torch.randn(1, heads, length, width)
 
         def work(q: torch.Tensor = q, k: torch.Tensor = k, v: torch.Tensor = v, y: Any = flow) -> None:
-            F.scaled_dot_product_attention(q, k, v, is_causal=True).backward(y)
+            F.scaled_dot_product_attention(q, k, v, is_causal=True).backward(y)  # type: ignore[no-untyped-call]
 
         seconds = timed(work, effort.tries, each=repeated(12.0 * heads * length**2 * width / 2e10 + 1e-4))
         yield Attention(heads=heads, length=length, head_width=width, seconds=seconds)
