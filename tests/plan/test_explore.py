@@ -75,7 +75,7 @@ def test_climbing_comes_close_with_published_constants_too(sizes: Sizes, words: 
     best, climbed = exhaustive(work, pool(words)).best, greedy(work, pool(words)).best
     assert best is not None
     assert climbed is not None
-    assert climbed.step_s <= 1.05 * best.step_s
+    assert climbed.step_s <= 1.1 * best.step_s
 
 
 def test_a_large_search_looks_at_few_enough_layouts_to_take_seconds() -> None:

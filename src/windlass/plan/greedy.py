@@ -22,6 +22,7 @@ from windlass.plan.layouts import (
 from windlass.plan.pools import Pool
 from windlass.plan.work import Work
 
+GLANCED_MICRO_BATCH = 8
 AXES = 5
 """Of a Division, those that are chosen: tp, pp, virtual, cp, ep. All other devices divide the batch."""
 
@@ -88,12 +89,13 @@ class _Climb:
                 return
 
     def _spots(self, division: Division) -> Iterator[Spot]:
-        """The smallest micro-batch, with the optimizer divided and with everything divided."""
+        """The smallest and a large micro-batch, with the optimizer divided and with everything divided."""
         micros, shards = micro_batches(self._work, division), shardings(self._work, self._pool, division)
         full = [sharding for sharding in shards if sharding[0] == "full"]
+        glanced = dict.fromkeys([*micros[:1], *[m for m in micros if m <= GLANCED_MICRO_BATCH][-1:]])
         for precision in precisions(self._work, self._pool):
             for sharding in dict.fromkeys((*shards[:2][-1:], *full[:1])):
-                yield from (Spot(division, precision, sharding, micro) for micro in micros[:1])
+                yield from (Spot(division, precision, sharding, micro) for micro in glanced)
 
     def _neighbours(self, spot: Spot) -> Iterator[Spot]:
         micros = micro_batches(self._work, spot.division)

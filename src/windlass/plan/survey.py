@@ -1,7 +1,7 @@
 """Looks at everything that a fleet could do for some work: each pool, fewer devices of it, and all together.
 
 Halving the devices again and again shows what time costs. The exact search runs where the choice falls; the
-numbers of devices around it are climbed, which is ten times as quick and nearly as good.
+numbers of devices around it are climbed, which is several times as quick and nearly as good.
 """
 
 from __future__ import annotations
