@@ -109,13 +109,18 @@ class _Climb:
             yield from self._moved(spot, division)
 
     def _moved(self, spot: Spot, division: Division) -> Iterator[Spot]:
-        """The same inner choices in another division, or the nearest to them that it allows."""
+        """The same inner choices in another division, or the nearest to them that it allows.
+
+        Where sequences are cut otherwise, also as many tokens at a time as before.
+        """
         micros = micro_batches(self._work, division)
         shards = shardings(self._work, self._pool, division)
         if micros and shards:
-            micro = min(micros, key=lambda m: abs(m - spot.micro_batch))
-            alike = (s for s in shards if s[0] == spot.sharding[0])
-            yield Spot(division, spot.precision, next(alike, shards[-1]), micro)
+            alike = next((s for s in shards if s[0] == spot.sharding[0]), shards[-1])
+            as_many = spot.micro_batch * division.cp / spot.division.cp
+            for wanted in dict.fromkeys((spot.micro_batch, as_many)):
+                micro = min(micros, key=lambda m: abs(m - wanted))
+                yield Spot(division, spot.precision, alike, micro)
 
     def _beside(self, division: Division) -> Iterator[Division]:
         """One axis a degree up or down, or one up and another down."""
