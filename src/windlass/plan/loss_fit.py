@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from windlass.plan.loss import BESIROGLU, PUBLISHED_VOCABULARY, Law
 
-NOISE = 0.01
-"""How far equal runs with other seeds lie apart, as a share of the loss."""
 HUBER = 1.345
 """In units of the noise; beyond it a run is rather an outlier (Huber 1964)."""
 DRAWS = 400
@@ -60,17 +58,20 @@ class Prior:
     data_power: Belief = Belief(0.35, 0.07)
     sharpness: Belief = Belief(0.0, 0.1)
     ceiling: float = math.inf
+    noise: float = 0.005
+    """How far equal runs with other seeds lie apart, as a share of the loss."""
 
     @staticmethod
     def of_vocabulary(vocabulary: int) -> Prior:
-        """For small runs, which are sharper between size and data than the published ones.
+        """For small runs, which are sharper between size and data than the published ones, and noisier: those
+        that are nearly equal lie 2% apart (docs/planner.md).
 
         A token of a larger vocabulary stands for more text, about with its logarithm.
         """
         ceiling = math.log(vocabulary)
         floor = BESIROGLU.floor * ceiling / math.log(PUBLISHED_VOCABULARY)
         sharpness = Belief(math.log(2.0), 0.5)
-        return Prior(floor=Belief(math.log(floor), 0.35), sharpness=sharpness, ceiling=ceiling)
+        return Prior(Belief(math.log(floor), 0.35), sharpness=sharpness, ceiling=ceiling, noise=0.02)
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,10 @@ def fit_law(points: Sequence[Point], prior: Prior) -> LossFit:
     ends = [least_squares(frame.residuals, frame.start(power)) for power in (0.2, 0.35, 0.6)]
     best = min(ends, key=lambda end: float(end.cost))
     misfit = np.log([frame.law(best.x).loss(p.weights, p.tokens) / p.loss for p in points])
-    noise = max(NOISE, 1.4826 * float(np.median(np.abs(misfit))))  # of a normal error; outliers do not count
-    covariance = np.linalg.inv(best.jac.T @ best.jac) * (noise / NOISE) ** 2
+    noise = max(
+        prior.noise, 1.4826 * float(np.median(np.abs(misfit)))
+    )  # of a normal error; outliers do not count
+    covariance = np.linalg.inv(best.jac.T @ best.jac) * (noise / prior.noise) ** 2
     drawn = np.random.default_rng(0).multivariate_normal(best.x, covariance, DRAWS)
     return LossFit(frame.law(best.x), tuple(frame.law(v) for v in drawn), noise)
 
@@ -157,7 +160,7 @@ class _Frame:
             _apart(v[4], prior.data_power),
             _apart(v[5], prior.sharpness),
         ]
-        return np.concatenate([_hubered(seen / NOISE), believed])
+        return np.concatenate([_hubered(seen / prior.noise), believed])
 
 
 def _apart(value: float, belief: Belief) -> float:

@@ -31,10 +31,12 @@ LADDER = (
     (0.25, 0.14), (0.25, 0.04), (0.25, 0.02),
 )  # fmt: skip
 """Of each pilot: its width beside that of the run, and its share of the pilots' compute. Narrow pilots see
-more tokens for the same compute, and so reach nearer to the tokens of the run. Nine, because single small
-runs lie up to 8% off any law; with six the answer was 3% off, with these 1% (docs/planner.md)."""
+more tokens for the same compute, and so reach nearer to the tokens of the run. They are nine, because single
+small runs lie some percent off any law."""
+ENOUGH_STEPS = 400
+"""Shorter runs lie up to 8% off the law, and all widths lose about the same (docs/planner.md)."""
 LEAST_STEPS = 100
-"""With fewer, all models are about as good as counting words."""
+"""With fewer, a model is about as good as counting words."""
 BUDGETS = (1.0, 3.0, 10.0)
 FARTHEST = 16.0
 """How much larger than the largest pilot a model may be to be recommended."""
@@ -191,7 +193,7 @@ def _pilot(run: Run, width_share: float, flops: float) -> Pilot:
     )
     tokens = flops / shape.training_flops_per_token()
     shorter = tokens / (run.steps * run.tokens_per_step)
-    most = int(tokens / (LEAST_STEPS * shape.context))
+    most = int(tokens / (ENOUGH_STEPS * shape.context))
     batch = max(1, min(most, round(run.batch_sequences * math.sqrt(shorter))))
     steps = round(tokens / (batch * shape.context))
     rate = run.learning_rate * choose_learning_rate(shape.width) / choose_learning_rate(run.shape.width)
