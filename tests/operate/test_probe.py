@@ -2,8 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from windlass.operate.probe import measure_disk, settings_for, slowest
+from windlass.operate.probe import measure_disk, probe, settings_for, slowest
+from windlass.plan.local import Step, local_step
+from windlass.plan.local_memory import local_memory
+from windlass.plan.profile import find_profile, save_profile
 from windlass.spec.errors import StoreFailed
+from windlass.spec.layout import Layout
+from windlass.spec.progress import Progress
+from windlass.spec.shape import LlamaShape
 
 
 @pytest.mark.parametrize(
@@ -42,3 +48,16 @@ def test_a_disk_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "probe.tmp").mkdir()
     with pytest.raises(StoreFailed, match=r"probe\.tmp"):
         measure_disk(tmp_path / "probe.tmp", 1 << 20)
+
+
+@pytest.mark.slow
+def test_a_machine_is_measured_and_a_step_on_it_predicted(tmp_path: Path) -> None:
+    told: list[Progress] = []
+    save_profile(probe(tmp_path, told.append, quick=True), tmp_path)
+    found = find_profile(tmp_path)
+    assert found is not None
+    assert told[-1].done == told[-1].total
+    shape = LlamaShape(vocabulary=512, context=64, layers=2, width=64, heads=2, kv_heads=2, ffn_width=192)
+    step = Step(shape, Layout(), 4, 2, threads=1)
+    assert 1e-4 < local_step(found, step).seconds < 100
+    assert 50 << 20 < local_memory(found, step).bytes < 8 << 30

@@ -24,7 +24,7 @@ examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument("--quick", action="store_true", help="measure less, in a third of the time")
+    parser.add_argument("--quick", action="store_true", help="measure less, in about half of the time")
     parser.add_argument("--json", action="store_true", help="print the whole profile as JSON")
     add_home(parser)
     parser.set_defaults(run=run)
