@@ -71,7 +71,15 @@ class Prior:
         ceiling = math.log(vocabulary)
         floor = BESIROGLU.floor * ceiling / math.log(PUBLISHED_VOCABULARY)
         sharpness = Belief(math.log(2.0), 0.5)
-        return Prior(Belief(math.log(floor), 0.35), sharpness=sharpness, ceiling=ceiling, noise=0.02)
+        return Prior(
+            floor=Belief(math.log(floor), 0.35),
+            # Between those of large runs and the 0.25 of the smallest published ones (docs/planner.md).
+            size_power=Belief(0.30, 0.05),
+            data_power=Belief(0.30, 0.05),
+            sharpness=sharpness,
+            ceiling=ceiling,
+            noise=0.02,
+        )
 
 
 @dataclass(frozen=True)
