@@ -17,8 +17,9 @@ from windlass.spec.units import format_bytes, format_count, format_seconds
 
 LAYOUTS, STEPS = 14, 14
 EPILOG = """\
-Predictions come from this machine's profile (windlass probe) and from nothing else; without one, it is
-measured first. Seconds are those of the quickest quarter of the steps; memory is the high-water mark of the
+Predictions come from this machine's profile (windlass probe) and from constants of the code, one of which (the
+copies that sharded processes hold) was chosen with two of these layouts in sight; nothing is fitted when this
+command runs. Without a profile, it is measured first. Seconds are those of the quickest quarter of the steps; memory is the high-water mark of the
 fullest process (VmHWM). If the machine is busier than it was when it was probed, as a short product before
 and after each layout tells, the prediction is stretched by that much, and the table says so.
 
@@ -89,7 +90,7 @@ def _print(found: list[Verified]) -> None:
     told = figures(found)
     print(
         f"mean error over {told['layouts']} layouts: time {told['time_mape']:.1%},"
-        f" memory {told['memory_mape']:.1%}; calibrated by the probe alone"
+        f" memory {told['memory_mape']:.1%}; by this machine's probe, nothing fitted here"
     )
 
 

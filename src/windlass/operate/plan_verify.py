@@ -110,7 +110,11 @@ def figures(found: Sequence[Verified]) -> dict[str, float]:
 
 def as_json(found: Sequence[Verified]) -> dict[str, Any]:
     rows = [{**asdict(one), "time_error": one.time_error, "memory_error": one.memory_error} for one in found]
-    return {"figures": figures(found), "layouts": rows, "calibration": "the probe alone"}
+    return {
+        "figures": figures(found),
+        "layouts": rows,
+        "calibration": "the probe; no constant is fitted to these runs while they are verified",
+    }
 
 
 def _verified(profile: Profile, trial: Trial, job: Job, home: Path, steps: int) -> Verified:
