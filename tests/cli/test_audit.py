@@ -13,7 +13,7 @@ from windlass.corpus.batches import digest_of_range, sample_count
 from windlass.corpus.build import build_corpus
 from windlass.corpus.built import load_corpus
 from windlass.operate.runs import corpus_facts
-from windlass.plan.machine import MachineFacts
+from windlass.plan.local.machine import MachineFacts
 from windlass.plan.search import plan_run
 from windlass.spec.job import Job
 from windlass.spec.run import JOURNAL, RUN_FILE

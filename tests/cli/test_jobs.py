@@ -9,7 +9,7 @@ import pytest
 from windlass.cli.effective import sync_words
 from windlass.cli.jobs_submit import add_submit, options_of
 from windlass.cli.main import main
-from windlass.plan.machine import MachineFacts
+from windlass.plan.local.machine import MachineFacts
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job
 from windlass.spec.run import JOURNAL, RUN_FILE

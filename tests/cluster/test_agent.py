@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from windlass.plan.machine import MachineFacts
+from windlass.plan.local.machine import MachineFacts
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job
 from windlass.store.journal import Journal

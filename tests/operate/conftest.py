@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from windlass.operate.runs import RunFolder
-from windlass.plan.machine import MachineFacts
+from windlass.plan.local.machine import MachineFacts
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job
 from windlass.spec.run import JOURNAL, RUN_FILE

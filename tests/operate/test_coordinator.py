@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from windlass.plan.machine import MachineFacts
+from windlass.plan.local.machine import MachineFacts
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.elastic import COORDINATOR, MEMBERS, OVER, Hello
 from windlass.spec.job import Job

@@ -16,8 +16,8 @@ from windlass.operate import pilot as pilots
 from windlass.operate import runs
 from windlass.operate.pilot import SHARE, ask_pilots
 from windlass.operate.runs import RunFolder, corpus_facts
+from windlass.plan.local.machine import MachineFacts
 from windlass.plan.loss import Law, useful_tokens
-from windlass.plan.machine import MachineFacts
 from windlass.spec.errors import BadInput
 from windlass.spec.job import Job
 from windlass.spec.progress import silent

@@ -4,7 +4,7 @@ import pytest
 
 from windlass.operate.plan_verify import Verified, as_json, default_job, figures, verify
 from windlass.operate.trials import MIDDLE, Trial, trials_for
-from windlass.plan.profile import load_profile
+from windlass.plan.local.profile import load_profile
 from windlass.plan.search import build_shape
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import check_layout

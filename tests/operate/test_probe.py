@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from windlass.operate.probe import measure_disk, probe, settings_for, slowest
-from windlass.plan.local import Step, local_step
-from windlass.plan.local_memory import local_memory
-from windlass.plan.profile import find_profile, save_profile
+from windlass.plan.local.memory import local_memory
+from windlass.plan.local.profile import find_profile, save_profile
+from windlass.plan.local.step import Step, local_step
 from windlass.spec.errors import StoreFailed
 from windlass.spec.layout import Layout
 from windlass.spec.progress import Progress

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from windlass.plan.case import Case
-from windlass.plan.device_memory import DeviceMemory
-from windlass.plan.explore import Predictor
-from windlass.plan.step_time import StepTime
+from windlass.plan.cost.case import Case
+from windlass.plan.cost.device_memory import DeviceMemory
+from windlass.plan.cost.step_time import StepTime
+from windlass.plan.fleet.explore import Predictor
 
 AGAIN = {"none": 1.0, "selective": 1.04, "full": 4 / 3}
 KEPT = {"none": 34.0, "selective": 20.0, "full": 2.0}

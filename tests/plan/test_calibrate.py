@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.calibrate import LARGEST, calibrate, measured_step_s
+from windlass.plan.local.calibrate import LARGEST, calibrate, measured_step_s
 
 
 def test_without_runs_nothing_is_corrected() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.plan.catalogue import TABLE, device_named, devices
+from windlass.plan.cost.catalogue import TABLE, device_named, devices
 from windlass.spec.errors import NotFound
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "planner" / "hardware.csv"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.compress import Method, added_loss, compress, methods
+from windlass.plan.cost.compress import Method, added_loss, compress, methods
 
 METHODS = sorted(methods())
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from windlass.plan.constraints import parse_budget, parse_deadline
+from windlass.plan.fleet.constraints import parse_budget, parse_deadline
 from windlass.spec.errors import BadInput
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)

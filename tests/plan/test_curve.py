@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.curve import Curve, Grid
+from windlass.plan.local.curve import Curve, Grid
 
 sizes = st.floats(1.0, 1e9)
 points = st.dictionaries(st.integers(1, 10**9), st.floats(1e-6, 1e3), min_size=1, max_size=6)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.activations import cannot_run, layer_bytes, stages
-from windlass.plan.case import Case, Device, Sharding, Sizes
-from windlass.plan.device_memory import device_memory, fits, stage_parts
-from windlass.plan.memory_known import PUBLISHED
+from windlass.plan.cost.activations import cannot_run, layer_bytes, stages
+from windlass.plan.cost.case import Case, Device, Sharding, Sizes
+from windlass.plan.cost.device_memory import device_memory, fits, stage_parts
+from windlass.plan.cost.memory_known import PUBLISHED
 
 DEVICE = Device(
     name="a device",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.drawing import axis_of, bar, element, label, legend, picture
+from windlass.plan.report.drawing import axis_of, bar, element, label, legend, picture
 
 POSITIVE = st.floats(1e-3, 1e12)
 

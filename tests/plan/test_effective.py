@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.plan.effective import Effective, adapted, choose_micro, effective, micro_batches_of
-from windlass.plan.machine import MachineFacts
+from windlass.plan.local.machine import MachineFacts
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.errors import BadInput
 from windlass.spec.job import Job, Train

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.plan.case import Sizes
-from windlass.plan.explore import PUBLISHED, Objective, Predictor, exhaustive, value, weigh
-from windlass.plan.greedy import greedy
-from windlass.plan.layouts import cases, divisions, variants
-from windlass.plan.pools import Pool, pools_of
-from windlass.plan.work import Work
+from windlass.plan.cost.case import Sizes
+from windlass.plan.fleet.explore import PUBLISHED, Objective, Predictor, exhaustive, value, weigh
+from windlass.plan.fleet.greedy import greedy
+from windlass.plan.fleet.layouts import cases, divisions, variants
+from windlass.plan.fleet.pools import Pool, pools_of
+from windlass.plan.fleet.work import Work
 from windlass.spec.fleet import fleet_of
 from windlass.spec.sync import Sync
 
@@ -118,5 +118,5 @@ def test_replicas_that_agree_rarely_pay_less_for_it(fake: Predictor) -> None:
 
 
 def test_the_search_uses_the_shipped_models() -> None:
-    assert PUBLISHED.time.__module__ == "windlass.plan.step_time"
-    assert PUBLISHED.memory.__module__ == "windlass.plan.device_memory"
+    assert PUBLISHED.time.__module__ == "windlass.plan.cost.step_time"
+    assert PUBLISHED.memory.__module__ == "windlass.plan.cost.device_memory"

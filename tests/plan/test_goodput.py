@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.goodput import Failures, best_interval, goodput, useful_share
+from windlass.plan.cost.goodput import Failures, best_interval, goodput, useful_share
 from windlass.spec.errors import BadInput
 
 MINUTE = 60.0

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.plan.case import Sizes
-from windlass.plan.layouts import cases, divisions
-from windlass.plan.pools import Pool, pools_of
-from windlass.plan.work import Work, parse_pins
+from windlass.plan.cost.case import Sizes
+from windlass.plan.fleet.layouts import cases, divisions
+from windlass.plan.fleet.pools import Pool, pools_of
+from windlass.plan.fleet.work import Work, parse_pins
 from windlass.spec.errors import BadInput
 from windlass.spec.fleet import fleet_of
 from windlass.spec.sync import Sync

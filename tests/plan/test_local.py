@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.plan.calibrate import Correction, Experience
-from windlass.plan.local import Step, local_step
-from windlass.plan.local_memory import held_bytes, local_memory
-from windlass.plan.machine import MachineFacts
-from windlass.plan.profile import load_profile
+from windlass.plan.local.calibrate import Correction, Experience
+from windlass.plan.local.machine import MachineFacts
+from windlass.plan.local.memory import held_bytes, local_memory
+from windlass.plan.local.profile import load_profile
+from windlass.plan.local.step import Step, local_step
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job
 from windlass.spec.layout import Layout

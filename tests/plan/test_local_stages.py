@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.parallel.cut import cut_model
-from windlass.plan.local_stages import stage_layers
+from windlass.plan.local.stages import stage_layers
 from windlass.spec.layout import Layout
 from windlass.spec.shape import LlamaShape
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windlass.plan.local.machine import MachineFacts
 from windlass.plan.loss import BESIROGLU, HOFFMANN, REPEATS_FADE, expected_loss, useful_tokens
-from windlass.plan.machine import MachineFacts
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job
 

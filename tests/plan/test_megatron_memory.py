@@ -13,9 +13,9 @@ from statistics import mean
 
 import pytest
 
-from windlass.plan.case import Case, Device, Sizes
-from windlass.plan.memory_fit import as_measured
-from windlass.plan.rows import Row
+from windlass.plan.cost.case import Case, Device, Sizes
+from windlass.plan.judge.memory_fit import as_measured
+from windlass.plan.judge.rows import Row
 
 MEASURED = list(csv.DictReader((Path(__file__).parent / "megatron_memory.csv").open()))
 DEVICE = Device("B200", {"bfloat16": 2.25e15}, 180 * 2**30, 8e12, 900e9, 50e9)

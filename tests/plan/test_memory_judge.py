@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from windlass.plan.case import Case, Device, Sizes
-from windlass.plan.device_memory import device_memory
-from windlass.plan.memory_fit import as_measured, fit_memory
-from windlass.plan.memory_judge import crashed, judge_memory
-from windlass.plan.memory_known import PUBLISHED
-from windlass.plan.rows import Row, read_rows
+from windlass.plan.cost.case import Case, Device, Sizes
+from windlass.plan.cost.device_memory import device_memory
+from windlass.plan.cost.memory_known import PUBLISHED
+from windlass.plan.judge.memory_fit import as_measured, fit_memory
+from windlass.plan.judge.memory_judge import crashed, judge_memory
+from windlass.plan.judge.rows import Row, read_rows
 
 PUBLISHED_ROWS = Path(__file__).resolve().parents[3] / "shared" / "planner" / "training_rows.csv"
 SIZES = Sizes(

@@ -5,13 +5,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.case import Sizes
-from windlass.plan.constraints import Limits
-from windlass.plan.explore import Predictor
-from windlass.plan.mixed import EXCHANGE, in_proportion, together
-from windlass.plan.pools import pools_of
-from windlass.plan.survey import Question, survey
-from windlass.plan.work import Work
+from windlass.plan.cost.case import Sizes
+from windlass.plan.fleet.constraints import Limits
+from windlass.plan.fleet.explore import Predictor
+from windlass.plan.fleet.mixed import EXCHANGE, in_proportion, together
+from windlass.plan.fleet.pools import pools_of
+from windlass.plan.fleet.survey import Question, survey
+from windlass.plan.fleet.work import Work
 from windlass.spec.fleet import fleet_of
 
 MIDDLE = Sizes(32, 4096, 32, 8, 128, 14336, True, 128256, False)

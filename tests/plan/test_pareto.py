@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.pareto import front
+from windlass.plan.fleet.pareto import front
 
 Points = list[tuple[int, int, int]]
 points = st.lists(st.tuples(*[st.integers(0, 9)] * 3), max_size=30)

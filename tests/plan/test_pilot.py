@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windlass.plan.local.machine import MachineFacts
 from windlass.plan.loss import Law
-from windlass.plan.machine import MachineFacts
 from windlass.plan.pilot import LEAST_STEPS, answer, design, fixed_job, pilot_job, run_flops
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.errors import BadInput

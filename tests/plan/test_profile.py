@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from windlass.plan.machine import usable_cores
-from windlass.plan.profile import (
+from windlass.plan.local.machine import usable_cores
+from windlass.plan.local.profile import (
     FRESH_S,
     PROFILE,
     Profile,

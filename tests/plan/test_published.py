@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from windlass.plan.fit import fit, sampled
-from windlass.plan.known import Known, published
-from windlass.plan.published import COVERED, folds, judge, mape, predict, with_interval
-from windlass.plan.regret import LEAST, cells
-from windlass.plan.rows import Row, read_rows
-from windlass.plan.step_time import step_time
-from windlass.plan.verdict import verdict
+from windlass.plan.cost.known import Known, published
+from windlass.plan.cost.step_time import step_time
+from windlass.plan.judge.fit import fit, sampled
+from windlass.plan.judge.published import COVERED, folds, judge, mape, predict, with_interval
+from windlass.plan.judge.regret import LEAST, cells
+from windlass.plan.judge.rows import Row, read_rows
+from windlass.plan.judge.verdict import verdict
 
 ROWS = Path(__file__).resolve().parents[3] / "shared" / "planner" / "training_rows.csv"
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.corpus.batches import divided
-from windlass.plan.machine import MachineFacts
+from windlass.plan.local.machine import MachineFacts
 from windlass.plan.memory import training_bytes
 from windlass.plan.relayout import Relaid, Waits, relayout
 from windlass.plan.search import CorpusFacts, plan_run

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from windlass.plan.money import format_dollars
-from windlass.plan.report import report_html
-from windlass.plan.report_plots import deadline_svg, front_svg, memory_svg, timeline_svg
+from windlass.plan.cost.money import format_dollars
+from windlass.plan.report.page import report_html
+from windlass.plan.report.plots import deadline_svg, front_svg, memory_svg, timeline_svg
 from windlass.spec.units import format_bytes, format_seconds
 
 SVG = "{http://www.w3.org/2000/svg}"

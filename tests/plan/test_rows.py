@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.plan.rows import COLUMNS, Row, read_rows
+from windlass.plan.judge.rows import COLUMNS, Row, read_rows
 from windlass.spec.errors import BadInput
 
 GOOD = {

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.plan.machine import MachineFacts, measure_machine
+from windlass.plan.local.machine import MachineFacts, measure_machine
 from windlass.plan.memory import training_bytes
 from windlass.plan.search import CorpusFacts, build_shape, choose_micro_batch, plan_run
 from windlass.spec.errors import BadInput, BadJob

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.catalogue import device_named
-from windlass.plan.serving import FORMATS, Replica, decode_pass, latency, prefill_pass
-from windlass.plan.serving_judge import judge
-from windlass.plan.serving_known import Reach, middle, published, reach_of, spread, text_of
-from windlass.plan.serving_models import model_named, model_of
-from windlass.plan.serving_search import Traffic, cheapest, serving_options
+from windlass.plan.cost.catalogue import device_named
+from windlass.plan.cost.models import model_named, model_of
+from windlass.plan.serving.judge import judge
+from windlass.plan.serving.known import Reach, middle, published, reach_of, spread, text_of
+from windlass.plan.serving.search import Traffic, cheapest, serving_options
+from windlass.plan.serving.times import FORMATS, Replica, decode_pass, latency, prefill_pass
 from windlass.spec.errors import BadInput, NotFound
 
 ROWS = Path(__file__).resolve().parents[3] / "shared" / "planner" / "serving_rows.csv"

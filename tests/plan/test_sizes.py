@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.sizes import sizes_of
+from windlass.plan.cost.sizes import sizes_of
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Shape
 
 

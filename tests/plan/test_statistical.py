@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.statistical import (
+from windlass.plan.cost.statistical import (
     Work,
     distinct_ngrams,
     embedding_work,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.case import Case, Sizes
-from windlass.plan.catalogue import device_named
-from windlass.plan.known import Constants, Known, format_known, parse_known, published
-from windlass.plan.step_inputs import stacked, stage_layers, step_inputs
-from windlass.plan.step_time import step_parts, step_time
+from windlass.plan.cost.case import Case, Sizes
+from windlass.plan.cost.catalogue import device_named
+from windlass.plan.cost.known import Constants, Known, format_known, parse_known, published
+from windlass.plan.cost.step_inputs import stacked, stage_layers, step_inputs
+from windlass.plan.cost.step_time import step_parts, step_time
 
 GPT = Sizes(
     layers=96, width=12288, heads=96, kv_heads=96, head_width=128, ffn_width=49152, gated=False,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.case import Case, Device, Sizes
-from windlass.plan.storage import (
+from windlass.plan.cost.case import Case, Device, Sizes
+from windlass.plan.cost.storage import (
     activation_bytes,
     checkpoint_bytes,
     corpus_bytes,

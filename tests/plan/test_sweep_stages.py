@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.sweep_report import as_html, as_text
-from windlass.plan.sweep_stages import (
+from windlass.plan.sweep.report import as_html, as_text
+from windlass.plan.sweep.stages import (
     Bucket,
     Options,
     added,

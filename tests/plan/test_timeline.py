@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.timeline import kind_of, shares_of, timeline
+from windlass.plan.fleet.timeline import kind_of, shares_of, timeline
 
 
 def layout(

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.timetable import order, pipeline_s
+from windlass.plan.local.timetable import order, pipeline_s
 
 stages = st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.01, 2)), min_size=1, max_size=5)
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.case import Case, Device, Sizes
-from windlass.plan.scaled import smaller_sizes
-from windlass.plan.ways import (
+from windlass.plan.cost.case import Case, Device, Sizes
+from windlass.plan.cost.scaled import smaller_sizes
+from windlass.plan.fleet.ways import (
     Goal,
     counted_weights,
     distilled,

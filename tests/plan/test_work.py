@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.work import read_sizes, sized, work_of
+from windlass.plan.fleet.work import read_sizes, sized, work_of
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.job import Job
 

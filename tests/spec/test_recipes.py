@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.plan.machine import MachineFacts
+from windlass.plan.local.machine import MachineFacts
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.read import read_job
 

@@ -9,7 +9,7 @@ import pytest
 
 from windlass.corpus.build import build_corpus
 from windlass.operate.runs import corpus_facts
-from windlass.plan.machine import MachineFacts
+from windlass.plan.local.machine import MachineFacts
 from windlass.plan.search import plan_run
 from windlass.spec.job import Job
 from windlass.spec.run import Run

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from windlass.operate.runs import corpus_facts
 from windlass.parallel.holding import Holding, whole
-from windlass.plan.machine import MachineFacts
+from windlass.plan.local.machine import MachineFacts
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job
 from windlass.spec.layout import parse_layout

@@ -11,17 +11,17 @@ from typing import Any, get_args
 
 from windlass.cli.job_argument import job_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
-from windlass.plan.answer import answer
-from windlass.plan.case import Precision
-from windlass.plan.constraints import Limits, parse_budget, parse_deadline
-from windlass.plan.explore import Objective
-from windlass.plan.known import documented
-from windlass.plan.layouts import precisions
-from windlass.plan.money import format_dollars
-from windlass.plan.pools import Pool, pools_of
-from windlass.plan.report import report_html
-from windlass.plan.survey import Question
-from windlass.plan.work import Work, parse_pins, sizes_named, work_of
+from windlass.plan.cost.case import Precision
+from windlass.plan.cost.known import documented
+from windlass.plan.cost.money import format_dollars
+from windlass.plan.fleet.answer import answer
+from windlass.plan.fleet.constraints import Limits, parse_budget, parse_deadline
+from windlass.plan.fleet.explore import Objective
+from windlass.plan.fleet.layouts import precisions
+from windlass.plan.fleet.pools import Pool, pools_of
+from windlass.plan.fleet.survey import Question
+from windlass.plan.fleet.work import Work, parse_pins, sizes_named, work_of
+from windlass.plan.report.page import report_html
 from windlass.spec.errors import AskedWrongly, BadInput, did_you_mean
 from windlass.spec.fleet import fleet_of
 from windlass.spec.job import Job

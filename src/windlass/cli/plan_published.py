@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from windlass.cli.terminal import ProgressLine, print_json, print_table
-from windlass.plan.known import TABLE, format_known
-from windlass.plan.published import find_rows, folds, judge, refitted
-from windlass.plan.rows import read_rows
-from windlass.plan.verdict import verdict
+from windlass.plan.cost.known import TABLE, format_known
+from windlass.plan.judge.published import find_rows, folds, judge, refitted
+from windlass.plan.judge.rows import read_rows
+from windlass.plan.judge.verdict import verdict
 from windlass.spec.errors import BadInput
 
 EPILOG = """\

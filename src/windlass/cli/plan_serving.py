@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from windlass.cli.terminal import print_json, print_table
-from windlass.plan.catalogue import device_named
-from windlass.plan.serving import FORMATS
-from windlass.plan.serving_judge import Judgement, judge
-from windlass.plan.serving_known import TABLE, published, reach_of, spread, text_of
-from windlass.plan.serving_models import model_of
-from windlass.plan.serving_search import Option, Traffic, cheapest
+from windlass.plan.cost.catalogue import device_named
+from windlass.plan.cost.models import model_of
+from windlass.plan.serving.judge import Judgement, judge
+from windlass.plan.serving.known import TABLE, published, reach_of, spread, text_of
+from windlass.plan.serving.search import Option, Traffic, cheapest
+from windlass.plan.serving.times import FORMATS
 from windlass.spec.errors import AskedWrongly, NotFound
 from windlass.spec.units import format_bytes, format_count, parse_seconds
 

@@ -9,8 +9,8 @@ from windlass.cli.home import add_home, home_of
 from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.terminal import ProgressLine, print_json
 from windlass.operate.sweep import RUNNERS, Asked, sweep_corpus
-from windlass.plan.sweep_report import as_text
-from windlass.plan.sweep_stages import Options
+from windlass.plan.sweep.report import as_text
+from windlass.plan.sweep.stages import Options
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.read import parse, read_toml
 

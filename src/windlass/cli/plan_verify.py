@@ -10,7 +10,7 @@ from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.operate.plan_verify import Verified, as_json, default_job, figures, verify
 from windlass.operate.probe import probe
 from windlass.operate.trials import trials_for
-from windlass.plan.profile import PROFILE, Profile, find_profile, save_profile
+from windlass.plan.local.profile import PROFILE, Profile, find_profile, save_profile
 from windlass.spec.errors import BadInput
 from windlass.spec.read import read_job
 from windlass.spec.units import format_bytes, format_count, format_seconds
@@ -21,8 +21,8 @@ Predictions come from this machine's profile (windlass probe) and from constants
 (the copies that sharded processes hold) was chosen with two of these layouts in sight; nothing is fitted when
 this command runs. Without a profile, it is measured first. Seconds are those of the quickest quarter of the
 steps; memory is the high-water mark of the fullest process (VmHWM). If the machine is busier than it was when
-it was probed, as a short product before and after each layout tells, the prediction is stretched by that much,
-and the table says so.
+it was probed, as a short product before and after each layout tells, the prediction is stretched by that
+much, and the table says so.
 
 examples:
   windlass plan verify                    fourteen layouts of three models; five minutes on two cores

@@ -7,7 +7,7 @@ import argparse
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.operate.probe import probe
-from windlass.plan.profile import Profile, Setting, save_profile
+from windlass.plan.local.profile import Profile, Setting, save_profile
 from windlass.spec.units import format_bytes, format_seconds
 
 EPILOG = """\

@@ -24,10 +24,10 @@ import psutil
 
 from windlass.operate.runs import RunFolder, plan_job, train
 from windlass.operate.trials import Trial
-from windlass.plan.local import LocalStep, local_step, step_of
-from windlass.plan.local_memory import LocalMemory, local_memory
-from windlass.plan.machine import measure_machine
-from windlass.plan.profile import Profile, quickest_quarter
+from windlass.plan.local.machine import measure_machine
+from windlass.plan.local.memory import LocalMemory, local_memory
+from windlass.plan.local.profile import Profile, quickest_quarter
+from windlass.plan.local.step import LocalStep, local_step, step_of
 from windlass.spec.errors import BadInput
 from windlass.spec.job import Corpus, Job, Tokenizer
 from windlass.spec.progress import Progress, Report, silent

@@ -18,8 +18,8 @@ from typing import Any
 from windlass.cluster.cores import divide_cores, own_cores
 from windlass.cluster.launch import free_port
 from windlass.cluster.on_local import LocalProcess
-from windlass.plan.machine import measure_machine
-from windlass.plan.profile import Held, Profile, Setting, this_machine, this_software
+from windlass.plan.local.machine import measure_machine
+from windlass.plan.local.profile import Held, Profile, Setting, this_machine, this_software
 from windlass.spec.errors import StoreFailed
 from windlass.spec.member import Member
 from windlass.spec.progress import Progress, Report

@@ -24,9 +24,9 @@ from windlass.corpus.build import build_corpus
 from windlass.corpus.built import load_corpus
 from windlass.operate.registry import resolve_model
 from windlass.operate.request import forget_sync, go_on
-from windlass.plan.calibrate import find_experience
 from windlass.plan.effective import adapted
-from windlass.plan.machine import measure_machine
+from windlass.plan.local.calibrate import find_experience
+from windlass.plan.local.machine import measure_machine
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.config import shape_from_config
 from windlass.spec.errors import AskedWrongly, BadInput, NotFound, WindlassError

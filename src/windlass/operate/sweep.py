@@ -31,8 +31,8 @@ from windlass.operate.sweep_workers import (
     kept,
     read_rows,
 )
-from windlass.plan.sweep_report import as_html, as_text
-from windlass.plan.sweep_stages import Option, Options, check_options, combinations
+from windlass.plan.sweep.report import as_html, as_text
+from windlass.plan.sweep.stages import Option, Options, check_options, combinations
 from windlass.spec.errors import AskedWrongly, BadInput
 from windlass.spec.job import Corpus, Job
 from windlass.spec.progress import Progress, Report
@@ -102,14 +102,14 @@ def _told(asked: Asked, files: Sequence[SourceFile]) -> dict[str, Any]:
 def _pipeline() -> Any:
     """Import Beam only when it is needed: it is an extra, and takes a second or two."""
     try:
-        from windlass.plan import sweep
+        from windlass.plan.sweep import pipeline
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("apache_beam"):
             raise
         raise AskedWrongly(
             "plan sweep needs Apache Beam, which is not installed", hint="pip install 'windlass[beam]'"
         ) from None
-    return sweep
+    return pipeline
 
 
 @contextmanager

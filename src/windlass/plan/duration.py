@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windlass.plan.calibrate import Experience
-from windlass.plan.local import Step, local_step
-from windlass.plan.machine import MachineFacts
+from windlass.plan.local.calibrate import Experience
+from windlass.plan.local.machine import MachineFacts
+from windlass.plan.local.step import Step, local_step
 from windlass.spec.job import Job
 from windlass.spec.shape import Shape
 

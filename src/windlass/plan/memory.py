@@ -5,8 +5,8 @@ Weights, gradients and two Adam moments are 16 bytes a weight in float32; local_
 
 from __future__ import annotations
 
-from windlass.plan.local import Step
-from windlass.plan.local_memory import held_bytes
+from windlass.plan.local.memory import held_bytes
+from windlass.plan.local.step import Step
 from windlass.spec.layout import Layout
 from windlass.spec.shape import Shape
 

@@ -14,13 +14,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from windlass import __version__
-from windlass.plan.calibrate import Experience
 from windlass.plan.duration import Clock
 from windlass.plan.effective import Effective, effective
-from windlass.plan.local import Step
-from windlass.plan.local_memory import local_memory
+from windlass.plan.local.calibrate import Experience
+from windlass.plan.local.machine import MachineFacts
+from windlass.plan.local.memory import local_memory
+from windlass.plan.local.step import Step
 from windlass.plan.loss import expected_loss
-from windlass.plan.machine import MachineFacts
 from windlass.plan.memory import training_bytes
 from windlass.spec.errors import BadInput, BadJob
 from windlass.spec.job import Job, objective_of

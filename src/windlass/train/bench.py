@@ -23,7 +23,7 @@ from typing import Any
 from windlass.corpus.build import build_corpus
 from windlass.corpus.built import load_corpus
 from windlass.models.huggingface import save_model
-from windlass.plan.machine import MachineFacts, usable_cores
+from windlass.plan.local.machine import MachineFacts, usable_cores
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.door import emit
 from windlass.spec.errors import BadInput, ProcessFailed

@@ -25,7 +25,7 @@ from typing import Any
 from windlass.parallel.device import device_of
 from windlass.parallel.grid import meeting
 from windlass.parallel.schedule import bubble
-from windlass.plan.machine import usable_cores
+from windlass.plan.local.machine import usable_cores
 from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.errors import BadInput, ProcessFailed
 from windlass.spec.job import Job, Machine, Model, Train

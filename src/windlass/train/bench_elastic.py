@@ -27,7 +27,7 @@ from typing import Any
 
 import psutil
 
-from windlass.plan.machine import usable_cores
+from windlass.plan.local.machine import usable_cores
 from windlass.spec.door import emit
 from windlass.spec.errors import ProcessFailed
 from windlass.spec.job import Checkpoint, Job, Machine, Train

@@ -23,7 +23,7 @@ import psutil
 from windlass.parallel.cut import cut_model, loads_of
 from windlass.parallel.schedule import bubble
 from windlass.plan.effective import adapted, micro_batches_of
-from windlass.plan.machine import usable_cores
+from windlass.plan.local.machine import usable_cores
 from windlass.spec.door import emit
 from windlass.spec.errors import BadInput, ProcessFailed
 from windlass.spec.layout import check_layout, parse_layout

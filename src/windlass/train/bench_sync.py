@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from windlass.plan.machine import usable_cores
+from windlass.plan.local.machine import usable_cores
 from windlass.spec.door import emit
 from windlass.spec.errors import ProcessFailed
 from windlass.spec.job import Job, Machine, Model, Train

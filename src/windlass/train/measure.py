@@ -13,7 +13,7 @@ from windlass.models.huggingface import load_model
 from windlass.models.language import LanguageModel
 from windlass.models.loss import summed_loss
 from windlass.parallel.device import place_process
-from windlass.plan.machine import usable_cores
+from windlass.plan.local.machine import usable_cores
 from windlass.spec.door import emit
 from windlass.spec.errors import BadInput
 from windlass.spec.job import Machine

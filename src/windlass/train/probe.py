@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from windlass.plan.profile import Block, Division
+from windlass.plan.local.profile import Block, Division
 from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.member import Member, add_member, member_of, settle
 

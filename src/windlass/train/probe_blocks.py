@@ -2,7 +2,7 @@
 
 The parts of a step (probe_parts.py) do not add up to the whole: autograd, the allocator and torch's
 bookkeeping for divided tensors come on top, most where tensors are small. So whole passes are measured too,
-through the same Strategy that trains, at a few sizes; plan/local.py draws a curve from parts to wholes.
+through the same Strategy that trains, at a few sizes; plan/local/step.py draws a curve from parts to wholes.
 Models of two depths tell a layer from what there is once.
 """
 
@@ -20,8 +20,8 @@ from windlass.parallel.crew import Alone, Crew, Together
 from windlass.parallel.cut import cut_model
 from windlass.parallel.grid import Grid
 from windlass.parallel.strategy import Batch, Strategy
-from windlass.plan.machine import MachineFacts
-from windlass.plan.profile import Block, Division, Held
+from windlass.plan.local.machine import MachineFacts
+from windlass.plan.local.profile import Block, Division, Held
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job, Train
 from windlass.spec.layout import Layout

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from windlass.plan.profile import Attention, Exchange, Product, Stream, Update, quickest_quarter
+from windlass.plan.local.profile import Attention, Exchange, Product, Stream, Update, quickest_quarter
 
 TOKENS = (64, 512, 4096)
 FEATURES = (64, 256, 1024)

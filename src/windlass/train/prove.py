@@ -19,7 +19,7 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from windlass.parallel.device import device_of
 from windlass.parallel.grid import gathered, open_store
-from windlass.plan.machine import MachineFacts, usable_cores
+from windlass.plan.local.machine import MachineFacts, usable_cores
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.errors import WindlassError

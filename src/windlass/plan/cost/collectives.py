@@ -1,0 +1,43 @@
+"""How long devices take to exchange numbers: rings, sends, all-to-all; within a machine and between machines.
+
+A collective costs a latency that grows with the logarithm of its members, and the time of the bytes that the
+slowest link has to carry (Thakur et al. 2005; bus bandwidth in NCCL's tests). Between machines a group has as
+many network cards as it has devices in each machine. Arithmetic only, on numbers or on arrays.
+"""
+
+from __future__ import annotations
+
+from windlass.plan.cost.known import Constants
+from windlass.plan.cost.step_inputs import Group, Number, StepInputs
+
+
+def larger(a: Number, b: Number) -> Number:
+    """Return the larger of two numbers, or of each pair in arrays; numpy takes longer for numbers."""
+    return (a + b + abs(a - b)) / 2
+
+
+def ring_s(x: StepInputs, known: Constants, size: Number, group: Group) -> Number:
+    """Time of a reduce-scatter or an all-gather of `size` bytes; an all-reduce is two of them."""
+    carried = size * (1 - 1 / group.members)
+    link = carried / (x.link_bytes_s * known.link)
+    network = carried / (group.inside * x.network_bytes_s * known.network)
+    crowded = (group.inside < group.members) * (1 + known.congestion * group.far_doublings)
+    return link + crowded * network + latency_s(known, group)
+
+
+def exchange_s(x: StepInputs, known: Constants, size: Number, far_size: Number, group: Group) -> Number:
+    """Time of an all-to-all: every device sends `size` bytes, of which `far_size` go to other machines."""
+    within = size * (1 - 1 / group.members) / (x.link_bytes_s * known.link)
+    between = far_size / (x.network_bytes_s * known.network)
+    return larger(within, between) + latency_s(known, group)
+
+
+def latency_s(known: Constants, group: Group) -> Number:
+    return known.link_latency_s * group.doublings + known.network_latency_s * group.far_doublings
+
+
+def send_s(x: StepInputs, known: Constants, size: Number, inside: Number) -> Number:
+    """Time of sending `size` bytes to a neighbour, within the machine or not."""
+    link = size / (x.link_bytes_s * known.link) + known.link_latency_s
+    network = size / (x.network_bytes_s * known.network) + known.network_latency_s
+    return inside * link + (1 - inside) * network

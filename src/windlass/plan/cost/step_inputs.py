@@ -1,0 +1,263 @@
+"""The numbers of a Case that its time depends on, so that formulas can be plain arithmetic.
+
+Input: a Case. Output: StepInputs, whose fields are numbers; `stacked` puts those of many cases side by side
+as arrays. The formulas of step_time.py use nothing but arithmetic, so the same lines predict one case within
+a search and thousands of cases within a fit. What is a choice in a Case is a 0 or a 1 here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from windlass.plan.cost.case import Case, Device
+
+Number = Any
+"""A float, or an array with one float for each case."""
+
+TYPICAL_REACHABLE = 0.78
+"""Share of the peak that large bfloat16 products reach where nobody measured it."""
+SUSTAINED = {"H100-96GB-HBM2e-500W": 0.85, "H": 0.925}
+"""Share of it that is left when a device computes for hours, by the beginning of its name: Hopper meets its
+power limit where an A100 does not."""
+ATTENTION = {"A100": 1.0, "H": 0.62, "B": 0.62, "GB": 0.62}
+"""Share of the peak that flash attention gets, over that on an A100: its second version knows no Hopper (Shah
+et al. 2024, arXiv:2407.08608: 35% of the peak, against up to 73% on an A100)."""
+OTHER_ATTENTION = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Devices that exchange something, of which `inside` each are in one machine."""
+
+    members: Number
+    inside: Number
+    doublings: Number
+    """From one member to all: the logarithm to base 2."""
+    far_doublings: Number
+    """The same of the machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """Of one case, or of many at once."""
+
+    tokens: Number
+    """Of one micro-batch on one device, before tensor parallelism divides the width."""
+    sequence: Number
+    micro_batches: Number
+    layers: Number
+    most_layers: Number
+    """Of the stage that has most of them."""
+    last_layers: Number
+    """Of the stage that has the head too."""
+    width: Number
+    query: Number
+    key_value: Number
+    head_width: Number
+    ffn: Number
+    """Width of the feed-forward part that every token meets."""
+    gates: Number
+    vocabulary: Number
+    causal: Number
+    expert_layers: Number
+    """Share of the layers that have experts."""
+    top_k: Number
+    far_copies: Number
+    """Other machines that a token is sent to; one that holds several of its experts gets it once."""
+    expert_width: Number
+    expert_tokens: Number
+    """Rows that one expert on one device sees."""
+    latent: Number
+    """Weights of one layer's compressed attention beyond those of query, key, value and output."""
+    layer_weights: Number
+    """Of one layer on one device."""
+    end_weights: Number
+    """Of embedding and head on the device that holds most of them."""
+    tp: Number
+    tp_group: Group
+    spread: Number
+    """Devices over which elementwise work on whole rows is divided: tp with sequence parallelism, else 1."""
+    pp: Number
+    virtual: Number
+    pp_inside: Number
+    cp_doublings: Number
+    dp: Number
+    dp_group: Group
+    ep: Number
+    ep_group: Group
+    shards: Number
+    machine_doublings: Number
+    gradient_bytes: Number
+    is_full: Number
+    is_sharded: Number
+    gathers: Number
+    """Times that full sharding gathers weights for a micro-batch; a pipeline keeps them for all of a step."""
+    again: Number
+    """Share of the layers whose forward pass is computed twice."""
+    again_attention: Number
+    unfused: Number
+    fused: Number
+    flash: Number
+    is_float8: Number
+    is_float4: Number
+    peak: Number
+    base_peak: Number
+    """In bfloat16, which attention uses whatever the products around it use."""
+    reachable: Number
+    attention_reachable: Number
+    bytes_s: Number
+    link_bytes_s: Number
+    network_bytes_s: Number
+
+
+def step_inputs(case: Case) -> StepInputs:
+    """Return the numbers of one case."""
+    sizes, device = case.sizes, case.device
+    query, key_value = sizes.heads * sizes.head_width, sizes.kv_heads * sizes.head_width
+    inside = device.domain if device.domain > case.per_machine else case.per_machine
+    inner = case.tp * case.cp
+    half = (
+        device.peak_flops.get("bfloat16") or device.peak_flops.get("float16") or device.peak_flops["float32"]
+    )
+    expert = sizes.experts > 0
+    most, last = stage_layers(case)
+    linear = sizes.width * 2 * (query + key_value)
+    return StepInputs(
+        tokens=case.micro_batch * case.sequence / case.cp,
+        sequence=case.sequence,
+        micro_batches=case.micro_batches,
+        layers=sizes.layers,
+        most_layers=most,
+        last_layers=last,
+        width=sizes.width,
+        query=query,
+        key_value=key_value,
+        head_width=sizes.head_width,
+        ffn=_dense_ffn(case),
+        gates=2 if sizes.gated else 1,
+        vocabulary=sizes.vocabulary,
+        causal=float(sizes.causal),
+        expert_layers=(sizes.layers - sizes.dense_layers) / sizes.layers if expert else 0.0,
+        top_k=sizes.top_k,
+        far_copies=_far_copies(sizes.top_k, case.ep / max(1, min(case.ep, inside // case.tp))),
+        expert_width=sizes.expert_width,
+        expert_tokens=_expert_tokens(case) if expert else 1.0,
+        latent=max(0, sizes.attention_weights - linear) if sizes.latent else 0.0,
+        layer_weights=_layer_weights(case),
+        end_weights=sizes.vocabulary * sizes.width / case.tp * (2 if case.pp == 1 and not sizes.tied else 1),
+        tp=case.tp,
+        tp_group=group(case.tp, inside),
+        spread=case.tp if case.sequence_parallel else 1,
+        pp=case.pp,
+        virtual=case.virtual,
+        pp_inside=float(inner * case.dp * 2 <= inside),
+        cp_doublings=math.log2(case.cp),
+        dp=case.dp * case.cp,
+        dp_group=group(case.dp * case.cp, inside // case.tp),
+        ep=case.ep,
+        ep_group=group(case.ep, inside // case.tp),
+        shards=case.shards,
+        machine_doublings=math.log2(max(1.0, case.devices / inside)),
+        gradient_bytes=case.gradient_bytes or (2 if case.precision == "float16" else 4),
+        is_full=float(case.sharding == "full"),
+        is_sharded=float(case.sharding != "none"),
+        gathers=1.0 if case.pp == 1 else 1 / case.micro_batches,
+        again=case.recompute_share if case.recompute == "full" else 0.0,
+        again_attention=case.recompute_share if case.recompute == "selective" else 0.0,
+        unfused=float(case.attention == "unfused"),
+        fused=float(case.attention == "fused-softmax"),
+        flash=float(case.attention == "flash"),
+        is_float8=float(case.precision == "float8"),
+        is_float4=float(case.precision == "float4"),
+        peak=device.peak_flops[case.precision],
+        base_peak=half,
+        reachable=reachable_share(device),
+        attention_reachable=_of_device(ATTENTION, device.name, OTHER_ATTENTION),
+        bytes_s=device.memory_bytes_s,
+        link_bytes_s=device.link_bytes_s,
+        network_bytes_s=device.network_bytes_s,
+    )
+
+
+def stacked(inputs: Iterable[StepInputs]) -> StepInputs:
+    """Return the numbers of many cases as arrays."""
+    return _columns(list(inputs))  # type: ignore[no-any-return]
+
+
+def _columns(rows: list[Any]) -> Any:
+    """Turn records of numbers into one record of arrays, records within them too."""
+    if not isinstance(rows[0], StepInputs | Group):
+        return np.array(rows, float)
+    kind: Any = type(rows[0])
+    return kind(*(_columns([getattr(row, field.name) for row in rows]) for field in fields(kind)))
+
+
+def group(members: int, inside: int) -> Group:
+    """Return a group of which at most `inside` are in one machine."""
+    inside = max(1, min(members, inside))
+    return Group(members, inside, math.log2(members), math.log2(members / inside))
+
+
+def stage_layers(case: Case) -> tuple[int, int]:
+    """Return the layers of the fullest stage and of the last one, which has the head as well.
+
+    Megatron divides layers evenly; nanotron fills a stage until it exceeds its share of the weights, head
+    included; a balanced cut makes the largest sum as small as it can be.
+    """
+    layers, pp = case.sizes.layers, case.pp
+    if pp == 1:
+        return layers, layers
+    head = case.sizes.vocabulary * case.sizes.width / case.sizes.active_layer_weights
+    if case.software.startswith("nanotron"):
+        most = min(layers, int((layers + head) / pp) + 1)
+        return most, max(0, layers - most * (pp - 1))
+    if "megatron" in case.software or layers % pp == 0:
+        return -(-layers // pp), layers // pp
+    most = max(1, math.ceil((layers + head) / pp - 1e-9))
+    return most, max(0, layers - most * (pp - 1))
+
+
+def reachable_share(device: Device) -> float:
+    """Return what share of the peak large matrix products reach for hours."""
+    share = TYPICAL_REACHABLE
+    if device.reachable_flops is not None and "bfloat16" in device.peak_flops:
+        share = device.reachable_flops / device.peak_flops["bfloat16"]
+    return share * _of_device(SUSTAINED, device.name, 1.0)
+
+
+def _of_device(table: dict[str, float], name: str, default: float) -> float:
+    return next((share for start, share in table.items() if name.startswith(start)), default)
+
+
+def _dense_ffn(case: Case) -> float:
+    """Width of the part without experts, on average over the layers."""
+    sizes = case.sizes
+    if not sizes.experts:
+        return sizes.ffn_width
+    dense = sizes.dense_layers / sizes.layers
+    return dense * sizes.ffn_width + (1 - dense) * sizes.shared_width
+
+
+def _expert_tokens(case: Case) -> float:
+    copies = case.micro_batch * case.sequence / (case.cp * case.tp) * case.sizes.top_k
+    return copies * case.ep / case.sizes.experts
+
+
+def _far_copies(top_k: int, machines: float) -> float:
+    """Expected other machines among `top_k` draws (as DeepEP sends, arXiv:2412.19437, section 3.2)."""
+    return (machines - 1) * (1 - (1 - 1 / machines) ** top_k)
+
+
+def _layer_weights(case: Case) -> float:
+    sizes = case.sizes
+    if not sizes.experts:
+        return sizes.layer_weights / case.tp
+    experts = sizes.experts * sizes.ffn_weights(sizes.expert_width)
+    rest = (sizes.layer_weights - experts) / case.tp + experts / case.ep
+    dense = sizes.dense_layers / sizes.layers
+    return (1 - dense) * rest + dense * sizes.dense_layer_weights / case.tp

@@ -1,0 +1,109 @@
+"""How long one step of training takes, with an interval and its parts.
+
+    Case -> step_inputs -> step_layer (one layer, one micro-batch) -> pipeline, gradients -> seconds
+
+Each part is a formula with a source; what formulas cannot know (kernels, overlap, latencies) are the few
+constants of known.py. The pipeline is that of 1F1B, interleaved or not (arXiv:2104.04473, section 2.2); FSDP
+gathers weights layer by layer behind the computation (Zhao et al. 2023, arXiv:2304.11277).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windlass.plan.cost.case import Case
+from windlass.plan.cost.collectives import larger, ring_s, send_s
+from windlass.plan.cost.known import Constants, Known, published
+from windlass.plan.cost.step_inputs import Number, StepInputs, step_inputs
+from windlass.plan.cost.step_layer import HALF, layer_time, product_s
+
+OPTIMIZER_BYTES = 40
+"""Read and written for one weight by Adam in mixed precision: gradient, master, two moments, weight."""
+LOSS_BYTES = 16
+"""Read and written for one word of one token by softmax and loss, forward and backward."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of a step; nine in ten steps of clusters never seen lie between low and high."""
+
+    seconds: float
+    low: float
+    high: float
+    parts: dict[str, float]
+
+
+def step_time(case: Case, known: Known | None = None) -> StepTime:
+    """Predict one case."""
+    known = known or published()
+    parts = step_parts(step_inputs(case), known.constants(case.software))
+    seconds = float(sum(parts.values()))
+    return StepTime(seconds, seconds * known.low, seconds * known.high, parts)
+
+
+def step_parts(x: StepInputs, known: Constants) -> dict[str, Number]:
+    """Return the seconds of each part; they add up to the step."""
+    layer, head = layer_time(x, known), head_s(x, known)
+    computing = layer.products + layer.attention + layer.elementwise + layer.host
+    gather = gather_s(x, known, computing)
+    each = computing + layer.tensor + layer.experts + gather
+    longest = larger(x.most_layers * each, x.last_layers * each + head)
+    passes = x.micro_batches * x.most_layers
+    parts = {
+        "products": passes * layer.products,
+        "attention": passes * layer.attention,
+        "elementwise": passes * layer.elementwise,
+        "tensor exchange": passes * layer.tensor,
+        "expert exchange": passes * layer.experts,
+        "weights gathered": passes * gather,
+        "host": passes * layer.host + known.step_s,
+        "head and loss": x.micro_batches * (longest - x.most_layers * each),
+        "pipeline idle": (x.layers * each + head - longest) / x.virtual,
+        "pipeline sends": sends_s(x, known),
+        "gradient exchange": gradients_s(x, known, computing),
+        "optimizer": optimizer_s(x, known),
+    }
+    parts["stragglers"] = known.straggle * x.machine_doublings * sum(parts.values())
+    return parts
+
+
+def head_s(x: StepInputs, known: Constants) -> Number:
+    """Product with the vocabulary and the loss, forward and backward."""
+    words = x.vocabulary / x.tp
+    loss = known.elementwise * LOSS_BYTES * x.tokens * words / x.bytes_s
+    return 3 * product_s(x, known, x.tokens, words, x.width) + loss
+
+
+def gather_s(x: StepInputs, known: Constants, computing: Number) -> Number:
+    """What gathering weights and scattering gradients adds to one layer and one micro-batch."""
+    size = x.layer_weights * HALF
+    exchange = 2 * ring_s(x, known, size, x.dp_group) + ring_s(x, known, 1.5 * size, x.dp_group)
+    exposed = larger(exchange - computing, known.gather_exposed * exchange)
+    return x.is_full * (x.dp > 1) * x.gathers * exposed
+
+
+def sends_s(x: StepInputs, known: Constants) -> Number:
+    """Activations forward and gradients back, at every border of stages that a micro-batch crosses."""
+    each = send_s(x, known, x.tokens * x.width * HALF / x.spread, x.pp_inside)
+    times = 2 * (x.micro_batches * x.virtual + x.pp - 1)
+    return (x.pp > 1) * times * (known.send_exposed * each + known.send_s)
+
+
+def gradients_s(x: StepInputs, known: Constants, computing: Number) -> Number:
+    """Sum of gradients over replicas, of which the backward pass of the last micro-batch hides a part.
+
+    Where the optimizer is divided, gradients are scattered and weights gathered around its step.
+    """
+    weights = x.most_layers * x.layer_weights + x.end_weights
+    scatter = ring_s(x, known, weights * x.gradient_bytes, x.dp_group)
+    gather = ring_s(x, known, weights * HALF, x.dp_group)
+    window = x.most_layers * computing * 2 / 3
+    summed = larger(known.dp_exposed * 2 * scatter, 2 * scatter - window)
+    divided = known.divided_exposed * (scatter + gather)
+    return (1 - x.is_full) * (x.dp > 1) * ((1 - x.is_sharded) * summed + x.is_sharded * divided)
+
+
+def optimizer_s(x: StepInputs, known: Constants) -> Number:
+    """Adam's passes over its state, which memory bounds."""
+    weights = (x.most_layers * x.layer_weights + x.end_weights) / x.shards
+    return known.optimizer * OPTIMIZER_BYTES * weights / x.bytes_s

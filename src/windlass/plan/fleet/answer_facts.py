@@ -1,0 +1,100 @@
+"""The parts of an answer as plain data: layouts, points, the model, the fleet (docs/formats/plan.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.plan.cost.case import Case
+from windlass.plan.fleet.explain import layout_name
+from windlass.plan.fleet.outlook import Outlook
+from windlass.plan.fleet.pools import Pool
+from windlass.plan.fleet.ways import counted_weights
+from windlass.plan.fleet.work import Work
+from windlass.plan.loss import expected_loss
+
+
+def layout_facts(work: Work, outlook: Outlook) -> dict[str, Any]:
+    """Return one layout; of a team, what the member that sets the pace does, and the members beside it."""
+    fullest = max(outlook.members, key=lambda member: member.weighed.memory.bytes)
+    memory = fullest.weighed.memory
+    facts = {
+        "name": layout_name(outlook),
+        "choices": choices(work, outlook.case),
+        "device": outlook.case.device.name,
+        "devices": outlook.devices,
+        "step_s": outlook.step.seconds,
+        "step_range_s": [outlook.step.low, outlook.step.high],
+        "step_parts_s": {part: float(seconds) for part, seconds in outlook.step.parts.items() if seconds},
+        "seconds": outlook.seconds,
+        "seconds_range": list(outlook.seconds_range),
+        "tokens_s": work.global_batch * work.sequence / outlook.step.seconds,
+        "memory_bytes": memory.bytes,
+        "memory_range_bytes": [memory.low, memory.high],
+        "limit_bytes": fullest.case.device.memory_bytes,
+        "memory_parts_bytes": {part: size for part, size in memory.parts.items() if size},
+        "dollars": list(outlook.cost.dollars) if outlook.cost.dollars is not None else None,
+        "kwh": outlook.cost.kwh,
+        "loss": loss_of(work),
+        "loss_range": None,
+    }
+    if len(outlook.members) > 1:
+        facts["team"] = [
+            {
+                "device": member.case.device.name,
+                "devices": member.case.devices,
+                "share": member.case.global_batch / work.global_batch,
+                "choices": choices(work, member.case),
+            }
+            for member in outlook.members
+        ]
+    return facts
+
+
+def choices(work: Work, case: Case) -> dict[str, Any]:
+    """Return what a search decides."""
+    names = ("dp", "tp", "pp", "virtual", "cp", "ep", "sharding", "shards", "micro_batch", "micro_batches")
+    chosen = {name: getattr(case, name) for name in (*names, "recompute", "precision")}
+    return {**chosen, "sync": work.sync.policy}
+
+
+def point_facts(outlook: Outlook) -> dict[str, Any]:
+    return {
+        "name": layout_name(outlook),
+        "devices": outlook.devices,
+        "seconds": outlook.seconds,
+        "dollars": outlook.dollars,
+        "memory_bytes": outlook.memory_bytes,
+    }
+
+
+def model_facts(work: Work) -> dict[str, Any]:
+    return {
+        "parameters": work.sizes.parameters,
+        "layers": work.sizes.layers,
+        "width": work.sizes.width,
+        "sequence": work.sequence,
+        "vocabulary": work.sizes.vocabulary,
+        "tokens": work.tokens,
+        "global_batch": work.global_batch,
+        "steps": work.steps,
+        "experts": work.sizes.experts,
+    }
+
+
+def fleet_facts(pools: tuple[Pool, ...]) -> dict[str, Any]:
+    groups = [
+        {
+            "device": pool.device.name,
+            "devices": pool.devices,
+            "per_machine": pool.per_machine,
+            "memory_bytes": pool.device.memory_bytes,
+            "dollars_h": list(pool.device.dollars_h) if pool.device.dollars_h is not None else None,
+        }
+        for pool in pools
+    ]
+    return {"devices": sum(pool.devices for pool in pools), "groups": groups}
+
+
+def loss_of(work: Work) -> float:
+    """The published law, on text that is not repeated."""
+    return expected_loss(counted_weights(work.sizes), work.tokens, work.tokens, work.sizes.vocabulary)

@@ -1,0 +1,151 @@
+"""Finds the best layouts of some work on equal devices.
+
+    layouts -> memory (what does not fit goes no further) -> time -> best first
+
+Exhaustive search is the reference: it leaves out only what cannot win. Where a recomputation fits, those that
+recompute more are slower; where none fits, no larger micro-batch fits either. Greedy search (greedy.py)
+looks at a few hundred layouts and is checked against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+from windlass.plan.cost.case import Case
+from windlass.plan.cost.device_memory import DeviceMemory, device_memory
+from windlass.plan.cost.step_time import StepTime, step_time
+from windlass.plan.fleet.layouts import divisions, variants
+from windlass.plan.fleet.pools import Pool
+from windlass.plan.fleet.work import Work
+
+Objective = Literal["time", "money", "memory"]
+OUTER_BYTES = 8
+"""Held for one weight by replicas that walk apart: what they agreed on last, and the outer momentum."""
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Says what a layout costs."""
+
+    time: Callable[[Case], StepTime] = step_time
+    memory: Callable[[Case], DeviceMemory] = device_memory
+
+
+PUBLISHED = Predictor()
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A layout that was looked at."""
+
+    case: Case
+    memory: DeviceMemory
+    step: StepTime | None
+    """None where it does not fit."""
+
+    @property
+    def fits(self) -> bool:
+        return self.step is not None
+
+    @cached_property
+    def step_s(self) -> float:
+        return self.step.seconds if self.step is not None else float("inf")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search saw."""
+
+    options: tuple[Weighed, ...]
+    """Those that fit, best first."""
+    counted: int
+    smallest: Weighed | None
+    """The one with the least memory among those that do not fit; None where no layout divides the work."""
+
+    @property
+    def best(self) -> Weighed | None:
+        return self.options[0] if self.options else None
+
+
+def exhaustive(
+    work: Work, pool: Pool, objective: Objective = "time", predict: Predictor = PUBLISHED
+) -> Found:
+    """Look at every layout that might win."""
+    return found(_walk(work, pool, objective, predict), objective)
+
+
+def found(seen: Iterator[Weighed], objective: Objective) -> Found:
+    """Sort what was seen."""
+    everything = list(seen)
+    options = sorted((w for w in everything if w.fits), key=lambda w: value(w, objective))
+    unfit = (w for w in everything if not w.fits)
+    return Found(tuple(options), len(everything), min(unfit, key=lambda w: w.memory.bytes, default=None))
+
+
+def value(weighed: Weighed, objective: Objective) -> tuple[float, float]:
+    """Return what is to be small: memory, or else time.
+
+    On equal devices the quickest run is the cheapest too; survey.py sees whether fewer would be cheaper.
+    """
+    if objective == "memory":
+        return weighed.memory.bytes, weighed.step_s
+    return weighed.step_s, weighed.memory.bytes
+
+
+def weigh(work: Work, case: Case, predict: Predictor) -> Weighed:
+    """Predict the memory of a layout, and its time if it fits.
+
+    It fits if the upper end of the interval does: a run that dies for lack of memory costs more than one
+    that could have been a little quicker.
+    """
+    memory = predict.memory(case)
+    if work.sync.local and case.dp > 1:
+        memory = _with_outer_state(case, memory)
+    if memory.high > case.device.memory_bytes:
+        return Weighed(case, memory, None)
+    return Weighed(case, memory, _synced(work, case, predict))
+
+
+def _walk(work: Work, pool: Pool, objective: Objective, predict: Predictor) -> Iterator[Weighed]:
+    for division in divisions(work, pool):
+        for ladder in variants(work, pool, division):
+            for rung in ladder:
+                fitting = False
+                for case in rung:
+                    yield (seen := weigh(work, case, predict))
+                    fitting = fitting or seen.fits
+                    if seen.fits and objective != "memory":
+                        break
+                if not fitting:
+                    break
+
+
+def _synced(work: Work, case: Case, predict: Predictor) -> StepTime:
+    """Return the mean step: replicas that agree every so many steps pay for it in that one only."""
+    step = predict.time(case)
+    if not work.sync.local or case.dp == 1:
+        return step
+    alone = predict.time(
+        replace(case, dp=1, devices=case.devices // case.dp, global_batch=case.global_batch // case.dp)
+    )
+    exchange = max(0.0, step.seconds - alone.seconds)
+    every = work.sync.every if work.sync.policy != "timed" else max(1.0, work.sync.seconds / alone.seconds)
+    seconds = alone.seconds + exchange / every
+    scale = seconds / alone.seconds
+    return StepTime(
+        seconds, alone.low * scale, alone.high * scale, {**alone.parts, "exchange": exchange / every}
+    )
+
+
+def _with_outer_state(case: Case, memory: DeviceMemory) -> DeviceMemory:
+    outer = OUTER_BYTES * case.sizes.parameters / (case.tp * case.pp)
+    return replace(
+        memory,
+        bytes=memory.bytes + outer,
+        low=memory.low + outer,
+        high=memory.high + outer,
+        parts={**memory.parts, "outer state": outer},
+    )

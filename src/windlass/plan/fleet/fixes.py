@@ -1,0 +1,200 @@
+"""The smallest changes that would help where there is no plan.
+
+Every fix is tried before it is told: the search runs again with the change, so what is said would work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+from windlass.plan.cost.catalogue import PROCESSOR, devices
+from windlass.plan.cost.money import format_dollars
+from windlass.plan.cost.scaled import smaller_sizes
+from windlass.plan.fleet.constraints import Binding
+from windlass.plan.fleet.outlook import Outlook, outlook
+from windlass.plan.fleet.pools import Pool
+from windlass.plan.fleet.survey import Question, Survey, fewest
+from windlass.plan.fleet.ways import Way, counted_weights
+from windlass.plan.fleet.work import Work
+from windlass.plan.loss import expected_loss
+from windlass.spec.fleet import PER_MACHINE
+from windlass.spec.units import format_count, format_seconds
+
+MOST_TIMES = 64
+"""How many times larger a fleet is imagined before more devices count as no help."""
+LEAST_CONTEXT = 512
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something to ask for differently."""
+
+    way: str
+    changes: dict[str, Any]
+    words: str
+    work: Work
+    pool: Pool
+
+
+def fixes(question: Question, binding: Binding, seen: Survey) -> Iterator[Way]:
+    """Yield, of each kind of change, the smallest that helps."""
+    for _, kind in groupby(_changes(question, binding, seen), key=lambda change: change.way):
+        tried = (_try(question, change) for change in kind)
+        helps = next((way for way in tried if way is not None), None)
+        if helps is not None:
+            yield helps
+    yield from _later(question, seen)
+
+
+def _changes(question: Question, binding: Binding, seen: Survey) -> Iterator[Change]:
+    """Yield what to try, the smallest change of each kind first, and kinds that change the result last."""
+    largest = max(question.pools, key=lambda pool: pool.devices)
+    yield from _unpinned(question, largest)
+    if binding == "divisibility":
+        yield from _batches(question, largest)
+    if binding == "money":
+        yield from _prices(question, seen)
+    else:
+        yield from _more(question, largest)
+    yield from _other_devices(question, largest, binding)
+    yield from _coarser(question, largest)
+    if binding == "memory":
+        yield from _shorter(question, largest)
+        yield from _smaller(question, largest, seen)
+
+
+def _unpinned(question: Question, pool: Pool) -> Iterator[Change]:
+    """Give the search back a choice that was made for it."""
+    work = question.work
+    for name in work.pins:
+        rest = {other: value for other, value in work.pins.items() if other != name}
+        words = f"Leave {name} open instead of {work.pins[name]}"
+        yield Change(name, {name: None}, words, replace(work, pins=rest), pool)
+
+
+def _batches(question: Question, pool: Pool) -> Iterator[Change]:
+    work = question.work
+    for unit in (8, 64, pool.devices):
+        batch = -(-work.global_batch // unit) * unit
+        words = f"A batch of {batch} sequences instead of {work.global_batch}"
+        yield Change("batch", {"batch_sequences": batch}, words, replace(work, global_batch=batch), pool)
+
+
+def _more(question: Question, pool: Pool) -> Iterator[Change]:
+    """The fewest devices that would do: double until it works, then halve the gap.
+
+    A batch can only be divided so far; where that is in the way it grows with the devices.
+    """
+    for grows in (False, True):
+        for times in (2**power for power in range(1, MOST_TIMES.bit_length())):
+            batch = question.work.global_batch * (times if grows else 1)
+            work = replace(question.work, global_batch=batch)
+            larger = replace(pool, devices=pool.devices * times, per_machine=_machine(pool))
+            enough = fewest(replace(question, work=work), larger, Survey())
+            if enough is not None:
+                count = enough.members[0].pool.devices
+                changes = {"devices": count, **({"batch_sequences": batch} if grows else {})}
+                words = f"{count} devices instead of {pool.devices}"
+                words += f" and a batch of {batch} instead of {question.work.global_batch}" if grows else ""
+                yield Change("devices", changes, words, work, replace(larger, devices=count))
+                return
+
+
+def _prices(question: Question, seen: Survey) -> Iterator[Change]:
+    """The price at which the run that needs the fewest device hours would keep to the budget."""
+    early = [outlook for outlook in seen.outlooks if question.limits.late(outlook) <= 1]
+    if question.limits.dollars is None or not early:
+        return
+    least = min(early, key=lambda outlook: outlook.cost.device_hours)
+    price = math.floor(question.limits.dollars / least.cost.device_hours * 100) / 100
+    pool = least.members[0].pool
+    if len(least.members) == 1 and price > 0:
+        cheap = replace(pool, device=replace(pool.device, dollars_h=(price, price)))
+        words = f"A price of ${price:.2f} for an hour of one device"
+        yield Change("price", {"price_h": price}, words, question.work, cheap)
+
+
+def _later(question: Question, seen: Survey) -> Iterator[Way]:
+    """The earliest end within the budget, where a deadline is in the way of it."""
+    limits = question.limits
+    paid = [outlook for outlook in seen.outlooks if limits.dear(outlook) <= 1]
+    if limits.dollars is not None and limits.deadline_s is not None and paid:
+        best = min(paid, key=lambda outlook: outlook.seconds)
+        change = Change(
+            "deadline", {"deadline_s": best.seconds}, "A later end", question.work, best.members[0].pool
+        )
+        yield way_of(change, best)
+
+
+def _machine(pool: Pool) -> int:
+    """Devices of a machine when there are many; a lone one need not be full."""
+    return pool.per_machine if pool.devices > pool.per_machine else max(PER_MACHINE, pool.per_machine)
+
+
+def _other_devices(question: Question, pool: Pool, binding: Binding) -> Iterator[Change]:
+    """As many devices of a kind that has more memory, is quicker or cheaper; the least change first."""
+    own = pool.device
+    for device in sorted(devices().values(), key=lambda device: device.memory_bytes):
+        stronger = max(device.peak_flops.values()) > max(own.peak_flops.values())
+        helps = (
+            device.memory_bytes > own.memory_bytes if binding == "memory" else binding == "money" or stronger
+        )
+        if helps and device.name != own.name and not device.name.startswith(PROCESSOR):
+            words = f"{pool.devices} x {device.name} instead of {own.name}"
+            other = replace(pool, device=replace(device, network_bytes_s=own.network_bytes_s))
+            yield Change("device", {"device": device.name}, words, question.work, other)
+
+
+def _coarser(question: Question, pool: Pool) -> Iterator[Change]:
+    """Arithmetic in 8 bits, where the device has it."""
+    if "float8" in pool.device.peak_flops and "float8" not in question.work.precisions:
+        work = replace(question.work, precisions=("float8",))
+        yield Change("float8", {"precision": "float8"}, "Matrix products in float8", work, pool)
+
+
+def _shorter(question: Question, pool: Pool) -> Iterator[Change]:
+    """The same tokens in shorter sequences."""
+    work, sequence = question.work, question.work.sequence // 2
+    while sequence >= LEAST_CONTEXT:
+        batch = work.global_batch * work.sequence // sequence
+        words = f"A context of {sequence} tokens instead of {work.sequence}"
+        yield Change(
+            "context",
+            {"context": sequence},
+            words,
+            replace(work, sequence=sequence, global_batch=batch),
+            pool,
+        )
+        sequence //= 2
+
+
+def _smaller(question: Question, pool: Pool, seen: Survey) -> Iterator[Change]:
+    assert seen.smallest is not None
+    for sizes in smaller_sizes(seen.smallest.case):
+        words = f"{format_count(sizes.parameters)} weights: {sizes.layers} layers of width {sizes.width}"
+        changes = {"layers": sizes.layers, "width": sizes.width, "heads": sizes.heads}
+        yield Change("smaller", changes, words, replace(question.work, sizes=sizes), pool)
+
+
+def _try(question: Question, change: Change) -> Way | None:
+    """Search again with the change; None if it does not help."""
+    found = question.climb(change.work, change.pool)
+    if found.best is None:
+        return None
+    best = outlook(change.work, change.pool, found.best)
+    if not question.limits.keeps(best):
+        return None
+    return way_of(change, best)
+
+
+def way_of(change: Change, best: Outlook) -> Way:
+    """Tell a change with what it comes to."""
+    work = change.work
+    loss = expected_loss(counted_weights(work.sizes), work.tokens, work.tokens, work.sizes.vocabulary)
+    cost = f" and costs {format_dollars(best.cost.dollars)}" if best.cost.dollars is not None else ""
+    sentence = f"{change.words}: it takes {format_seconds(best.seconds)}{cost}."
+    return Way(change.way, change.changes, best.seconds, best.cost.dollars, loss, sentence)

@@ -1,0 +1,162 @@
+"""How long a step of a run takes on this machine, from what `windlass probe` measured.
+
+    parts of a pass (local_parts.py) -> curve through measured passes -> layers, micro-batches, pipeline
+    (timetable.py), exchange of gradients, update -> seconds of a step
+
+It is for processes that compute in float32 on cores of their own; with more processes than cores they take
+turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from windlass.plan.effective import micro_batches_of
+from windlass.plan.local.curve import Curve
+from windlass.plan.local.parts import Dims, Share, dims_of, dims_of_block, ends_parts_s, layer_parts_s
+from windlass.plan.local.profile import Block, Division, Profile
+from windlass.plan.local.rates import Rates, rates_for
+from windlass.plan.local.stages import stage_layers
+from windlass.plan.local.timetable import pipeline_s
+from windlass.spec.layout import Layout
+from windlass.spec.run import Run
+from windlass.spec.shape import Shape
+
+STEP_OVERHEAD_S = 0.002
+"""Reading samples, telling of the step, agreeing on it."""
+COMPILED = 0.89
+"""Of the time of passes that is left when torch compiles them (docs/benchmarks.md)."""
+FORWARD = 1 / 3
+"""Of a pass there and back: one product of three."""
+CHEAP = 0.15
+"""Of a forward pass that selective recomputation does again: all but products and attention."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step to be predicted, as far as its time depends on it."""
+
+    shape: Shape
+    layout: Layout
+    batch_sequences: int
+    micro_batch_sequences: int
+    threads: int
+    """Of a single process; several divide the cores."""
+    compiled: bool = False
+    every: int = 1
+    """Steps between two exchanges of replicas."""
+
+    @property
+    def micro_batches(self) -> int:
+        return micro_batches_of(self.layout, self.batch_sequences, self.micro_batch_sequences)
+
+
+@dataclass(frozen=True)
+class LocalStep:
+    """What a step is expected to take."""
+
+    seconds: float
+    parts: dict[str, float]
+
+
+def step_of(run: Run) -> Step:
+    sync = run.job.sync
+    return Step(
+        shape=run.shape,
+        layout=run.layout,
+        batch_sequences=run.batch_sequences,
+        micro_batch_sequences=run.micro_batch_sequences,
+        threads=run.threads,
+        compiled=run.compile,
+        every=sync.every if sync.local else 1,
+    )
+
+
+def local_step(profile: Profile, step: Step) -> LocalStep:
+    """Predict a step on the machine of a profile."""
+    world, cores = step.layout.world, profile.cores
+    threads = step.threads if world == 1 else max(1, min(step.threads, cores // world))
+    rates = rates_for(profile, min(world, cores), threads)
+    turns = max(1.0, world * threads / cores)
+    passes = _passes_s(rates, step) * (COMPILED if step.compiled else 1.0)
+    weights = held_weights(step.shape, step.layout)
+    parts = {
+        "passes": turns * passes,
+        "accumulating": turns * (step.micro_batches - 1) * rates.stream_s(weights),
+        "exchange": turns * _exchange_s(rates, step) / step.every,
+        "update": turns * rates.update_s(weights),
+        "overhead": STEP_OVERHEAD_S,
+    }
+    return LocalStep(sum(parts.values()), parts)
+
+
+def held_weights(shape: Shape, layout: Layout) -> float:
+    """Return the weights that the fullest process holds and updates."""
+    dims, counts = dims_of(shape), stage_layers(shape, layout)
+    ends = shape.parameters - shape.layers * dims.layer_weights
+    # A tied matrix lies at both ends of a pipeline, an untied one has two parts.
+    at_last = ends if layout.pp == 1 or dims.tied else ends / 2
+    held = [float(layers * dims.layer_weights) for layers in counts]
+    held[0] += at_last if layout.pp > 1 else 0.0
+    held[-1] += at_last
+    return max(held) / (layout.tp * layout.sharded)
+
+
+def _passes_s(rates: Rates, step: Step) -> float:
+    """All micro-batches, there and back."""
+    layout = step.layout
+    share = Share(
+        step.micro_batch_sequences, layout.tp, layout.sharded, layout.cp, sequence_parallel=layout.sequence
+    )
+    dims = dims_of(step.shape)
+    layer_s, ends_s = (part(rates, dims, share) for part in (_layer_s, _ends_s))
+    again_s = {"none": 0.0, "selective": CHEAP * FORWARD, "full": FORWARD}[layout.recompute] * layer_s
+    if layout.pp == 1:
+        return step.micro_batches * (step.shape.layers * (layer_s + again_s) + ends_s)
+    counts = stage_layers(step.shape, layout)
+    hand_s = rates.exchange_s("pass", 4.0 * share.tokens(dims) * step.shape.width / share.tp)
+    forward = [rates.setting.handing_s / 2 + FORWARD * count * layer_s for count in counts]
+    backward = [f + count * (FORWARD * layer_s + again_s) for f, count in zip(forward, counts, strict=True)]
+    # The loss is computed with its gradients in the forward pass, so all of it comes before going back.
+    forward[-1] += ends_s
+    return pipeline_s(layout.schedule, forward, backward, step.micro_batches, hand_s, virtual=layout.virtual)
+
+
+def _layer_s(rates: Rates, dims: Dims, share: Share) -> float:
+    curve = _whole(rates, share, layer_parts_s, lambda block: block.layer_s)
+    return curve(layer_parts_s(rates, dims, share))
+
+
+def _ends_s(rates: Rates, dims: Dims, share: Share) -> float:
+    curve = _whole(rates, share, ends_parts_s, lambda block: block.ends_s)
+    return curve(ends_parts_s(rates, dims, share))
+
+
+def _whole(
+    rates: Rates,
+    share: Share,
+    parts: Callable[[Rates, Dims, Share], float],
+    whole: Callable[[Block], float],
+) -> Curve:
+    """Draw the curve from parts to measured wholes, for the way in which processes divide a pass."""
+    division: Division = "tp" if share.tp > 1 else "sharded" if share.sharded > 1 else "plain"
+    known = [b for b in rates.setting.blocks if b.division == division] or list(rates.setting.blocks)
+    tp, sharded = (rates.setting.processes if division == way else 1 for way in ("tp", "sharded"))
+    return Curve(
+        (parts(rates, dims_of_block(block), Share(block.sequences, tp, sharded)), whole(block))
+        for block in known
+    )
+
+
+def _exchange_s(rates: Rates, step: Step) -> float:
+    """Gradients of replicas are added up tensor by tensor, and small ones together; so are those of processes
+    that divide a sequence."""
+    layout, dims = step.layout, dims_of(step.shape)
+    if layout.dp == 1 and layout.cp == 1:
+        return 0.0
+    divided = 4.0 / (layout.tp * layout.sharded)
+    layers = max(stage_layers(step.shape, layout))
+    matrices = [inputs * outputs for inputs, outputs, _ in dims.products] * layers + [dims.end_weights]
+    once = sum(rates.exchange_s("sum", divided * size) for size in matrices)
+    return once * ((layout.dp > 1) + (layout.cp > 1))

@@ -1,0 +1,4 @@
+"""A plan as one HTML file with pictures, which opens offline.
+
+Start at page.py.
+"""

@@ -1,0 +1,196 @@
+"""Finds how many replicas of which layout answer some traffic in time, at the least cost.
+
+Input: a model, devices, the shape of the traffic and targets. Output: layouts that meet them, cheapest
+first; or the target that none meets, what the nearest layout reaches, and what would help.
+
+Of every layout the largest number of requests at a time is taken at which both targets hold; more of them
+share the weights that a step reads, so that is the cheapest. Independent arrivals vary: a replica that
+shall hold n requests is given m on average with m + 1.64 sqrt(m) <= n, so that it has more than n for
+one twentieth of the time (Poisson; Whitt 1992, square-root staffing).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from windlass.plan.cost.case import Device
+from windlass.plan.cost.models import Served
+from windlass.plan.serving.known import Reach
+from windlass.plan.serving.times import Latency, Replica, WeightFormat, latency
+from windlass.spec.errors import BadInput
+from windlass.spec.units import format_bytes
+
+SURE = 1.64
+"""Standard deviations that one twentieth of a normal distribution exceeds."""
+MOST_AT_A_TIME = 4096
+STAGES = (1, 2, 4)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What is asked, and how quickly it shall be answered."""
+
+    given: int
+    output: int
+    rate: float | None = None
+    """Requests a second that come independently of each other; or else:"""
+    concurrency: int | None = None
+    """Requests at a time, each of which is followed by another when it is answered."""
+    first_s: float = math.inf
+    token_s: float = math.inf
+
+
+@dataclass(frozen=True)
+class Option:
+    """Replicas that answer the traffic in time."""
+
+    replica: Replica
+    replicas: int
+    batch: int
+    """Most requests at a time in each."""
+    latency: Latency
+    dollars_h: float | None
+
+    @property
+    def devices(self) -> int:
+        return self.replicas * self.replica.devices
+
+    @property
+    def tokens_s(self) -> float:
+        """Tokens a second that all replicas give when full."""
+        return self.replicas * self.batch / float(self.latency.token_s)
+
+
+def cheapest(
+    model: Served,
+    devices: Sequence[Device],
+    weights: WeightFormat,
+    traffic: Traffic,
+    reach: Reach,
+    most: int = 64,
+) -> list[Option]:
+    """Return what meets the targets on any of several kinds of device, cheapest first.
+
+    A kind that cannot is passed over; where one has no price, numbers of devices are compared.
+    """
+    found, refused = list[Option](), list[BadInput]()
+    for device in devices:
+        try:
+            found += serving_options(model, device, weights, traffic, reach, most)
+        except BadInput as reason:
+            refused.append(reason)
+    if not found:
+        raise refused[0]
+    priced = all(one.dollars_h is not None for one in found)
+    return sorted(found, key=lambda one: (one.dollars_h if priced else one.devices, one.devices))
+
+
+def serving_options(
+    model: Served, device: Device, weights: WeightFormat, traffic: Traffic, reach: Reach, most: int = 64
+) -> list[Option]:
+    """Return every layout of at most `most` devices a replica that meets the targets, cheapest first."""
+    replicas = list(_replicas(model, device, weights, most))
+    fitting = [one for one in replicas if one.room(traffic.given + traffic.output) >= 1]
+    if not fitting:
+        raise _no_room(replicas, traffic)
+    found = [option for one in fitting if (option := _option(one, traffic, reach)) is not None]
+    if not found:
+        raise _too_slow(fitting, traffic, reach)
+    return sorted(found, key=lambda one: (one.devices, one.latency.request_s(traffic.output)))
+
+
+def _replicas(model: Served, device: Device, weights: WeightFormat, most: int) -> Iterator[Replica]:
+    """Yield layouts: tensor parallel within the fast links, stages beyond, groups for models with experts."""
+    cache_bytes = 2.0 if weights == "bfloat16" else 1.0
+    powers = [1 << n for n in range(12)]
+    for tp in (n for n in powers if n <= min(device.domain, most) and model.sizes.heads % n == 0):
+        groups = [n for n in powers if tp * n <= device.domain] if model.sizes.experts else [1]
+        for dp in groups:
+            for pp in STAGES:
+                if tp * dp * pp <= most and pp <= model.sizes.layers:
+                    yield Replica(model, device, weights, cache_bytes, tp=tp, pp=pp, dp=dp)
+
+
+def _option(replica: Replica, traffic: Traffic, reach: Reach) -> Option | None:
+    most = _largest_batch(replica, traffic, reach)
+    if most == 0:
+        return None
+    if traffic.concurrency is not None:
+        number = math.ceil(traffic.concurrency / most)
+        batch = math.ceil(traffic.concurrency / number)
+    else:
+        assert traffic.rate is not None
+        number = math.ceil(traffic.rate / _rate(replica, traffic, most, reach))
+        wanted = traffic.rate / number
+        batch = bisect_left(range(1, most), wanted, key=lambda n: _rate(replica, traffic, n, reach)) + 1
+    times = latency(replica, traffic.given, traffic.output, batch, reach)
+    price = replica.device.dollars_h
+    cost = None if price is None else number * replica.devices * price[0]
+    return Option(replica, number, batch, times, cost)
+
+
+def _rate(replica: Replica, traffic: Traffic, most: int, reach: Reach) -> float:
+    """Requests a second of a replica that rarely has more than `most` at a time."""
+    times = latency(replica, traffic.given, traffic.output, most, reach)
+    return _mean_load(most) / times.request_s(traffic.output)
+
+
+def _largest_batch(replica: Replica, traffic: Traffic, reach: Reach) -> int:
+    """Return the most requests at a time at which both targets hold; both times only grow with them."""
+    low, high = 0, min(MOST_AT_A_TIME, replica.room(traffic.given + traffic.output))
+    while low < high:
+        middle = (low + high + 1) // 2
+        times = latency(replica, traffic.given, traffic.output, middle, reach)
+        met = times.first_s <= traffic.first_s and times.token_s <= traffic.token_s
+        low, high = (middle, high) if met else (low, middle - 1)
+    return low
+
+
+def _mean_load(most: int) -> float:
+    """Solve m + SURE sqrt(m) = most."""
+    root = (-SURE + math.sqrt(SURE**2 + 4 * most)) / 2
+    return max(root * root, 0.1)
+
+
+def _no_room(replicas: list[Replica], traffic: Traffic) -> BadInput:
+    """Weights do not fit, or not even one request beside them."""
+    least = min(replicas, key=lambda one: one.weight_bytes_each)
+    tokens = traffic.given + traffic.output
+    cache = least.token_cache_bytes * least.model.seen(tokens) / least.pp
+    return BadInput(
+        f"{least.model.name} does not fit on {least.device.name}: on {least.devices} of them each has"
+        f" {format_bytes(least.weight_bytes_each)} of weights and {format_bytes(cache)} for a request of"
+        f" {tokens} tokens, and {format_bytes(least.device.memory_bytes)} of memory",
+        hint="take a smaller format (--weights float8), devices with more memory, or more of them"
+        " (--most-devices)",
+    )
+
+
+def _too_slow(fitting: list[Replica], traffic: Traffic, reach: Reach) -> BadInput:
+    """Say which target no layout meets, even for a single request."""
+    alone = [(one, latency(one, traffic.given, traffic.output, 1, reach)) for one in fitting]
+    first = min(alone, key=lambda pair: float(pair[1].first_s))
+    token = min(alone, key=lambda pair: float(pair[1].token_s))
+    if first[1].first_s > traffic.first_s:
+        what, best, wanted, by = "the first token", first[1].first_s, traffic.first_s, first[0]
+        option = "--ttft"
+    elif token[1].token_s > traffic.token_s:
+        what, best, wanted, by = "a token", token[1].token_s, traffic.token_s, token[0]
+        option = "--per-token"
+    else:
+        return BadInput(
+            "no single layout meets both targets, though each is met by some",
+            hint="allow more time for one of them: --ttft or --per-token",
+        )
+    return BadInput(
+        f"no layout gives {what} within {1e3 * wanted:.3g} ms: the quickest ({_words(by)}) takes"
+        f" {1e3 * float(best):.3g} ms for a request that is alone",
+        hint=f"allow {option} {math.ceil(1.05e3 * float(best))}ms, or take faster devices or smaller weights",
+    )
+
+
+def _words(replica: Replica) -> str:
+    return f"tp={replica.tp}, pp={replica.pp}, {replica.weights} on {replica.devices} x {replica.device.name}"
