@@ -11,7 +11,16 @@ import pytest
 from windlass.plan.cost.known import Known, published
 from windlass.plan.cost.step_time import step_time
 from windlass.plan.judge.fit import fit, sampled
-from windlass.plan.judge.published import COVERED, folds, judge, mape, predict, with_interval
+from windlass.plan.judge.published import (
+    COVERED,
+    find_rows,
+    folds,
+    judge,
+    mape,
+    predict,
+    rows_to_fit,
+    with_interval,
+)
 from windlass.plan.judge.regret import LEAST, cells
 from windlass.plan.judge.rows import Row, read_rows
 from windlass.plan.judge.verdict import verdict
@@ -44,6 +53,26 @@ def test_a_set_is_judged_with_constants_that_do_not_know_it(measured: list[Row])
     known = folds([*other, *measured], ["korthikanti_t5"])["korthikanti_t5"]
     changed = folds([*other, *slower], ["korthikanti_t5"])["korthikanti_t5"]
     assert known == changed
+
+
+def test_the_shared_rows_are_found_from_anywhere(
+    rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_rows() == ROWS
+
+
+def test_a_set_that_does_not_ship_is_never_fitted_to(rows: list[Row]) -> None:
+    unseen = [replace(row, set="unseen") for row in rows if row.set == "torchtitan"]
+    known = [row for row in rows if row.set in published().sets]
+    assert rows_to_fit([*rows, *unseen], None) == known
+    assert rows_to_fit(unseen, None) == []
+    assert {row.set for row in rows_to_fit(unseen, ROWS)} == {row.set for row in rows}
+
+
+def test_a_few_sets_are_not_enough_to_fit_without_one_of_them(rows: list[Row]) -> None:
+    few = [row for row in rows if row.set in ("mosaic_mpt", "torchtitan", "bloom_prequel")]
+    assert rows_to_fit(few, None) == []
 
 
 def test_a_fit_moves_towards_what_was_measured(measured: list[Row]) -> None:

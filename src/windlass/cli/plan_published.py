@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.plan.cost.known import TABLE, format_known
-from windlass.plan.judge.published import find_rows, folds, judge, refitted
+from windlass.plan.judge.published import find_rows, folds, judge, refitted, rows_to_fit
 from windlass.plan.judge.rows import read_rows
 from windlass.plan.judge.verdict import verdict
 from windlass.spec.errors import BadInput
@@ -48,9 +48,8 @@ def run(args: argparse.Namespace) -> int:
         )
     line = ProgressLine(quiet=args.json)
     rows = read_rows(path)
-    training = rows if args.refit or shipped is None else read_rows(shipped)
-    known_sets = {row.set for row in training} if shipped is not None or args.refit else set()
-    left_out = folds(training, sorted({row.set for row in rows} & known_sets), line)
+    training = rows if args.refit else rows_to_fit(rows, shipped)
+    left_out = folds(training, sorted({row.set for row in rows} & {row.set for row in training}), line)
     line.close()
     if args.refit:
         TABLE.write_text(format_known(refitted(training, left_out)))

@@ -21,12 +21,14 @@ import numpy as np
 from windlass.plan.cost.known import Known, published
 from windlass.plan.cost.step_time import step_time
 from windlass.plan.judge.fit import fit
-from windlass.plan.judge.rows import Row
+from windlass.plan.judge.rows import Row, read_rows
 from windlass.spec.progress import Progress, Report, silent
 
 SHARED = Path("shared") / "planner" / "training_rows.csv"
 APART = ("bigscience_v100",)
 """Reported, but neither counted nor fitted to: noisy by 40% in its authors' own words."""
+ENOUGH = 4
+"""Sets that a file must have of those that ship, to fit constants without each of them."""
 COVERED = 0.9
 NARROWEST = 1.25
 """Factor to either side below which no interval goes: ten sources are too few to promise more."""
@@ -73,8 +75,19 @@ class Source:
 
 def find_rows() -> Path | None:
     """Return the published rows, where shared/ lies beside the project."""
-    places = (Path.cwd().parent, *Path(__file__).resolve().parents[4:5])
+    places = (Path.cwd().parent, *Path(__file__).resolve().parents[5:6])
     return next((place / SHARED for place in places if (place / SHARED).is_file()), None)
+
+
+def rows_to_fit(rows: Sequence[Row], shipped: Path | None) -> list[Row]:
+    """Return what constants may be fitted to when `rows` are judged: never a set that does not ship.
+
+    Where the published rows are not beside the project, those among `rows` will do if they are enough.
+    """
+    if shipped is not None:
+        return read_rows(shipped)
+    known = [row for row in rows if row.set in published().sets]
+    return known if len({row.set for row in fitted_rows(known)}) >= ENOUGH else []
 
 
 def fitted_rows(rows: Sequence[Row]) -> list[Row]:
