@@ -11,7 +11,6 @@ import shutil
 import time
 from dataclasses import dataclass
 
-import numpy as np
 import psutil
 
 PROBE_WIDTH = 1024
@@ -44,6 +43,8 @@ def usable_cores() -> int:
 
 def _peak_flops() -> float:
     """The best of a few tries: noise only ever slows a product down."""
+    import numpy as np  # a fifth of a second that those who only ask for cores can do without
+
     rng = np.random.default_rng(0)
     a = rng.standard_normal((PROBE_WIDTH, PROBE_WIDTH), dtype=np.float32)
     best = float("inf")
