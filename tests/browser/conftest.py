@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 _source = Path(__file__).parent.parent / "serve" / "gateway" / "conftest.py"
 _spec = importlib.util.spec_from_file_location("gateway_under_test", _source)
@@ -29,3 +42,11 @@ def artifacts() -> Path:
     folder = Path(__file__).parent.parent / "artifacts"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        yield browser
+        browser.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from windlass.cli.home import add_home, home_of
-from windlass.cli.job_argument import job_of
+from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.terminal import ProgressLine, print_json
 from windlass.operate.chaos.calm import Ask
 from windlass.operate.chaos.harness import REPORT_FILE, chaos
@@ -39,15 +39,7 @@ examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument("job", metavar="JOB.toml", nargs="?", help="the job file")
-    parser.add_argument(
-        "--set",
-        dest="overrides",
-        metavar="TABLE.KEY=VALUE",
-        action="append",
-        default=[],
-        help="change a setting for these runs (may be repeated)",
-    )
+    add_job(parser, default="none, with --clean")
     parser.add_argument("--workers", type=int, default=4, metavar="N", help="workers (default: 4)")
     parser.add_argument(
         "--spares", type=int, default=0, metavar="N", help="hot spares beside them (default: 0)"

@@ -8,8 +8,12 @@ from windlass.spec.job import Job
 from windlass.spec.read import read_job
 
 
-def add_job(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", metavar="JOB.toml", help="the job file")
+def add_job(parser: argparse.ArgumentParser, *, default: str | None = None) -> None:
+    """Ask for a job file; `default` says what happens without one, where it may be left out."""
+    if default is None:
+        parser.add_argument("job", metavar="JOB.toml", help="the job file")
+    else:
+        parser.add_argument("job", metavar="JOB.toml", nargs="?", help=f"the job file (default: {default})")
     parser.add_argument(
         "--set",
         dest="overrides",

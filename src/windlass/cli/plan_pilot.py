@@ -9,11 +9,12 @@ from typing import Any
 
 from windlass.cli.follow import Follower
 from windlass.cli.home import add_home, home_of
+from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.operate.pilot import SHARE, ask_pilots
 from windlass.spec.door import INTERRUPTED
 from windlass.spec.job import Job
-from windlass.spec.read import job_from, read_job
+from windlass.spec.read import job_from
 from windlass.spec.units import format_count
 
 DESCRIPTION = """\
@@ -41,15 +42,7 @@ train = {steps = 3000, batch_sequences = 12}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("job", metavar="JOB.toml", nargs="?", help="the job file (default: a small proof)")
-    parser.add_argument(
-        "--set",
-        dest="overrides",
-        metavar="TABLE.KEY=VALUE",
-        action="append",
-        default=[],
-        help="change a setting for this run, e.g. --set train.steps=100 (may be repeated)",
-    )
+    add_job(parser, default="a small proof")
     add_share(parser)
     parser.add_argument("--check", action="store_true", help="make the job, too, and compare")
     add_home(parser)
@@ -71,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if args.job is None:
         job = job_from(tomllib.loads(PROOF), args.overrides, "the proof", Path.cwd())
     else:
-        job = read_job(args.job, args.overrides)
+        job = job_of(args)
     return tell_pilots(job, args, check=args.check)
 
 

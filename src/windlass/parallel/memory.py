@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windlass.parallel.inventory import Weights, embedding_weights, features_of, head_weights, layer_weights
-from windlass.plan.memory import STATE_BYTES_PER_WEIGHT
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import Cut, Layout, Piece
 from windlass.spec.shape import Shape
 from windlass.spec.units import format_bytes
 
+STATE_BYTES_PER_WEIGHT = 16
+"""Weight, gradient and two Adam moments, in float32."""
 HINT = "use more pp, tp or sharded processes, or a smaller model"
 
 

@@ -1,9 +1,9 @@
 """How fast a model trains on this machine.
 
-From its profile, if there is one (local.py), corrected by what earlier runs took (calibrate.py). Without one,
-a step is its matrix products at some share of the machine's peak. The share grows with the width, because
-narrow products leave the arithmetic units waiting and the work around them (norms, rotary angles, optimizer)
-weighs more; the curve was fitted to the CPU runs in docs/benchmarks.md.
+From its profile, if there is one (local/step.py), corrected by what earlier runs took (local/calibrate.py).
+Without one, a step is its matrix products at some share of the machine's peak. The share grows with the
+width, because narrow products leave the arithmetic units waiting and the work around them (norms, rotary
+angles, optimizer) weighs more; the curve was fitted to the CPU runs in docs/benchmarks.md.
 """
 
 from __future__ import annotations

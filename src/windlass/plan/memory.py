@@ -1,6 +1,6 @@
 """How much memory a training process needs, where nothing of the machine is known but its size.
 
-Weights, gradients and two Adam moments are 16 bytes a weight in float32; local_memory.py counts the rest.
+Weights, gradients and two Adam moments are 16 bytes a weight in float32; local/memory.py counts the rest.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from windlass.plan.local.step import Step
 from windlass.spec.layout import Layout
 from windlass.spec.shape import Shape
 
-STATE_BYTES_PER_WEIGHT = 16
 PROCESS_BYTES = 400 << 20
 """Of a process that has imported torch and holds nothing."""
 WASTE = 1.1

@@ -44,8 +44,8 @@ class Habits:
     stores_float8: bool = False
     """Whether inputs of products in float8 are stored as such, not in the precision that they came in."""
     every_second: bool = False
-    """Whether its selective policy, which rows.py reads as full recomputation of a half, keeps the result of
-    every second product of a layer."""
+    """Whether its selective policy, which judge/rows.py reads as full recomputation of a half, keeps the
+    result of every second product of a layer."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Input: sizes, and how processes divide them. Output: seconds by the measured rates. Numbers of passes over
 memory are counted in models/llama.py, forward and twice that backward; what they leave out is in the curve
-that local.py draws from parts to measured wholes.
+that step.py draws from parts to measured wholes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What one machine was measured to do, as `windlass probe` writes it (docs/formats/profile.md).
 
 Everything is kept as it was measured, in seconds and bytes: what follows from it for a run is said by
-local.py and local_memory.py. A profile counts only for the machine and the software that it was measured on.
+step.py and memory.py. A profile counts only for the machine and the software that it was measured on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How long a step of a run takes on this machine, from what `windlass probe` measured.
 
-    parts of a pass (local_parts.py) -> curve through measured passes -> layers, micro-batches, pipeline
+    parts of a pass (parts.py) -> curve through measured passes -> layers, micro-batches, pipeline
     (timetable.py), exchange of gradients, update -> seconds of a step
 
 It is for processes that compute in float32 on cores of their own; with more processes than cores they take

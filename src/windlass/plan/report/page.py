@@ -1,6 +1,6 @@
 """A plan as a page to look at: one HTML file that opens offline and needs nothing beside it.
 
-Input: a plan as docs/formats/plan.md says. Output: HTML with the pictures of report_plots.py; the plan itself
+Input: a plan as docs/formats/plan.md says. Output: HTML with the pictures of plots.py; the plan itself
 is in it as JSON, so that a report can be read again by a program.
 """
 

@@ -79,7 +79,7 @@ def middle(known: dict[str, Reach]) -> Reach:
 def text_of(known: dict[str, Reach], spread: Spread) -> str:
     """Write constants as the table that `published` reads."""
     lines = [
-        "# Fitted to published measurements by `windlass plan serving --judge --write`; see serving_known.py."
+        "# Fitted to published measurements by `windlass plan serving --judge --write`; see serving/known.py."
     ]
     lines += [
         "",

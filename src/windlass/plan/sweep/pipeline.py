@@ -2,7 +2,7 @@
 
     files -> read -> tokens of each document -> count by bucket -> x options -> plan -> result | no_solution
 
-This is the only module of the room that knows Beam; the stages are pure functions (sweep_stages.py), and what
+This is the only module of the room that knows Beam; the stages are pure functions (stages.py), and what
 reads, counts tokens and writes is given by the caller, as plain objects that can be sent to a worker. A
 file that cannot be read goes to an output of its own, so that the reason survives whatever runner met it.
 The embedded runner is built here, because Beam's own default starts a downloaded program.

@@ -1,4 +1,4 @@
-"""The stages of a sweep, as pure functions; sweep.py strings them together on Beam.
+"""The stages of a sweep, as pure functions; pipeline.py strings them together on Beam.
 
     text -> its length in tokens -> bucket of lengths -> (bucket x option) -> a plan, or why there is none
 
