@@ -10,7 +10,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from windlass.models.huggingface import load_model, read_config, save_model
+from windlass.models.files import read_config
+from windlass.models.huggingface import load_model, save_model
 from windlass.spec.config import special_tokens_of
 from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.errors import InUse

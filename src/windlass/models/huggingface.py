@@ -10,23 +10,20 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from windlass.models.build import outline
+from windlass.models.files import CONFIG, check_manifest, listed, read_config
 from windlass.models.language import LanguageModel
 from windlass.models.names import NAMINGS, Naming, Pair
 from windlass.models.tensors import MOST_SHARD_BYTES, Promise, TensorFiles, Writer, write_tensors
 from windlass.spec.config import config_from_shape, shape_from_config
-from windlass.spec.errors import BadInput, NotFound
+from windlass.spec.errors import BadInput
 from windlass.spec.shape import Shape
-from windlass.store.manifest import load_manifest, verify
 from windlass.store.place import Place
-
-CONFIG = "config.json"
-MOST_LISTED = 5
 
 
 def load_model(
@@ -41,7 +38,7 @@ def load_model(
     """
     folder = Path(directory)
     shape = shape_from_config(read_config(folder), str(folder / CONFIG))
-    _check_manifest(folder)
+    check_manifest(folder)
     model = outline(shape)
     with TensorFiles(folder) as files:
         weights = _read_weights(files, model, dtype, torch.device(device))
@@ -131,31 +128,6 @@ def _stored(pair: Pair, size: Sequence[int], weights: Weights) -> Tensor:
     return whole
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """Return the fields of config.json."""
-    path = folder / CONFIG
-    if not folder.is_dir():
-        raise NotFound(f"{folder}: no such directory")
-    try:
-        config = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise NotFound(
-            f"{folder}: no {CONFIG}", hint="a model directory holds config.json beside its weights"
-        ) from None
-    except ValueError as error:
-        raise BadInput(f"{path}: not valid JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise BadInput(f"{path}: holds a {type(config).__name__}, not a table of fields")
-    return config
-
-
-def _check_manifest(folder: Path) -> None:
-    place = Place(folder)
-    manifest = load_manifest(place)
-    if manifest is not None:
-        verify(place, manifest)
-
-
 def _read_weights(
     files: TensorFiles, model: LanguageModel, dtype: torch.dtype | None, device: torch.device
 ) -> dict[str, Tensor]:
@@ -187,8 +159,8 @@ def _check_fit(
         if name not in wanted and name not in naming.copies and not naming.harmless.fullmatch(name)
     ]  # fmt: skip
     if missing or extra:
-        told = [f"missing {_listed(missing)}"] if missing else []
-        told += [f"unexpected {_listed(extra)}"] if extra else []
+        told = [f"missing {listed(missing)}"] if missing else []
+        told += [f"unexpected {listed(extra)}"] if extra else []
         raise BadInput(f"{files.directory}: weights do not fit {CONFIG}: {'; '.join(told)}")
     misfits = [
         f"{name} is {files.shape(stored[name])}, not {shape}"
@@ -196,7 +168,7 @@ def _check_fit(
         if files.shape(stored[name]) != shape
     ]
     if misfits:
-        raise BadInput(f"{files.directory}: weights do not fit {CONFIG}: {_listed(misfits)}")
+        raise BadInput(f"{files.directory}: weights do not fit {CONFIG}: {listed(misfits)}")
 
 
 def _check_copies(
@@ -216,8 +188,3 @@ def _stored_shape(first: Sequence[int], pair: Pair) -> list[int]:
     """Return the size of theirs, given that of the first of ours in it."""
     size = [first[0] * len(pair.ours), *first[1:]]
     return size[::-1] if pair.transposed else size
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:MOST_LISTED])
-    return shown if len(names) <= MOST_LISTED else f"{shown} and {len(names) - MOST_LISTED} more"

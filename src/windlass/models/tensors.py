@@ -2,14 +2,13 @@
 
 Input: a local directory. Output: its tensors by name, and back to files of at most a given size. A file is
 written as a stream whose tensors come into being one at a time, so a model of any size passes through.
-Files of other formats are refused: they are pickles, and loading a pickle runs whatever is in it.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +16,11 @@ from types import MappingProxyType, TracebackType
 from typing import IO, Any, Protocol
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from windlass.spec.errors import BadInput, Damaged, NotFound
+from windlass.models.files import INDEX, SINGLE, open_tensors, weight_files
+from windlass.spec.errors import BadInput, Damaged
 
-SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 MOST_SHARD_BYTES = 5_000_000_000
 FROM_TORCH = MappingProxyType({"format": "pt"})
 """What transformers wants to read in the header of a file."""
@@ -60,7 +56,7 @@ class TensorFiles:
         self.directory = directory
         self._files: dict[str, Any] = {}
         self._where: dict[str, str] = {}
-        for name in _file_names(directory):
+        for name in weight_files(directory):
             self._open(name)
 
     def __enter__(self) -> TensorFiles:
@@ -93,15 +89,7 @@ class TensorFiles:
 
     def _open(self, name: str) -> None:
         path = self.directory / name
-        try:
-            file: Any = safe_open(str(path), framework="pt")
-        except FileNotFoundError:
-            raise Damaged(f"{path}: listed in {INDEX} but missing", hint="fetch the model again") from None
-        except (SafetensorError, OSError) as error:
-            raise Damaged(
-                f"{path}: not a whole safetensors file: {error}",
-                hint="it was cut off or changed on its way; fetch it again",
-            ) from None
+        file = open_tensors(path, framework="pt")
         self._files[name] = file
         for tensor in file.offset_keys():
             if tensor in self._where:
@@ -173,31 +161,3 @@ def _shards(tensors: Mapping[str, Promise], most_bytes: int) -> list[dict[str, P
         shards[-1][name] = tensor
         filled += tensor.nbytes
     return shards
-
-
-def _file_names(directory: Path) -> Iterable[str]:
-    if (directory / INDEX).exists():
-        return _indexed(directory)
-    if (directory / SINGLE).exists():
-        return [SINGLE]
-    pickles = sorted(path.name for pattern in PICKLES for path in directory.glob(pattern))
-    if pickles:
-        raise BadInput(
-            f"{directory}: holds its weights as pickle ({pickles[0]}), which can run any code when loaded",
-            hint="convert it where you trust it: "
-            "transformers' from_pretrained(DIR).save_pretrained(OUT) writes safetensors",
-        )
-    raise NotFound(f"{directory}: no {SINGLE} and no {INDEX}", hint="is this a Hugging Face model directory?")
-
-
-def _indexed(directory: Path) -> list[str]:
-    path = directory / INDEX
-    try:
-        names = set(json.loads(path.read_bytes())["weight_map"].values())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged(f"{path}: not readable as an index: {error}") from None
-    for name in names:
-        # An index from elsewhere may not point outside of its directory.
-        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
-            raise BadInput(f"{path}: names the file {name!r}", hint="shards lie beside their index")
-    return sorted(names)
