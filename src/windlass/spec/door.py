@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from windlass.spec.errors import AskedWrongly, WindlassError
@@ -32,6 +33,14 @@ class DoorParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise AskedWrongly(message, hint=self.format_usage().strip())
+
+
+def named_path(text: str) -> tuple[str, Path]:
+    """Read an argument NAME=PATH."""
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=PATH")
+    return name, Path(path)
 
 
 def emit(event: dict[str, Any]) -> None:
