@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,13 @@ class _Entry:
 
 
 class MappedTensors:
-    """The tensors of a directory by the names in its files."""
+    """The tensors of a directory by the names in its files: those given, or the weights of a model."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, files: Sequence[str] = ()) -> None:
         self.directory = directory
         self._maps: dict[Path, mmap.mmap] = {}
         self._entries: dict[str, _Entry] = {}
-        for name in weight_files(directory):
+        for name in files or weight_files(directory):
             self._open(directory / name)
 
     def names(self) -> list[str]:
