@@ -77,8 +77,21 @@ class Cancel(Message, frozen=True, tag="cancel"):
     id: str
 
 
+class Offered(msgspec.Struct, frozen=True):
+    """One of the models that an engine serves; it need not be loaded."""
+
+    model: str
+    family: str
+    parameters: int
+    context: int
+    vocabulary: int
+    width: int
+    precision: str = "float32"
+    adapters: list[str] = []
+
+
 class Ready(Message, frozen=True, tag="ready"):
-    """The engine's first word on a new connection: what it serves."""
+    """The engine's first word on a new connection: what it serves, or the first of what it serves."""
 
     model: str
     family: str
@@ -91,6 +104,18 @@ class Ready(Message, frozen=True, tag="ready"):
     precision: str = "float32"
     adapters: list[str] = []
     engine: str = "windlass"
+    models: list[Offered] = []
+    """All of them, the first included, where there are several."""
+
+    def about(self, model: str) -> Offered:
+        """Return what is known of one model; of the first, if that name is not among them."""
+        for offered in self.models:
+            if offered.model == model:
+                return offered
+        return Offered(
+            self.model, self.family, self.parameters, self.context, self.vocabulary, self.width,
+            self.precision, self.adapters,
+        )  # fmt: skip
 
 
 class Alternative(msgspec.Struct, frozen=True, array_like=True):

@@ -28,7 +28,8 @@ def test_every_default_of_generate_is_the_one_described() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \|[^|]+\|([^|]*)\|[^|]+\|$", PAGE.read_text(), re.M))
     for field in msgspec.structs.fields(Generate):
         made = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        assert rows[field.name].strip() == ("" if field.required else str(made).lower()), field.name
+        shown = '""' if made == "" else str(made).lower()
+        assert rows[field.name].strip() == ("" if field.required else shown), field.name
 
 
 def test_the_limit_of_a_frame_is_the_one_described() -> None:
@@ -36,7 +37,8 @@ def test_the_limit_of_a_frame_is_the_one_described() -> None:
 
 
 def test_every_code_of_a_failure_is_described() -> None:
-    engine = Path(__file__).parents[3] / "src" / "windlass" / "serve" / "engine"
-    source = "".join(path.read_text() for path in engine.glob("*.py"))
-    codes = set(re.findall(r'"(bad_tokens|bad_request|not_\w+|\w+_exceeded|duplicate_id)"', source))
+    serve = Path(__file__).parents[3] / "src" / "windlass" / "serve"
+    source = "".join(path.read_text() for room in ("engine", "vllm") for path in (serve / room).glob("*.py"))
+    kinds = r'"(bad_\w+|not_(?:a_number|generative)|unknown_\w+|\w+_exceeded|\w+_failed|duplicate_id|gave_up)"'
+    codes = set(re.findall(kinds, source))
     assert codes == set(re.findall(r"^\| `(\w+)` \| [^|]+ \|$", PAGE.read_text(), re.M))
