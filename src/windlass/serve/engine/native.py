@@ -1,0 +1,128 @@
+"""The engine's native library (native/*.cpp), loaded by ctypes.
+
+setup.py builds it beside this file. There may be none (no compiler at installation), or one that this
+processor cannot run; then `library` returns None and the engine computes with torch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+KINDS = {"float32": 0, "bfloat16": 1, "int8": 2, "int4": 3}
+MIX, OUT, UP, DOWN = range(4)
+"""The places of a layer's matrices: q, k and v as one; output; gate and up as one; down."""
+
+_POINTER = ctypes.c_void_p
+_INT = ctypes.c_int
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "windlass_team_new": (_POINTER, [_INT]),
+    "windlass_team_free": (None, [_POINTER]),
+    "windlass_pack": (_POINTER, [_INT, _INT, _INT, _INT, _POINTER, _POINTER]),
+    "windlass_matrix_free": (None, [_POINTER]),
+    "windlass_multiply": (None, [_POINTER, _POINTER, _INT, _POINTER, _POINTER]),
+    "windlass_model_new": (_POINTER, [_POINTER, _POINTER, _POINTER]),
+    "windlass_model_free": (None, [_POINTER]),
+    "windlass_layer_matrix": (None, [_POINTER, _INT, _INT, _POINTER, _POINTER]),
+    "windlass_layer_norm": (None, [_POINTER, _INT, _INT, _POINTER, _POINTER]),
+    "windlass_ends": (None, [_POINTER] * 7),
+    "windlass_adapter_new": (_POINTER, [_POINTER]),
+    "windlass_adapter_delta": (None, [_POINTER, _INT, _INT, _INT, _POINTER, _POINTER]),
+    "windlass_adapter_free": (None, [_POINTER]),
+    "windlass_model_adapters": (None, [_POINTER, _POINTER, _INT]),
+    "windlass_run": (_INT, [_POINTER, _POINTER, _POINTER]),
+}
+
+
+class Config(ctypes.Structure):
+    """What windlass_model_new reads."""
+
+    _fields_ = (
+        *(
+            (name, _INT)
+            for name in (
+                "family", "layers", "width", "heads", "kv_heads", "head_width", "ffn_width", "vocabulary",
+                "context",
+            )
+        ),
+        ("epsilon", ctypes.c_float),
+        ("half_keys", _INT),
+        ("blocks", _INT),
+    )  # fmt: skip
+
+
+class Batch(ctypes.Structure):
+    """What windlass_run reads."""
+
+    _fields_ = (
+        *((name, _INT) for name in ("rows", "spans", "outs")),
+        *((name, _POINTER) for name in ("tokens", "span_fields", "tables", "out_rows", "logits", "hidden")),
+    )
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """Return the library, or None where it is not there or cannot run."""
+    found = sorted(Path(__file__).parent.glob("_native*.so"))
+    if not found:
+        return None
+    try:
+        shared = ctypes.CDLL(str(found[0]))
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(shared, name)
+            function.restype, function.argtypes = result, arguments
+        return shared if shared.windlass_supported() else None
+    except (OSError, AttributeError):  # built for another machine, or from other sources
+        return None
+
+
+def at(array: NDArray[Any] | None) -> int | None:
+    """Return the address of an array's first number, which must lie in order."""
+    assert array is None or array.flags.c_contiguous
+    return None if array is None else array.ctypes.data
+
+
+class Team:
+    """Threads of the library; see native/team.h."""
+
+    def __init__(self, shared: ctypes.CDLL, threads: int) -> None:
+        self._shared = shared
+        self.threads = threads
+        self.handle = shared.windlass_team_new(threads)
+
+    def __del__(self) -> None:
+        self._shared.windlass_team_free(self.handle)
+
+
+class Matrix:
+    """A packed matrix of n rows and k columns; see native/matrix.h."""
+
+    def __init__(
+        self,
+        shared: ctypes.CDLL,
+        kind: str,
+        values: NDArray[Any],
+        *,
+        columns: int,
+        group: int = 0,
+        scale: NDArray[np.float32] | None = None,
+    ) -> None:
+        self._shared = shared
+        self.rows, self.columns = len(values), columns
+        self.handle = shared.windlass_pack(KINDS[kind], self.rows, columns, group, at(values), at(scale))
+        if not self.handle:
+            raise MemoryError(f"no memory for a matrix of {self.rows} x {columns}")
+
+    def multiply(self, team: Team, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return x W'; each row of the result depends on the same row of x alone."""
+        y = np.empty((len(x), self.rows), np.float32)
+        self._shared.windlass_multiply(team.handle, self.handle, len(x), at(x), at(y))
+        return y
+
+    def __del__(self) -> None:
+        self._shared.windlass_matrix_free(self.handle)
