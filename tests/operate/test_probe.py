@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.operate.probe import measure_disk, probe, settings_for, slowest
+from windlass.operate.probe import measure_disk, merged, probe, settings_for
 from windlass.plan.local.memory import local_memory
 from windlass.plan.local.profile import find_profile, save_profile
 from windlass.plan.local.step import Step, local_step
@@ -27,13 +27,18 @@ def test_a_machine_is_measured_with_one_core_with_all_and_with_a_process_on_each
     assert list(settings_for(cores)) == settings
 
 
-def test_of_processes_that_wait_for_each_other_the_slowest_counts() -> None:
+def test_of_processes_the_slowest_counts_and_of_sweeps_the_quickest() -> None:
     one = {"kind": "sum", "seconds": 0.2, "all": [{"seconds": 1.0}, {"seconds": 2.0}]}
     other = {"kind": "sum", "seconds": 0.3, "all": [{"seconds": 1.5}, {"seconds": 1.0}]}
-    assert slowest([one, other]) == {
+    assert merged(max, [one, other]) == {
         "kind": "sum",
         "seconds": 0.3,
         "all": [{"seconds": 1.5}, {"seconds": 2.0}],
+    }
+    assert merged(min, [one, other]) == {
+        "kind": "sum",
+        "seconds": 0.2,
+        "all": [{"seconds": 1.0}, {"seconds": 1.0}],
     }
 
 

@@ -2,7 +2,8 @@
 
 A setting is a number of processes with cores of their own that all measure at the same time: one process
 with one core, one with all, and one for each core. Of several the slowest counts, for they wait for each
-other in every step of a run.
+other in every step of a run. All settings are measured twice, one after the other, and the quicker time
+counts: what else a machine does comes and goes within the minute in between.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from windlass.spec.member import Member
 from windlass.spec.progress import Progress, Report
 
 MODULE = "windlass.train.probe"
+SWEEPS = 2
 STAGES = 6
 """What a process tells of while it measures."""
 MOST_PROCESSES = 8
@@ -36,10 +38,14 @@ HOST = "127.0.0.1"
 
 def probe(home: Path, report: Report, *, quick: bool = False) -> Profile:
     """Measure everything that a plan for this machine needs."""
-    cores = own_cores()
+    cores, sweeps = own_cores(), 1 if quick else SWEEPS
     wanted = list(settings_for(len(cores)))
-    work = _Work(home, report, total=STAGES * len(wanted) + 2, quick=quick)
-    told = [work.setting(processes, threads, cores) for processes, threads in wanted]
+    work = _Work(home, report, total=sweeps * STAGES * len(wanted) + 2, quick=quick)
+    swept, peaks = [], [measure_machine().peak_flops]
+    for _ in range(sweeps):
+        swept.append([work.setting(processes, threads, cores) for processes, threads in wanted])
+        peaks.append(measure_machine().peak_flops)
+    told: list[dict[str, Any]] = merged(min, swept)
     alone = work.start([Member(cores=tuple(cores))], "--held")[0]
     written = work.disk()
     return Profile(
@@ -47,7 +53,7 @@ def probe(home: Path, report: Report, *, quick: bool = False) -> Profile:
         machine=this_machine(),
         cores=len(cores),
         software=this_software(),
-        peak_flops=measure_machine().peak_flops,
+        peak_flops=max(peaks),
         settings=tuple(Setting.model_validate(_setting(one)) for one in told),
         held=tuple(Held.model_validate(one["held"]) for one in (*told, alone)),
         start_s=min(one["start_s"] for one in (*told, alone)),
@@ -64,14 +70,14 @@ def settings_for(cores: int) -> Iterator[tuple[int, int]]:
         yield most, 1
 
 
-def slowest(told: Sequence[Any]) -> Any:
-    """Put the figures of several processes together: of every number the largest."""
+def merged(choose: Callable[[Sequence[float]], float], told: Sequence[Any]) -> Any:
+    """Put figures of the same form together: of every number the one that is chosen of all."""
     first = told[0]
     if isinstance(first, dict):
-        return {key: slowest([one[key] for one in told]) for key in first}
+        return {key: merged(choose, [one[key] for one in told]) for key in first}
     if isinstance(first, list):
-        return [slowest(each) for each in zip(*told, strict=True)]
-    return first if isinstance(first, str) else max(told)
+        return [merged(choose, each) for each in zip(*told, strict=True)]
+    return first if isinstance(first, str) else choose(told)
 
 
 class _Work:
@@ -85,7 +91,7 @@ class _Work:
         shares = divide_cores(cores, processes, threads) if processes > 1 else [tuple(cores[:threads])]
         meet = f"{HOST}:{free_port(HOST, os.getpid() + time.monotonic_ns())}" if processes > 1 else ""
         members = [Member(rank, processes, meet, own) for rank, own in enumerate(shares)]
-        found: dict[str, Any] = slowest(self.start(members))
+        found: dict[str, Any] = merged(max, self.start(members))
         return found
 
     def start(self, members: Sequence[Member], *more: str) -> list[dict[str, Any]]:

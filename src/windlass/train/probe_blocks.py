@@ -2,13 +2,14 @@
 
 The parts of a step (probe_parts.py) do not add up to the whole: autograd, the allocator and torch's
 bookkeeping for divided tensors come on top, most where tensors are small. So whole passes are measured too,
-through the same Strategy that trains, at a few sizes; plan/local/step.py draws a curve from parts to wholes.
-Models of two depths tell a layer from what there is once.
+through the same Strategy that trains, at a few sizes; plan/local/wholes.py draws curves from parts to wholes.
+Models of two depths tell a layer from what there is once. Models that are divided compute little for what
+they exchange, so that what dividing adds stands out from the noise of computing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,20 +22,18 @@ from windlass.parallel.cut import cut_model
 from windlass.parallel.grid import Grid
 from windlass.parallel.strategy import Batch, Strategy
 from windlass.plan.local.machine import MachineFacts
-from windlass.plan.local.profile import Block, Division, Held
+from windlass.plan.local.profile import DEEP, SHALLOW, Block, Division, Held
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job, Train
 from windlass.spec.layout import Layout
 from windlass.spec.run import Run
 from windlass.spec.shape import LlamaShape
 from windlass.train.optimize import build_optimizer
-from windlass.train.probe_parts import Effort, timed, timed_in_turn
+from windlass.train.probe_parts import Effort, Work, timed
 
-SHALLOW, DEEP = 1, 3
-LEAST = 0.05
-"""Of a pass, which each of its two shares has at least: noise may hide one, but neither is nothing."""
 HANDED = 8
 """Micro-batches of the pipeline that is measured."""
+HANDED_TRIES = 4
 STEPS = 3
 """After which the memory of a process no longer grows."""
 HEAD_WIDTH = 64
@@ -50,8 +49,6 @@ class Size:
     vocabulary: int
     context: int
     sequences: int
-    tries: int
-    """Of these at most."""
 
     def shape(self, layers: int, world: int) -> LlamaShape:
         heads = max(self.width // HEAD_WIDTH, world)
@@ -67,14 +64,29 @@ class Size:
         )
 
 
-TINY = Size(width=32, vocabulary=128, context=16, sequences=1, tries=40)
-SIZES = (
-    TINY,
-    Size(width=128, vocabulary=1024, context=128, sequences=2, tries=12),
-    Size(width=256, vocabulary=4096, context=256, sequences=2, tries=8),
-    Size(width=512, vocabulary=8192, context=256, sequences=2, tries=4),
-)
-HELD = Size(width=384, vocabulary=8192, context=256, sequences=8, tries=1)
+TINY = Size(width=32, vocabulary=128, context=16, sequences=1)
+SIZES: dict[Division, tuple[Size, ...]] = {
+    "plain": (
+        TINY,
+        Size(width=128, vocabulary=1024, context=128, sequences=4),
+        Size(width=256, vocabulary=2048, context=256, sequences=4),
+        Size(width=384, vocabulary=4096, context=256, sequences=2),
+        Size(width=512, vocabulary=8192, context=256, sequences=2),
+    ),
+    "sharded": (
+        TINY,
+        Size(width=128, vocabulary=2048, context=32, sequences=1),
+        Size(width=256, vocabulary=4096, context=32, sequences=1),
+        Size(width=512, vocabulary=8192, context=32, sequences=1),
+    ),
+    "tp": (
+        TINY,
+        Size(width=64, vocabulary=128, context=128, sequences=4),
+        Size(width=64, vocabulary=128, context=128, sequences=16),
+        Size(width=128, vocabulary=128, context=128, sequences=32),
+    ),
+}
+HELD = Size(width=384, vocabulary=8192, context=256, sequences=8)
 HELD_LAYERS = 6
 
 
@@ -82,15 +94,15 @@ def blocks(effort: Effort, division: Division) -> Iterator[Block]:
     """Yield whole passes of models that all processes divide so."""
     world = _world()
     layout = {"plain": Layout(dp=world), "sharded": Layout(sharded=world), "tp": Layout(tp=world)}[division]
-    grid = _grid(layout)
-    for size in SIZES[: effort.sizes]:
-        yield block(size, division, grid, min(size.tries, 4 * effort.tries))
+    grid, sizes = _grid(layout), SIZES[division][: effort.sizes]
+    works = [_pass(size, layers, grid) for size in sizes for layers in (SHALLOW, DEEP)]
+    times = iter(timed(works, effort.tries))
+    for size in sizes:
+        yield _block(size, division, next(times), next(times))
 
 
-def block(size: Size, division: Division, grid: Grid, tries: int) -> Block:
-    shallow, deep = timed_in_turn([_pass(size, layers, grid) for layers in (SHALLOW, DEEP)], tries)
-    layer_s = max(LEAST * deep, deep - shallow) / (DEEP - SHALLOW)
-    shape = size.shape(1, _world())
+def _block(size: Size, division: Division, shallow_s: float, deep_s: float) -> Block:
+    shape = size.shape(SHALLOW, _world())
     return Block(
         division=division,
         width=size.width,
@@ -99,8 +111,8 @@ def block(size: Size, division: Division, grid: Grid, tries: int) -> Block:
         vocabulary=size.vocabulary,
         context=size.context,
         sequences=size.sequences,
-        layer_s=layer_s,
-        ends_s=max(LEAST * shallow, shallow - SHALLOW * layer_s),
+        shallow_s=shallow_s,
+        deep_s=deep_s,
     )
 
 
@@ -117,7 +129,8 @@ def handing_s(effort: Effort, plain: Block) -> float:
     run = _run(TINY.shape(world, world), layout, TINY.sequences, micro_batches=HANDED)
     strategy = _strategy(run, _grid(layout))
     batches = [_batch(run, seed) for seed in range(HANDED)]
-    step_s = timed(partial(_learn, strategy, batches), min(TINY.tries, 4 * effort.tries))
+    work = Work(partial(_learn, strategy, batches))
+    step_s = timed([work], HANDED_TRIES * effort.tries)[0]
     return max(0.0, step_s / (HANDED + world - 1) - plain.layer_s - plain.ends_s / world)
 
 
@@ -154,10 +167,10 @@ def peak_bytes() -> int:
     raise AssertionError("every Linux process has a VmHWM")
 
 
-def _pass(size: Size, layers: int, grid: Grid) -> Callable[[], None]:
+def _pass(size: Size, layers: int, grid: Grid) -> Work:
     run = _run(size.shape(layers, _world()), grid.layout, size.sequences)
     strategy, batches = _strategy(run, grid), [_batch(run, 0)]
-    return partial(_learn, strategy, batches)
+    return Work(partial(_learn, strategy, batches))
 
 
 def _learn(strategy: Strategy, batches: list[Batch]) -> None:

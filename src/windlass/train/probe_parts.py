@@ -3,7 +3,8 @@
 All processes of a setting measure the same at the same time, so what they take from each other (memory
 bandwidth, caches, clock rate) is in the figures. A figure is the mean of the quickest quarter of the tries,
 as it is of the steps that predictions are held against: noise only ever slows work down, but the very
-quickest try is luck.
+quickest try is luck. Everything that is compared is tried in turn, because noise lasts for seconds: it must
+not meet all tries of one thing and none of another.
 
 Legend: N tokens, D inputs, F outputs, B batch, H heads, T time, C width of a head.
 """
@@ -22,17 +23,16 @@ import torch.nn.functional as F
 
 from windlass.plan.local.profile import Attention, Exchange, Product, Stream, Update, quickest_quarter
 
-TOKENS = (64, 512, 4096)
+TOKENS = (64, 512, 2048)
 FEATURES = (64, 256, 1024)
 WORDS = 8192
 LENGTHS = (64, 256, 1024)
 STREAMS = (1 << 12, 1 << 16, 1 << 20, 1 << 24)
 UPDATED = (1 << 16, 1 << 20, 1 << 24)
+VALUE_BYTES = 4
 EXCHANGED = (1 << 6, 1 << 14, 1 << 18, 1 << 22, 1 << 25)
 SHORT_S = 0.002
 """Tries of quicker work are made longer by repeating it, or the clock would be measured."""
-LONG_S = 0.2
-"""What the tries of one product may take together, of which three are made in any case."""
 
 
 @dataclass(frozen=True)
@@ -46,34 +46,38 @@ class Effort:
     """Of the models in probe_blocks.py, the smallest first."""
 
 
-FULL = Effort(tries=9, most_flops=1e10, sizes=4)
-QUICK = Effort(tries=3, most_flops=6e8, sizes=3)
+FULL = Effort(tries=4, most_flops=1e10, sizes=5)
+QUICK = Effort(tries=1, most_flops=1e8, sizes=2)
 
 
-def timed(work: Callable[[], Any], tries: int, *, each: int = 1) -> float:
-    """Return the seconds of one call; `each` calls make one try."""
-    return timed_in_turn([work], tries, each=each)[0]
+@dataclass(frozen=True)
+class Work:
+    """Something to be timed."""
+
+    do: Callable[[], Any]
+    guess_s: float = SHORT_S
+    """About how long it takes: not measured, for all processes must come to the same number of calls."""
+
+    @property
+    def calls(self) -> int:
+        """Of which one try is made."""
+        return max(1, round(SHORT_S / self.guess_s))
 
 
-def timed_in_turn(works: Sequence[Callable[[], Any]], tries: int, *, each: int = 1) -> list[float]:
-    """Return the seconds of one call of each work. They take turns, so that a slow moment meets them all, and
-    all processes begin every try together."""
+def timed(works: Sequence[Work], tries: int) -> list[float]:
+    """Return the seconds of one call of each work. They take turns, and all processes begin every try
+    together."""
     for work in works:
-        work()
+        work.do()
     seconds: list[list[float]] = [[] for _ in works]
     for _ in range(tries):
         for work, found in zip(works, seconds, strict=True):
             together()
             begin = time.perf_counter()
-            for _ in range(each):
-                work()
-            found.append((time.perf_counter() - begin) / each)
+            for _ in range(work.calls):
+                work.do()
+            found.append((time.perf_counter() - begin) / work.calls)
     return [quickest_quarter(found) for found in seconds]
-
-
-def repeated(guess_s: float) -> int:
-    """Return how many calls make one try; by a guess, for all processes must come to the same number."""
-    return max(1, round(SHORT_S / guess_s))
 
 
 def together() -> None:
@@ -83,84 +87,110 @@ def together() -> None:
 
 def products(effort: Effort) -> Iterator[Product]:
     """Yield the curve of products: few and many tokens, narrow and wide, and a vocabulary's width."""
-    for tokens in TOKENS:
-        for inputs in FEATURES:
-            for outputs in (*FEATURES, WORDS):
-                if 2.0 * tokens * inputs * outputs <= effort.most_flops:
-                    yield product(tokens, inputs, outputs, effort.tries)
+    sizes = [
+        (tokens, inputs, outputs)
+        for tokens in TOKENS
+        for inputs in FEATURES
+        for outputs in (*FEATURES, WORDS)
+        if 2.0 * tokens * inputs * outputs <= effort.most_flops
+    ]
+    pools = [torch.randn(max(n * d for n, d, _ in sizes)), torch.randn(max(d * f for _, d, f in sizes))]
+    pools.append(torch.randn(max(n * f for n, _, f in sizes)))
+    times = iter(timed([work for size in sizes for work in _product(size, pools)], effort.tries))
+    for tokens, inputs, outputs in sizes:
+        yield Product(
+            tokens=tokens,
+            inputs=inputs,
+            outputs=outputs,
+            forward_s=next(times),
+            inputs_s=next(times),
+            weights_s=next(times),
+        )
 
 
-def product(tokens: int, inputs: int, outputs: int, tries: int) -> Product:
-    x_ND, w_FD = torch.randn(tokens, inputs), torch.randn(outputs, inputs)
-    y_NF = torch.randn(tokens, outputs)
+def _product(size: tuple[int, int, int], pools: Sequence[torch.Tensor]) -> tuple[Work, Work, Work]:
+    """A product and those of its gradients, on memory that all sizes share."""
+    tokens, inputs, outputs = size
+    x_ND = pools[0][: tokens * inputs].view(tokens, inputs)
+    w_FD = pools[1][: outputs * inputs].view(outputs, inputs)
+    y_NF = pools[2][: tokens * outputs].view(tokens, outputs)
     guess_s = 2.0 * tokens * inputs * outputs / 5e10 + 3e-6
-    each, tries = repeated(guess_s), max(3, min(tries, int(LONG_S / guess_s)))
-    return Product(
-        tokens=tokens,
-        inputs=inputs,
-        outputs=outputs,
-        forward_s=timed(lambda: F.linear(x_ND, w_FD), tries, each=each),
-        inputs_s=timed(lambda: y_NF @ w_FD, tries, each=each),
-        weights_s=timed(lambda: y_NF.T @ x_ND, tries, each=each),
+    return (
+        Work(lambda: F.linear(x_ND, w_FD), guess_s),
+        Work(lambda: y_NF @ w_FD, guess_s),
+        Work(lambda: y_NF.T @ x_ND, guess_s),
     )
 
 
 def attentions(effort: Effort) -> Iterator[Attention]:
     """Yield attention over short and long sequences; its time is in proportion to the heads."""
     heads, width = 8, 64
-    for length in LENGTHS:
-        q, k, v = (torch.randn(1, heads, length, width, requires_grad=True) for _ in range(3))
-        flow = torch.randn(1, heads, length, width)
-
-        def work(q: torch.Tensor = q, k: torch.Tensor = k, v: torch.Tensor = v, y: Any = flow) -> None:
-            F.scaled_dot_product_attention(q, k, v, is_causal=True).backward(y)  # type: ignore[no-untyped-call]
-
-        seconds = timed(work, effort.tries, each=repeated(12.0 * heads * length**2 * width / 2e10 + 1e-4))
+    works = [_attention(heads, length, width) for length in LENGTHS]
+    for length, seconds in zip(LENGTHS, timed(works, effort.tries), strict=True):
         yield Attention(heads=heads, length=length, head_width=width, seconds=seconds)
 
 
+def _attention(heads: int, length: int, width: int) -> Work:
+    q, k, v = (torch.randn(1, heads, length, width, requires_grad=True) for _ in range(3))
+    flow = torch.randn(1, heads, length, width)
+
+    def work() -> None:
+        F.scaled_dot_product_attention(q, k, v, is_causal=True).backward(flow)  # type: ignore[no-untyped-call]
+
+    return Work(work, 12.0 * heads * length**2 * width / 2e10 + 1e-4)
+
+
 def streams(effort: Effort) -> Iterator[Stream]:
-    for values in STREAMS:
-        a, b = torch.randn(values), torch.zeros(values)
-        each = repeated(12.0 * values / 1e10 + 2e-6)
-        yield Stream(values=values, seconds=timed(partial(a.add_, b), effort.tries, each=each))
+    works = [
+        Work(partial(torch.randn(values).add_, torch.zeros(values)), 12.0 * values / 1e10 + 2e-6)
+        for values in STREAMS
+    ]
+    for values, seconds in zip(STREAMS, timed(works, effort.tries), strict=True):
+        yield Stream(values=values, seconds=seconds)
 
 
 def updates(effort: Effort) -> Iterator[Update]:
     """Yield clipping and AdamW as optimize.py builds it, over matrices of an even size."""
-    for weights in UPDATED:
-        matrices = [torch.nn.Parameter(torch.randn(weights // 4)) for _ in range(4)]
-        for matrix in matrices:
-            matrix.grad = torch.randn_like(matrix) * 1e-3
-        optimizer = torch.optim.AdamW(matrices, lr=1e-6, fused=True)
-        gradients = [m.grad for m in matrices if m.grad is not None]
-
-        def work(optimizer: Any = optimizer, gradients: Any = gradients) -> None:
-            norm = torch.stack([n.square() for n in torch._foreach_norm(gradients)]).sum().sqrt()
-            torch._foreach_mul_(gradients, (1.0 / (norm + 1e-6)).clamp(max=1.0))
-            optimizer.step()
-
-        seconds = timed(work, effort.tries, each=repeated(weights * 1e-9 + 5e-5))
+    works = [_update(weights) for weights in UPDATED]
+    for weights, seconds in zip(UPDATED, timed(works, effort.tries), strict=True):
         yield Update(weights=weights, seconds=seconds)
+
+
+def _update(weights: int) -> Work:
+    matrices = [torch.nn.Parameter(torch.randn(weights // 4)) for _ in range(4)]
+    gradients = [torch.randn_like(matrix) * 1e-3 for matrix in matrices]
+    for matrix, gradient in zip(matrices, gradients, strict=True):
+        matrix.grad = gradient
+    optimizer = torch.optim.AdamW(matrices, lr=1e-6, fused=True)
+
+    def work() -> None:
+        norm = torch.stack([n.square() for n in torch._foreach_norm(gradients)]).sum().sqrt()
+        torch._foreach_mul_(gradients, (1.0 / (norm + 1e-6)).clamp(max=1.0))
+        optimizer.step()
+
+    return Work(work, weights * 1e-9 + 5e-5)
 
 
 def exchanges(effort: Effort) -> Iterator[Exchange]:
     """Yield collectives by size, where there is anybody to exchange with."""
     if not dist.is_initialized():
         return
+    works = [(size, kind, work) for size in EXCHANGED for kind, work in _exchanges(size).items()]
+    times = timed([Work(work, size / 5e8 + 1e-4) for size, _, work in works], effort.tries)
+    for (size, kind, _), seconds in zip(works, times, strict=True):
+        yield Exchange(kind=kind, bytes=size, seconds=seconds)
+
+
+def _exchanges(size: int) -> dict[Any, Callable[[], Any]]:
     world, rank = dist.get_world_size(), dist.get_rank()
-    for size in EXCHANGED:
-        part = torch.randn(max(1, size // 4 // world))
-        whole = torch.randn(len(part) * world)
-        works: dict[Any, Callable[[], Any]] = {
-            "sum": partial(dist.all_reduce, whole),
-            "gather": partial(dist.all_gather_into_tensor, whole, part),
-            "scatter": partial(dist.reduce_scatter_tensor, part, whole),
-            "pass": partial(_pass, whole, rank, world),
-        }
-        for kind, work in works.items():
-            seconds = timed(work, effort.tries, each=repeated(size / 5e8 + 1e-4))
-            yield Exchange(kind=kind, bytes=whole.nbytes, seconds=seconds)
+    part = torch.randn(size // VALUE_BYTES // world)
+    whole = torch.randn(len(part) * world)
+    return {
+        "sum": partial(dist.all_reduce, whole),
+        "gather": partial(dist.all_gather_into_tensor, whole, part),
+        "scatter": partial(dist.reduce_scatter_tensor, part, whole),
+        "pass": partial(_pass, whole, rank, world),
+    }
 
 
 def _pass(tensor: torch.Tensor, rank: int, world: int) -> None:

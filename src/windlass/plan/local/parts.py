@@ -1,13 +1,14 @@
 """The parts of one pass of our trainer over a micro-batch: its products, passes over memory and exchanges.
 
-Input: sizes, and how processes divide them. Output: seconds by the measured rates. Numbers of passes over
-memory are counted in models/llama.py, forward and twice that backward; what they leave out is in the curve
-that step.py draws from parts to measured wholes.
+Input: sizes, and how processes divide them. Output: seconds by the measured rates, of computing and of
+exchanging apart. Numbers of passes over memory are counted in models/llama.py, forward and twice that
+backward; what they leave out is in the curves that wholes.py draws from parts to measured wholes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from windlass.plan.local.profile import Block
 from windlass.plan.local.rates import Rates
@@ -18,6 +19,8 @@ STREAM_PASSES, INNER_PASSES, SCORE_PASSES = 32, 5, 4
 LOSS_CHUNK_TOKENS = 512
 """models/loss.py: CHUNK_TOKENS."""
 VALUE_BYTES = 4
+Way = Literal["sharded", "tp", "cp"]
+"""In which processes divide a pass, and exchange something for it."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class Share:
 
 
 def layer_parts_s(rates: Rates, dims: Dims, share: Share) -> float:
-    """One layer, there and back."""
+    """What a process computes of one layer, there and back."""
     tokens, tp = share.tokens(dims), share.tp
     seconds = sum(
         rates.product_s(tokens, inputs / tp if by_inputs else inputs, outputs if by_inputs else outputs / tp)
@@ -112,8 +115,7 @@ def layer_parts_s(rates: Rates, dims: Dims, share: Share) -> float:
     seconds += mixing * (2 if dims.sees_all else 1) / share.cp
     apart = tp if share.sequence_parallel else 1
     seconds += STREAM_PASSES * rates.stream_s(tokens * dims.width / apart)
-    seconds += INNER_PASSES * rates.stream_s(tokens * dims.ffn_width / tp)
-    return seconds + _layer_exchange_s(rates, dims, share)
+    return seconds + INNER_PASSES * rates.stream_s(tokens * dims.ffn_width / tp)
 
 
 def ends_parts_s(rates: Rates, dims: Dims, share: Share) -> float:
@@ -122,37 +124,40 @@ def ends_parts_s(rates: Rates, dims: Dims, share: Share) -> float:
     chunk = min(tokens, LOSS_CHUNK_TOKENS)
     scores = rates.product_s(chunk, dims.width, words) + SCORE_PASSES * rates.stream_s(chunk * words)
     seconds = tokens / chunk * scores + STREAM_PASSES / 4 * rates.stream_s(tokens * dims.width)
-    seconds += 2 * rates.stream_s(words * dims.width)
-    return seconds + _ends_exchange_s(rates, dims, share, tokens / chunk)
+    return seconds + 2 * rates.stream_s(words * dims.width)
 
 
-def _layer_exchange_s(rates: Rates, dims: Dims, share: Share) -> float:
-    """What processes that divide a layer exchange, there and back.
+def layer_exchanges_s(rates: Rates, dims: Dims, share: Share) -> dict[Way, float]:
+    """What processes that divide a layer exchange, there and back, by the way in which they do.
 
     Sharded weights are borrowed for both passes and their gradients dealt out (Rajbhandari et al. 2019,
     arXiv:1910.02054, section 7). Tensor parallel exchanges the stream twice each way (Korthikanti et al.
     2022, arXiv:2205.05198, section 4.2.2). A divided sequence passes keys and values round.
     """
-    seconds, stream = 0.0, VALUE_BYTES * share.tokens(dims) * dims.width
+    found: dict[Way, float] = {}
+    stream = VALUE_BYTES * share.tokens(dims) * dims.width
     if share.sharded > 1:
         weights = VALUE_BYTES * dims.layer_weights / share.tp
-        seconds += 2 * rates.exchange_s("gather", weights) + rates.exchange_s("scatter", weights)
+        found["sharded"] = 2 * rates.exchange_s("gather", weights) + rates.exchange_s("scatter", weights)
     if share.tp > 1 and share.sequence_parallel:
-        seconds += 4 * (rates.exchange_s("gather", stream) + rates.exchange_s("scatter", stream))
+        found["tp"] = 4 * (rates.exchange_s("gather", stream) + rates.exchange_s("scatter", stream))
     elif share.tp > 1:
-        seconds += 4 * rates.exchange_s("sum", stream)
+        found["tp"] = 4 * rates.exchange_s("sum", stream)
     if share.cp > 1:
         keys = VALUE_BYTES * share.tokens(dims) * 2 * dims.kv_width * share.cp
-        seconds += 2 * rates.exchange_s("gather", keys) + rates.exchange_s("scatter", keys)
-    return seconds
+        found["cp"] = 2 * rates.exchange_s("gather", keys) + rates.exchange_s("scatter", keys)
+    return found
 
 
-def _ends_exchange_s(rates: Rates, dims: Dims, share: Share, chunks: float) -> float:
-    seconds, stream = 0.0, VALUE_BYTES * share.tokens(dims) * dims.width
+def ends_exchanges_s(rates: Rates, dims: Dims, share: Share) -> dict[Way, float]:
+    """The same for the ends."""
+    found: dict[Way, float] = {}
+    tokens = share.tokens(dims)
+    stream, chunks = VALUE_BYTES * tokens * dims.width, tokens / min(tokens, LOSS_CHUNK_TOKENS)
     if share.sharded > 1:
         weights = VALUE_BYTES * dims.end_weights / share.tp
-        seconds += rates.exchange_s("gather", weights) + rates.exchange_s("scatter", weights)
+        found["sharded"] = rates.exchange_s("gather", weights) + rates.exchange_s("scatter", weights)
     if share.tp > 1:
-        seconds += 2 * (rates.exchange_s("gather", stream) + rates.exchange_s("scatter", stream))
-        seconds += 2 * chunks * rates.exchange_s("sum", VALUE_BYTES * LOSS_CHUNK_TOKENS)
-    return seconds
+        found["tp"] = 2 * (rates.exchange_s("gather", stream) + rates.exchange_s("scatter", stream))
+        found["tp"] += 2 * chunks * rates.exchange_s("sum", VALUE_BYTES * LOSS_CHUNK_TOKENS)
+    return found

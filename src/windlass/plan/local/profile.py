@@ -58,8 +58,14 @@ class Stream(Table):
     seconds: float
 
 
+SHALLOW, DEEP = 1, 3
+"""Layers of the two models that tell a layer from what there is once."""
+LEAST = 0.05
+"""Of a pass, which each of its two shares has at least: noise may hide one, but neither is nothing."""
+
+
 class Block(Table):
-    """What the trainer itself took for a micro-batch, by layer and for all else (embedding, loss)."""
+    """What the trainer itself took for a micro-batch of a model of one layer, and of three."""
 
     division: Division
     width: int
@@ -68,8 +74,17 @@ class Block(Table):
     vocabulary: int
     context: int
     sequences: int
-    layer_s: float
-    ends_s: float
+    shallow_s: float
+    deep_s: float
+
+    @property
+    def layer_s(self) -> float:
+        return max(LEAST * self.deep_s, self.deep_s - self.shallow_s) / (DEEP - SHALLOW)
+
+    @property
+    def ends_s(self) -> float:
+        """All but the layers: embedding, last norm and loss."""
+        return max(LEAST * self.shallow_s, self.shallow_s - SHALLOW * self.layer_s)
 
 
 class Update(Table):

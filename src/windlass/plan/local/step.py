@@ -1,7 +1,7 @@
 """How long a step of a run takes on this machine, from what `windlass probe` measured.
 
-    parts of a pass (parts.py) -> curve through measured passes -> layers, micro-batches, pipeline
-    (timetable.py), exchange of gradients, update -> seconds of a step
+    parts of a pass (parts.py) -> curves through measured passes (wholes.py) -> layers, micro-batches,
+    pipeline (timetable.py), exchange of gradients, update -> seconds of a step
 
 It is for processes that compute in float32 on cores of their own; with more processes than cores they take
 turns.
@@ -9,16 +9,15 @@ turns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from windlass.plan.effective import micro_batches_of
-from windlass.plan.local.curve import Curve
-from windlass.plan.local.parts import Dims, Share, dims_of, dims_of_block, ends_parts_s, layer_parts_s
-from windlass.plan.local.profile import Block, Division, Profile
+from windlass.plan.local.parts import Share, dims_of
+from windlass.plan.local.profile import Profile
 from windlass.plan.local.rates import Rates, rates_for
 from windlass.plan.local.stages import stage_layers
 from windlass.plan.local.timetable import pipeline_s
+from windlass.plan.local.wholes import ends_s, layer_s
 from windlass.spec.layout import Layout
 from windlass.spec.run import Run
 from windlass.spec.shape import Shape
@@ -110,43 +109,17 @@ def _passes_s(rates: Rates, step: Step) -> float:
         step.micro_batch_sequences, layout.tp, layout.sharded, layout.cp, sequence_parallel=layout.sequence
     )
     dims = dims_of(step.shape)
-    layer_s, ends_s = (part(rates, dims, share) for part in (_layer_s, _ends_s))
-    again_s = {"none": 0.0, "selective": CHEAP * FORWARD, "full": FORWARD}[layout.recompute] * layer_s
+    layer, ends = layer_s(rates, dims, share), ends_s(rates, dims, share)
+    again = {"none": 0.0, "selective": CHEAP * FORWARD, "full": FORWARD}[layout.recompute] * layer
     if layout.pp == 1:
-        return step.micro_batches * (step.shape.layers * (layer_s + again_s) + ends_s)
+        return step.micro_batches * (step.shape.layers * (layer + again) + ends)
     counts = stage_layers(step.shape, layout)
     hand_s = rates.exchange_s("pass", 4.0 * share.tokens(dims) * step.shape.width / share.tp)
-    forward = [rates.setting.handing_s / 2 + FORWARD * count * layer_s for count in counts]
-    backward = [f + count * (FORWARD * layer_s + again_s) for f, count in zip(forward, counts, strict=True)]
+    forward = [rates.setting.handing_s / 2 + FORWARD * count * layer for count in counts]
+    backward = [f + count * (FORWARD * layer + again) for f, count in zip(forward, counts, strict=True)]
     # The loss is computed with its gradients in the forward pass, so all of it comes before going back.
-    forward[-1] += ends_s
+    forward[-1] += ends
     return pipeline_s(layout.schedule, forward, backward, step.micro_batches, hand_s, virtual=layout.virtual)
-
-
-def _layer_s(rates: Rates, dims: Dims, share: Share) -> float:
-    curve = _whole(rates, share, layer_parts_s, lambda block: block.layer_s)
-    return curve(layer_parts_s(rates, dims, share))
-
-
-def _ends_s(rates: Rates, dims: Dims, share: Share) -> float:
-    curve = _whole(rates, share, ends_parts_s, lambda block: block.ends_s)
-    return curve(ends_parts_s(rates, dims, share))
-
-
-def _whole(
-    rates: Rates,
-    share: Share,
-    parts: Callable[[Rates, Dims, Share], float],
-    whole: Callable[[Block], float],
-) -> Curve:
-    """Draw the curve from parts to measured wholes, for the way in which processes divide a pass."""
-    division: Division = "tp" if share.tp > 1 else "sharded" if share.sharded > 1 else "plain"
-    known = [b for b in rates.setting.blocks if b.division == division] or list(rates.setting.blocks)
-    tp, sharded = (rates.setting.processes if division == way else 1 for way in ("tp", "sharded"))
-    return Curve(
-        (parts(rates, dims_of_block(block), Share(block.sequences, tp, sharded)), whole(block))
-        for block in known
-    )
 
 
 def _exchange_s(rates: Rates, step: Step) -> float:
