@@ -11,7 +11,7 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from windlass.serve.gateway.app import build_app
 from windlass.serve.gateway.engine_link import EngineLink
-from windlass.serve.gateway.generation import Service
 from windlass.serve.gateway.metrics import Metrics
 from windlass.serve.gateway.served import load_served
+from windlass.serve.gateway.service import Service
 from windlass.spec.wire import (
     LENGTH,
     Alternative,
@@ -35,6 +35,7 @@ from windlass.spec.wire import (
     Generate,
     Load,
     Message,
+    Offered,
     PromptScores,
     Ready,
     ToEngine,
@@ -92,6 +93,7 @@ class ScriptedEngine:
         self.received: list[ToEngine] = []
         self.slots = 4
         self.family = "llama"
+        self.models: list[Offered] = []
         self.stop_after: int | None = None
         self.held: set[int] | None = None
         self.fails: str | None = None
@@ -153,6 +155,7 @@ class ScriptedEngine:
                     width=WIDTH,
                     slots=self.slots,
                     process=1,
+                    models=self.models,
                 )
             )
         )
@@ -187,6 +190,8 @@ class ScriptedEngine:
             self._say(writer, PromptScores(ask.id, scores, [[Alternative(5, -0.1)] for _ in scores]))
         tokens = self.writes(ask) if self.writes else [ask.tokens[i % len(ask.tokens)] for i in range(1000)]
         most = min(ask.most_tokens, len(tokens), self.stop_after or 1000)
+        if not ask.most_tokens:
+            self._say(writer, Tokens(ask.id, finish="length"))
         for number in range(most):
             await asyncio.sleep(self.pause_s)
             if self.held is not None and number in self.held:
@@ -217,10 +222,21 @@ class ScriptedEngine:
 class RunningGateway:
     """The gateway's app under uvicorn, in a thread of this process."""
 
-    def __init__(self, model: Path, engine: Path, *, name: str, queue: int, aliases: list[str]) -> None:
+    def __init__(
+        self,
+        model: Path,
+        engine: Path,
+        *,
+        name: str,
+        queue: int,
+        aliases: list[str],
+        adapters: Sequence[str] = (),
+        others: Sequence[str] = (),
+    ) -> None:
         metrics = Metrics()
         self.link = EngineLink(engine, metrics, queue=queue)
-        served = load_served(model, name, aliases)
+        first = load_served(model, name, aliases, adapters)
+        served = (first, *(load_served(model, other) for other in others))
         self.app = build_app(Service(served, self.link, metrics), loopback=True)
         self._listener = socket.socket()
         self._listener.bind(("127.0.0.1", 0))

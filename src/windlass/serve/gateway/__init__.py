@@ -8,7 +8,8 @@
     generation.py   what completions and chat share: sampling settings, answers in the making
     engine_link.py  the wire (windlass.spec.wire) to the engine
     text.py  detokenise.py  templates.py      text <-> token ids
-    served.py       the model that is served; pages.py the page; metrics.py the figures
+    service.py      the models that are served (served.py), found by the names that requests give
+    pages.py        the page; metrics.py the figures
 
 A request passes guard -> bodies -> completions -> engine_link, and its tokens come back through
 generation -> streaming. Start at app.py.

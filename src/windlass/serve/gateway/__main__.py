@@ -24,10 +24,10 @@ import uvicorn
 
 from windlass.serve.gateway.app import build_app
 from windlass.serve.gateway.engine_link import EngineLink
-from windlass.serve.gateway.generation import Service
 from windlass.serve.gateway.guard import is_loopback
 from windlass.serve.gateway.metrics import Metrics
-from windlass.serve.gateway.served import load_served
+from windlass.serve.gateway.served import Served, load_served
+from windlass.serve.gateway.service import Service
 from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.errors import BadInput, InUse
 
@@ -42,10 +42,10 @@ def main(argv: list[str]) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="gateway: %(message)s")
     metrics = Metrics()
     link = EngineLink(args.socket, metrics, queue=args.queue)
-    served = load_served(args.model, args.name, args.alias)
+    models = _models(args)
     listener = bind(args.host, args.port)
     loopback = is_loopback(listener.getsockname()[0])
-    app = build_app(Service(served, link, metrics), loopback=loopback)
+    app = build_app(Service(models, link, metrics), loopback=loopback)
     server = GracefulServer(uvicorn.Config(app, **settings()), link, url_of(args.host, listener))
     for signal_ in (signal.SIGTERM, signal.SIGINT):
         # uvicorn raises the signal again after its shutdown; by then it must not kill.
@@ -140,11 +140,26 @@ def _watch_parent(server: uvicorn.Server) -> None:
     loop.add_reader(0, look)
 
 
+def _models(args: argparse.Namespace) -> tuple[Served, ...]:
+    """Read all models; names, aliases and adapters belong to the model of that name."""
+    if len(args.model) != len(args.name):
+        raise BadInput(f"{len(args.model)} times --model, but {len(args.name)} times --name")
+    models = []
+    for folder, name in zip(args.model, args.name, strict=True):
+        bare = name.partition("@")[0]
+        aliases = [alias for alias in args.alias if alias.partition("@")[0] == bare or "@" not in alias]
+        adapters = [adapter for base, _, adapter in (a.rpartition(":") for a in args.adapter) if base == name]
+        models.append(load_served(folder, name, aliases, adapters))
+    return tuple(models)
+
+
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = DoorParser(prog="windlass.serve.gateway", description="Serve a model over HTTP.")
-    parser.add_argument("--model", type=Path, required=True, help="model directory with Hugging Face's files")
-    parser.add_argument("--name", required=True, help="NAME or NAME@VERSION under which clients ask for it")
-    parser.add_argument("--alias", action="append", default=[], help="a further name (NAME@prod, or prod)")
+    many: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument("--model", type=Path, action="append", required=True, help="model directory; repeat")
+    parser.add_argument("--name", action="append", required=True, help="NAME or NAME@VERSION of each --model")
+    parser.add_argument("--alias", **many, help="a further name (NAME@prod, or prod)")
+    parser.add_argument("--adapter", **many, help="an adapter, as NAME:ADAPTER with the name of its model")
     parser.add_argument("--socket", type=Path, required=True, help="Unix socket of the engine")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000, help="0 takes any free one")

@@ -30,7 +30,6 @@ from windlass.serve.gateway.completions import complete
 from windlass.serve.gateway.document import Documented
 from windlass.serve.gateway.embeddings import embed
 from windlass.serve.gateway.errors import ApiError, plain
-from windlass.serve.gateway.generation import Service
 from windlass.serve.gateway.guard import Guard, respond
 from windlass.serve.gateway.messages import Asked, ChatRequest, CompletionRequest, EmbeddingRequest
 from windlass.serve.gateway.pages import errors_response, page_response
@@ -43,6 +42,7 @@ from windlass.serve.gateway.replies import (
     Model,
     ModelList,
 )
+from windlass.serve.gateway.service import Desk, Service
 from windlass.spec.errors import did_you_mean
 
 REFS = "#/components/schemas/{model}"
@@ -120,15 +120,14 @@ async def create_embedding(request: Request) -> Response:
 
 @router.get("/v1/models", responses=_answers(ModelList))
 async def list_models(request: Request) -> Response:
-    """List what is served: one model."""
-    return _json(ModelList(object="list", data=[_model(_service(request))]))
+    """List what is served: models, each followed by its adapters."""
+    return _json(ModelList(object="list", data=[_model(desk) for desk in _service(request).desks()]))
 
 
 @router.get("/v1/models/{model:path}", responses=_answers(Model))
 async def show_model(request: Request, model: str) -> Response:
-    """Show the served model, by any of its names."""
-    _service(request).served.check(model)
-    return _json(_model(_service(request)))
+    """Show a model or an adapter, by any of its names."""
+    return _json(_model(_service(request).desk(model)))
 
 
 @router.head("/healthz", include_in_schema=False)
@@ -174,16 +173,17 @@ def _found(response: Response | None) -> Response:
     return response
 
 
-def _model(service: Service) -> Model:
-    ready = service.link.ready if service.link.is_ready else None
+def _model(desk: Desk) -> Model:
+    offered = desk.offered if desk.link.is_ready else None
     return Model(
-        id=service.served.id,
+        id=desk.id,
         object="model",
-        created=service.served.created,
+        created=desk.served.created,
         owned_by="windlass",
-        context_length=ready.context if ready else None,
-        parameters=ready.parameters if ready else None,
-        family=ready.family if ready else None,
+        parent=desk.served.id if desk.adapter else None,
+        context_length=offered.context if offered else None,
+        parameters=offered.parameters or None if offered else None,
+        family=offered.family if offered else None,
     )
 
 

@@ -17,9 +17,7 @@ from windlass.serve.gateway.generation import (
     Answer,
     Piece,
     Scored,
-    Service,
     build,
-    check_tokens,
     fit,
     pieces,
     usage,
@@ -37,6 +35,7 @@ from windlass.serve.gateway.replies import (
     TopLogprob,
     Usage,
 )
+from windlass.serve.gateway.service import Desk, Service, check_tokens
 from windlass.serve.gateway.streaming import (
     CLIENT_LEFT,
     DONE,
@@ -78,8 +77,7 @@ class Work:
 
 async def converse(request: Request, ask: ChatRequest, service: Service) -> Response:
     """Answer a conversation, whole or as a stream."""
-    service.served.check(ask.model)
-    work = await prepare(ask, service, request.state.request_id)
+    work = await prepare(ask, service.desk(ask.model), request.state.request_id)
     ticket = service.link.ask(work.requests)
     service.metrics.tokens.labels("prompt").inc(work.prompt_tokens)
     if ask.stream:
@@ -93,30 +91,30 @@ async def converse(request: Request, ask: ChatRequest, service: Service) -> Resp
     return Response(reply.model_dump_json(exclude_unset=True), media_type="application/json")
 
 
-async def prepare(ask: ChatRequest, service: Service, request_id: str) -> Work:
+async def prepare(ask: ChatRequest, desk: Desk, request_id: str) -> Work:
     """Render the template, tokenise, check against the model, and write the engine's orders."""
-    ready, served = service.writer, service.served
-    check_tokens(list(ask.logit_bias), ready.vocabulary, "logit_bias")
+    writer, served = desk.writer, desk.served
+    check_tokens(list(ask.logit_bias), writer.vocabulary, "logit_bias")
     prompt = served.template.render(ask.messages)
-    tokens = await service.encode(prompt, special=served.template.wrap, param="messages")
+    tokens = await desk.encode(prompt, special=served.template.wrap, param="messages")
     asked = ask.max_completion_tokens or ask.max_tokens
-    most = fit(len(tokens), asked, default=DEFAULT_CHAT_TOKENS, context=ready.context, param="messages")
+    most = fit(len(tokens), asked, default=DEFAULT_CHAT_TOKENS, context=writer.context, param="messages")
     requests = build(
+        desk,
         ask,
         tokens,
         id_=request_id,
         most_tokens=most,
         logprobs=(ask.top_logprobs or 0) if ask.logprobs else -1,
-        stop_tokens=service.stop_tokens,
     )
     stops = [*ask.stop, *served.template.stops]
     return Work(
         id=f"chatcmpl-{request_id}",
-        model=served.id,
+        model=desk.id,
         created=int(time.time()),
         text=served.text,
         requests=requests,
-        answers=[Answer(served.text, stops, service.stop_tokens) for _ in requests],
+        answers=[Answer(served.text, stops, desk.stop_tokens) for _ in requests],
         scored=bool(ask.logprobs),
         prompt_tokens=len(tokens),
     )

@@ -17,15 +17,14 @@ from windlass.serve.gateway.generation import (
     Answer,
     Piece,
     Scored,
-    Service,
     build,
-    check_tokens,
     fit,
     pieces,
     usage,
 )
 from windlass.serve.gateway.messages import DEFAULT_COMPLETION_TOKENS, CompletionRequest
 from windlass.serve.gateway.replies import CompletionChoice, CompletionLogprobs, CompletionReply, Usage
+from windlass.serve.gateway.service import Desk, Service, check_tokens
 from windlass.serve.gateway.streaming import (
     CLIENT_LEFT,
     DONE,
@@ -70,8 +69,7 @@ class Work:
 
 async def complete(request: Request, ask: CompletionRequest, service: Service) -> Response:
     """Answer a request, whole or as a stream."""
-    service.served.check(ask.model)
-    work = await prepare(ask, service, request.state.request_id)
+    work = await prepare(ask, service.desk(ask.model), request.state.request_id)
     ticket = service.link.ask(work.requests)
     service.metrics.tokens.labels("prompt").inc(work.prompt_tokens)
     if ask.stream:
@@ -86,31 +84,31 @@ async def complete(request: Request, ask: CompletionRequest, service: Service) -
     return Response(reply.model_dump_json(exclude_unset=True), media_type="application/json")
 
 
-async def prepare(ask: CompletionRequest, service: Service, request_id: str) -> Work:
+async def prepare(ask: CompletionRequest, desk: Desk, request_id: str) -> Work:
     """Tokenise, check against the model, and write the engine's orders."""
-    ready = service.writer
-    check_tokens(list(ask.logit_bias), ready.vocabulary, "logit_bias")
-    text, stop_tokens = service.served.text, service.stop_tokens
+    writer = desk.writer
+    check_tokens(list(ask.logit_bias), writer.vocabulary, "logit_bias")
+    text, stop_tokens = desk.served.text, desk.stop_tokens
     requests: list[Generate] = []
     answers: list[Answer] = []
     shown: list[str] = []
     read = 0
     for number, prompt in enumerate(ask.prompt):
-        tokens = await service.encode(prompt, special=True, param="prompt")
+        tokens = await desk.encode(prompt, special=True, param="prompt")
         most = fit(
             len(tokens),
             ask.max_tokens,
             default=DEFAULT_COMPLETION_TOKENS,
-            context=ready.context,
+            context=writer.context,
             param="max_tokens" if ask.max_tokens else "prompt",
         )
         requests += build(
+            desk,
             ask,
             tokens,
             id_=f"{request_id}-{number}",
             most_tokens=most,
             logprobs=-1 if ask.logprobs is None else ask.logprobs,
-            stop_tokens=stop_tokens,
             score_prompt=bool(ask.echo) and ask.logprobs is not None,
         )
         answers += [Answer(text, ask.stop, stop_tokens, prompt=tokens) for _ in range(ask.n or 1)]
@@ -118,7 +116,7 @@ async def prepare(ask: CompletionRequest, service: Service, request_id: str) -> 
         read += len(tokens)
     return Work(
         id=f"cmpl-{request_id}",
-        model=service.served.id,
+        model=desk.id,
         created=int(time.time()),
         text=text,
         requests=requests,

@@ -14,9 +14,9 @@ from starlette.responses import Response
 
 from windlass.serve.gateway.engine_link import Ticket
 from windlass.serve.gateway.errors import ApiError
-from windlass.serve.gateway.generation import Service
 from windlass.serve.gateway.messages import EmbeddingRequest
 from windlass.serve.gateway.replies import Embedding, EmbeddingReply, EmbeddingUsage
+from windlass.serve.gateway.service import Desk, Service
 from windlass.serve.gateway.streaming import CLIENT_LEFT, while_connected
 from windlass.spec.wire import Embed, Vectors
 
@@ -26,18 +26,22 @@ INPUTS_PER_MESSAGE = 64
 
 async def embed(request: Request, ask: EmbeddingRequest, service: Service) -> Response:
     """Answer a request with one vector for each input."""
-    service.served.check(ask.model)
-    ready = service.link.ready
-    if ask.dimensions is not None and ask.dimensions != ready.width:
+    desk = service.desk(ask.model)
+    offered = desk.offered
+    if desk.adapter:
+        raise ApiError(
+            "wrong_model_kind", "adapters change what a model writes; ask its model to embed", param="model"
+        )
+    if ask.dimensions is not None and ask.dimensions != offered.width:
         raise ApiError(
             "invalid_value",
-            f"'dimensions' is {ask.dimensions}; vectors of this model have {ready.width}, and are not cut",
+            f"'dimensions' is {ask.dimensions}; vectors of this model have {offered.width}, and are not cut",
             param="dimensions",
         )
-    inputs = [await _tokens(service, entry, ready.context) for entry in ask.input]
+    inputs = [await _tokens(desk, entry, offered.context) for entry in ask.input]
     read = sum(map(len, inputs))
     service.metrics.tokens.labels("prompt").inc(read)
-    vectors = await while_connected(request, _vectors(service, inputs, request.state.request_id))
+    vectors = await while_connected(request, _vectors(desk, ask, inputs, request.state.request_id))
     if vectors is None:
         return Response(status_code=CLIENT_LEFT)
     reply = EmbeddingReply(
@@ -46,14 +50,14 @@ async def embed(request: Request, ask: EmbeddingRequest, service: Service) -> Re
             Embedding(object="embedding", index=place, embedding=_written(vector, ask.encoding_format))
             for place, vector in enumerate(vectors)
         ],
-        model=service.served.id,
+        model=desk.id,
         usage=EmbeddingUsage(prompt_tokens=read, total_tokens=read),
     )
     return Response(reply.model_dump_json(), media_type="application/json")
 
 
-async def _tokens(service: Service, entry: str | list[int], context: int) -> list[int]:
-    tokens = await service.encode(entry, special=True, param="input")
+async def _tokens(desk: Desk, entry: str | list[int], context: int) -> list[int]:
+    tokens = await desk.encode(entry, special=True, param="input")
     if len(tokens) > context:
         raise ApiError(
             "context_length_exceeded",
@@ -63,12 +67,19 @@ async def _tokens(service: Service, entry: str | list[int], context: int) -> lis
     return tokens
 
 
-async def _vectors(service: Service, inputs: list[list[int]], request_id: str) -> list[list[float]]:
+async def _vectors(
+    desk: Desk, ask: EmbeddingRequest, inputs: list[list[int]], request_id: str
+) -> list[list[float]]:
     """Ask the engine for a few inputs at a time, so that one big request does not hold up the others."""
     vectors: list[list[float]] = []
     for start in range(0, len(inputs), INPUTS_PER_MESSAGE):
-        message = Embed(id=f"{request_id}-{start}", inputs=inputs[start : start + INPUTS_PER_MESSAGE])
-        with closing(service.link.ask([message])) as ticket:
+        message = Embed(
+            id=f"{request_id}-{start}",
+            inputs=inputs[start : start + INPUTS_PER_MESSAGE],
+            model=desk.model,
+            priority=ask.priority or 0,
+        )
+        with closing(desk.link.ask([message])) as ticket:
             vectors += await _answer(ticket)
     return vectors
 

@@ -44,6 +44,9 @@ CODE_OF = {
     "bad_request": "invalid_value",
     "context_exceeded": "context_length_exceeded",
     "not_generative": "wrong_model_kind",
+    "unknown_model": "model_not_found",
+    "unknown_adapter": "model_not_found",
+    "model_failed": "engine_failed",
     "gave_up": "engine_unavailable",
 }
 """What the engine's own codes mean to a client; the gateway checks first, so they are rare."""

@@ -5,85 +5,22 @@ prompts -> fit (context) -> build (Generate messages) -> ticket -> Answer.push -
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 from windlass.serve.gateway.detokenise import StopFilter
-from windlass.serve.gateway.engine_link import EngineLink, Ticket
+from windlass.serve.gateway.engine_link import Ticket
 from windlass.serve.gateway.errors import ApiError
 from windlass.serve.gateway.messages import Sampling
-from windlass.serve.gateway.metrics import Metrics
 from windlass.serve.gateway.replies import FinishReason, Usage
-from windlass.serve.gateway.served import Served
+from windlass.serve.gateway.service import Desk
 from windlass.serve.gateway.streaming import KEEP_ALIVE_S
 from windlass.serve.gateway.text import Text
-from windlass.spec.wire import Alternative, Generate, PromptScores, Ready, Tokens, Vectors
-
-ENCODERS = {"bert"}
-LONG_TEXT_CHARS = 8192
-"""Longer texts are tokenised in a thread, so that other streams go on."""
+from windlass.spec.wire import Alternative, Generate, PromptScores, Tokens, Vectors
 
 SEED_STEP = 0x9E3779B97F4A7C15
 """Seeds of sibling answers are far apart; the first answer's seed is the one that was asked for."""
-
-
-@dataclass(frozen=True)
-class Service:
-    """What every route works with."""
-
-    served: Served
-    link: EngineLink
-    metrics: Metrics
-
-    @property
-    def writer(self) -> Ready:
-        """Return the engine, if it can write text."""
-        ready = self.link.ready
-        if ready.family in ENCODERS:
-            raise ApiError(
-                "wrong_model_kind",
-                f"'{self.served.id}' is an encoder ({ready.family}); it makes embeddings and writes no text",
-                param="model",
-            )
-        return ready
-
-    @property
-    def stop_tokens(self) -> list[int]:
-        """Return the tokens that end an answer; a configuration may name some that the model lacks."""
-        return [token for token in self.served.stop_tokens if token < self.link.ready.vocabulary]
-
-    async def encode(self, prompt: str | list[int], *, special: bool, param: str) -> list[int]:
-        """Return the token ids of a prompt, which are all known to the model."""
-        ready = self.link.ready
-        if isinstance(prompt, str):
-            return await self._tokenise(prompt, special, ready.context, param)
-        check_tokens(prompt, ready.vocabulary, param)
-        return prompt
-
-    async def _tokenise(self, prompt: str, special: bool, context: int, param: str) -> list[int]:
-        encode = self.served.text.encode
-        if len(prompt) <= LONG_TEXT_CHARS:
-            tokens = encode(prompt, special=special, context=context)
-        else:
-            tokens = await asyncio.to_thread(encode, prompt, special=special, context=context)
-        if not tokens:
-            raise ApiError(
-                "invalid_value", f"'{param}' has no tokens; there is nothing to continue", param=param
-            )
-        return tokens
-
-
-def check_tokens(tokens: Sequence[int], vocabulary: int, param: str) -> None:
-    """Refuse ids that the model does not have."""
-    worst = max(tokens, default=0)
-    if worst >= vocabulary:
-        raise ApiError(
-            "invalid_value",
-            f"'{param}' has token {worst}; the vocabulary ends at {vocabulary - 1}",
-            param=param,
-        )
 
 
 def fit(prompt_tokens: int, asked: int | None, *, default: int, context: int, param: str) -> int:
@@ -100,13 +37,13 @@ def fit(prompt_tokens: int, asked: int | None, *, default: int, context: int, pa
 
 
 def build(
+    desk: Desk,
     ask: Sampling,
     prompt: list[int],
     *,
     id_: str,
     most_tokens: int,
     logprobs: int,
-    stop_tokens: Sequence[int],
     score_prompt: bool = False,
 ) -> list[Generate]:
     """Return one message for each of the n answers to a prompt."""
@@ -122,11 +59,15 @@ def build(
             min_p=_or(ask.min_p, 0.0),
             presence_penalty=_or(ask.presence_penalty, 0.0),
             frequency_penalty=_or(ask.frequency_penalty, 0.0),
+            repetition_penalty=_or(ask.repetition_penalty, 1.0),
             seed=(seed + number * SEED_STEP) % (1 << 63),
             logprobs=logprobs,
-            stop_tokens=list(stop_tokens),
+            stop_tokens=desk.stop_tokens,
             logit_bias=ask.logit_bias,
             score_prompt=score_prompt,
+            model=desk.model,
+            adapter=desk.adapter,
+            priority=ask.priority or 0,
         )
         for number in range(ask.n or 1)
     ]

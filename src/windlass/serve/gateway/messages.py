@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from windlass.serve.gateway.values import (
     MOST_CHOICES,
     MOST_LOGPROBS,
+    MOST_PRIORITY,
     SEED_LIMIT,
     TOKEN_LIMIT,
     Bias,
@@ -37,10 +38,8 @@ ELSEWHERE = frozenset(
         "length_penalty",
         "min_tokens",
         "mirostat",
-        "priority",
         "prompt_embeds",
         "regex",
-        "repetition_penalty",
         "skip_special_tokens",
         "stop_token_ids",
         "structured_outputs",
@@ -64,8 +63,11 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
-    model: str = Field(min_length=1, max_length=256, description="NAME or NAME@VERSION, as /v1/models lists")
+    model: str = Field(min_length=1, max_length=256, description="NAME, NAME@VERSION or NAME:ADAPTER")
     user: str | None = Field(None, max_length=512, description="Accepted for compatibility; not kept.")
+    priority: int | None = Field(
+        None, ge=-MOST_PRIORITY, le=MOST_PRIORITY, description="Higher goes first; default 0."
+    )
 
 
 class StreamOptions(BaseModel):
@@ -86,6 +88,9 @@ class Sampling(Asked):
     min_p: float | None = Field(None, ge=0, le=1)
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    repetition_penalty: float | None = Field(
+        None, gt=0, le=2, description="Above 1, tokens of the prompt and the answer become less likely."
+    )
     logit_bias: Bias = Field(default_factory=dict)
     n: int | None = Field(
         None, ge=1, le=MOST_CHOICES, description="Answers per prompt; at temperature 0 they are all the same."
@@ -111,8 +116,12 @@ class CompletionRequest(Sampling):
     """POST /v1/completions."""
 
     prompt: Prompts
-    max_tokens: MaxTokens | None = Field(
-        None, description=f"Default {DEFAULT_COMPLETION_TOKENS}, or what the context leaves if that is less."
+    max_tokens: int | None = Field(
+        None,
+        ge=0,
+        lt=TOKEN_LIMIT,
+        description=f"Default {DEFAULT_COMPLETION_TOKENS}, or what the context leaves if that is less. "
+        "With echo it may be 0: the prompt is scored, and nothing written.",
     )
     logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
     echo: bool | None = None
@@ -121,6 +130,8 @@ class CompletionRequest(Sampling):
 
     @model_validator(mode="after")
     def _check_amount(self) -> CompletionRequest:
+        if self.max_tokens == 0 and not self.echo:
+            raise ValueError("'max_tokens' is 0; that is only for echo: true")
         if self.best_of is not None and self.best_of != (self.n or 1):
             raise ValueError("'best_of' must equal 'n'; choosing among more answers is not supported here")
         if len(self.prompt) * (self.n or 1) > MOST_CHOICES:

@@ -153,6 +153,8 @@ class Model(BaseModel):
     object: Literal["model"]
     created: int
     owned_by: str
+    parent: str | None
+    """The model that an adapter changes."""
     context_length: int | None
     parameters: int | None
     family: str | None

@@ -1,4 +1,4 @@
-"""The model that this gateway serves: its names, its vocabulary, where its answers end.
+"""A model that this gateway serves: its names, its vocabulary, where its answers end.
 
 Input: a model directory with Hugging Face's files. Output: Served, read once at the start.
 """
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windlass.serve.gateway.errors import ApiError, shown
 from windlass.serve.gateway.templates import ROLE_TOKENS, ChatTemplate, compile_template, default_template
 from windlass.serve.gateway.text import Text, load_text
 from windlass.spec.errors import BadInput, NotFound
@@ -30,16 +29,10 @@ class Served:
     text: Text
     template: ChatTemplate
     stop_tokens: tuple[int, ...]
-
-    def check(self, model: str) -> None:
-        """Refuse a request for another model."""
-        if model not in self.names:
-            raise ApiError(
-                "model_not_found", f"model {shown(model)} is not served here; '{self.id}' is", param="model"
-            )
+    adapters: tuple[str, ...] = ()
 
 
-def load_served(model: Path, name: str, aliases: Sequence[str] = ()) -> Served:
+def load_served(model: Path, name: str, aliases: Sequence[str] = (), adapters: Sequence[str] = ()) -> Served:
     """Read what the gateway needs from a model directory."""
     if not model.is_dir():
         raise NotFound(f"{model}: no such model directory")
@@ -54,6 +47,7 @@ def load_served(model: Path, name: str, aliases: Sequence[str] = ()) -> Served:
         text=text,
         template=_template(model, tokenizer_config, text, special),
         stop_tokens=_stop_tokens(model, text, special),
+        adapters=tuple(adapters),
     )
 
 

@@ -1,0 +1,128 @@
+"""Several models and their adapters behind one gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from windlass.spec.wire import Embed, Generate, Offered
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def many(start_gateway: Callable[..., Any], engine: Any) -> Iterator[httpx.Client]:
+    engine.stop()
+    engine.models = [
+        Offered("tiny@3", "llama", 1000, 128, 400, 8),
+        Offered("other@1", "llama", 2000, 32, 400, 8),
+        Offered("encoder", "bert", 3000, 64, 400, 8),
+    ]
+    engine.start()
+    gateway = start_gateway(adapters=["poet", "clerk"], others=["other@1", "encoder"])
+    gateway.wait_until("/readyz", 200)
+    with httpx.Client(base_url=gateway.url, timeout=PATIENCE_S) as client:
+        yield client
+
+
+def complete(client: httpx.Client, model: str, **more: Any) -> httpx.Response:
+    return client.post("/v1/completions", json={"model": model, "prompt": "the fox", "max_tokens": 3} | more)
+
+
+def test_every_model_is_listed_and_followed_by_its_adapters(many: httpx.Client) -> None:
+    listed = many.get("/v1/models").json()["data"]
+    assert [(m["id"], m["parent"], m["family"]) for m in listed] == [
+        ("tiny@3", None, "llama"),
+        ("tiny@3:poet", "tiny@3", "llama"),
+        ("tiny@3:clerk", "tiny@3", "llama"),
+        ("other@1", None, "llama"),
+        ("encoder", None, "bert"),
+    ]
+    assert many.get("/v1/models/tiny:poet").json()["id"] == "tiny@3:poet"
+    assert many.get("/v1/models/other").json()["context_length"] == 32
+
+
+@pytest.mark.parametrize(
+    ("asked", "model", "adapter", "told"),
+    [
+        ("tiny", "", "", "tiny@3"),
+        ("tiny@prod", "", "", "tiny@3"),
+        ("other", "other@1", "", "other@1"),
+        ("tiny@3:poet", "", "poet", "tiny@3:poet"),
+        ("tiny:clerk", "", "clerk", "tiny@3:clerk"),
+        ("poet", "", "poet", "tiny@3:poet"),
+    ],
+)
+def test_the_engine_is_told_which_model_and_adapter(
+    many: httpx.Client, engine: Any, asked: str, model: str, adapter: str, told: str
+) -> None:
+    assert complete(many, asked).json()["model"] == told
+    (sent,) = engine.of(Generate)
+    assert (sent.model, sent.adapter) == (model, adapter)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("tini", "did you mean 'tiny@3'"),
+        ("tiny:poat", "'tiny@3' has no adapter 'poat'; did you mean 'poet'?"),
+        ("other:poet", "'other@1' has no adapter 'poet'"),
+        ("nothing:poet", "is not served here"),
+    ],
+)
+def test_a_name_that_nothing_has_is_refused_with_the_nearest(
+    many: httpx.Client, engine: Any, asked: str, says: str
+) -> None:
+    reply = complete(many, asked)
+    assert reply.status_code == 404
+    assert reply.json()["error"]["code"] == "model_not_found"
+    assert says in reply.json()["error"]["message"]
+    assert engine.of(Generate) == []
+
+
+def test_each_model_has_its_own_limits(many: httpx.Client) -> None:
+    assert complete(many, "tiny", max_tokens=60).status_code == 200
+    refused = complete(many, "other", max_tokens=60)
+    assert refused.json()["error"]["code"] == "context_length_exceeded"
+    assert complete(many, "encoder").json()["error"]["code"] == "wrong_model_kind"
+
+
+def test_embeddings_go_to_the_model_that_was_named(many: httpx.Client, engine: Any) -> None:
+    reply = many.post("/v1/embeddings", json={"model": "encoder", "input": ["the fox"], "priority": 3})
+    assert reply.json()["model"] == "encoder"
+    (sent,) = engine.of(Embed)
+    assert (sent.model, sent.priority) == ("encoder", 3)
+    refused = many.post("/v1/embeddings", json={"model": "tiny:poet", "input": ["the fox"]})
+    assert refused.json()["error"]["code"] == "wrong_model_kind"
+
+
+def test_priority_and_repetition_penalty_reach_the_engine(many: httpx.Client, engine: Any) -> None:
+    complete(many, "tiny", priority=7, repetition_penalty=1.2)
+    (sent,) = engine.of(Generate)
+    assert (sent.priority, sent.repetition_penalty) == (7, 1.2)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "told"),
+    [("model_failed", 500, "engine_failed"), ("unknown_adapter", 404, "model_not_found")],
+)
+def test_what_the_engine_cannot_load_is_told_and_the_others_live_on(
+    many: httpx.Client, engine: Any, code: str, status: int, told: str
+) -> None:
+    engine.fails = code
+    refused = complete(many, "other")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (status, told)
+    engine.fails = None
+    assert complete(many, "tiny").status_code == 200
+
+
+def test_a_prompt_can_be_scored_without_writing_anything(many: httpx.Client) -> None:
+    reply = complete(many, "tiny", max_tokens=0, echo=True, logprobs=0).json()
+    (choice,) = reply["choices"]
+    assert choice["text"] == "the fox"
+    assert choice["finish_reason"] == "length"
+    assert len(choice["logprobs"]["tokens"]) == reply["usage"]["prompt_tokens"]
+    assert reply["usage"]["completion_tokens"] == 0
