@@ -22,9 +22,9 @@ METHOD = "windlass"
 FORMAT = 1
 FIELD = "quantization_config"
 BITS = {"int8": 8, "int4": 4}
-MOST = {8: 64, 4: 7}
-"""The largest integer by bits. Two products of an unsigned 8-bit activation and a weight of at most 64 fit
-into 16 bits, so the pairs that x86 adds before widening (vpmaddubsw) cannot overflow; 127 could."""
+LIMITS = {8: (-64, 64), 4: (-8, 7)}
+"""The least and the largest integer by bits. Two products of an unsigned 8-bit activation and a weight of at
+most 64 fit into 16 bits, so the pairs that x86 adds before widening (vpmaddubsw) cannot overflow."""
 NIBBLE = 4
 OFFSET = 8
 """A stored nibble is the integer plus this."""
@@ -64,7 +64,7 @@ class Grouped:
         spread[:, 1::2] = (self.q >> NIBBLE).astype(np.int8) - OFFSET
         return spread
 
-    def dequantised(self) -> NDArray[np.float32]:
+    def widened(self) -> NDArray[np.float32]:
         """Return the numbers that the matrix stands for, (N, width)."""
         parts = self.integers().reshape(self.rows, -1, self.group).astype(np.float32)
         return (parts * self.scale[:, :, None]).reshape(self.rows, -1)[:, : self.width]

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.models.files import open_tensors, weight_files
-from windlass.spec.errors import BadInput, Damaged
+from windlass.spec.errors import Damaged
 
 Array = NDArray[Any]
 
@@ -59,14 +59,12 @@ class MappedTensors:
         """Return the type of a tensor as safetensors says it, "F32" or "BF16"."""
         return self._entries[name].code
 
+    def file_of(self, name: str) -> Path:
+        return self._entries[name].file
+
     def read(self, name: str) -> Array:
         """Return a tensor, aligned for its numbers: where the file does not align it, as a copy."""
         entry = self._entries[name]
-        if entry.code not in KINDS:
-            raise BadInput(
-                f"{entry.file}: tensor '{name}' is of type {entry.code}, which is not supported",
-                hint=f"supported: {', '.join(KINDS)}",
-            )
         kind = np.dtype(KINDS[entry.code])
         count = int(np.prod(entry.shape, dtype=np.int64))
         flat: Array = np.frombuffer(self._maps[entry.file], kind, count, entry.start)

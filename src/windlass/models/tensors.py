@@ -1,7 +1,7 @@
-"""The tensor files of a Hugging Face directory: one model.safetensors, or shards with an index.
+"""Writes the tensor files of a Hugging Face directory: one model.safetensors, or shards with an index.
 
-Input: a local directory. Output: its tensors by name, and back to files of at most a given size. A file is
-written as a stream whose tensors come into being one at a time, so a model of any size passes through.
+Input: promises of tensors. Output: files of at most a given size. A file is written as a stream whose
+tensors come into being one at a time, so a model of any size passes through.
 """
 
 from __future__ import annotations
@@ -11,22 +11,20 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import IO, Any, Protocol
 
 import torch
 from torch import Tensor
 
-from windlass.models.files import INDEX, SINGLE, open_tensors, weight_files
-from windlass.spec.errors import BadInput, Damaged
+from windlass.models.files import INDEX, SINGLE
 
 MOST_SHARD_BYTES = 5_000_000_000
 FROM_TORCH = MappingProxyType({"format": "pt"})
 """What transformers wants to read in the header of a file."""
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_CODES = {dtype: code for code, dtype in DTYPES.items()}
+_CODES = {dtype: code for code, dtype in DTYPES.items()} | {torch.int8: "I8", torch.uint8: "U8"}
 
 
 class Writer(Protocol):
@@ -47,54 +45,6 @@ class Promise:
     @property
     def nbytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
-
-
-class TensorFiles:
-    """The tensors of a directory; headers are read at once, bytes when asked for."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._files: dict[str, Any] = {}
-        self._where: dict[str, str] = {}
-        for name in weight_files(directory):
-            self._open(name)
-
-    def __enter__(self) -> TensorFiles:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._files.clear()
-
-    def names(self) -> list[str]:
-        return sorted(self._where)
-
-    def file_of(self, name: str) -> Path:
-        return self.directory / self._where[name]
-
-    def shape(self, name: str) -> list[int]:
-        return list(self._files[self._where[name]].get_slice(name).get_shape())
-
-    def read(self, name: str) -> Tensor:
-        """Read one tensor into memory of its own, so that the file may change or go afterwards."""
-        code = self._files[self._where[name]].get_slice(name).get_dtype()
-        if code not in DTYPES:
-            raise BadInput(
-                f"{self.file_of(name)}: tensor '{name}' is of type {code}, which is not supported",
-                hint=f"supported: {', '.join(DTYPES)}; convert quantised weights back first",
-            )
-        tensor: Tensor = self._files[self._where[name]].get_tensor(name).clone()
-        return tensor
-
-    def _open(self, name: str) -> None:
-        path = self.directory / name
-        file = open_tensors(path, framework="pt")
-        self._files[name] = file
-        for tensor in file.offset_keys():
-            if tensor in self._where:
-                raise Damaged(f"{path}: tensor '{tensor}' is also in {self._where[tensor]}")
-            self._where[tensor] = name
 
 
 def write_tensors(

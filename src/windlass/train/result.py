@@ -15,14 +15,16 @@ from typing import Any
 from windlass import __version__
 from windlass.corpus.built import BuiltCorpus
 from windlass.corpus.tokenizer import Tokenizer
-from windlass.models.huggingface import Weights, save_weights
+from windlass.models.huggingface import WeightSource, save_weights
 from windlass.spec.run import LINEAGE, RESULT, Run
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
 from windlass.train.evaluate import Evaluation
 
 
-def save_result(folder: Path, run: Run, source: Weights, corpus: BuiltCorpus, evaluation: Evaluation) -> Path:
+def save_result(
+    folder: Path, run: Run, source: WeightSource, corpus: BuiltCorpus, evaluation: Evaluation
+) -> Path:
     """Write the model directory of a finished run."""
     target = folder / RESULT
     Place(target).remove()
