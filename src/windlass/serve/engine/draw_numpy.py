@@ -90,7 +90,7 @@ def weights(scores_V: Floats, best: np.float32, coldness: np.float32) -> Floats:
     n_V = np.rint(x_V * np.float32(1.44269504))
     r_V = x_V - n_V * np.float32(0.693359375)
     r_V = r_V + n_V * np.float32(2.12194440e-4)
-    p_V = np.full_like(r_V, 1 / 720)
+    p_V: Floats = np.full_like(r_V, 1 / 720)
     for coefficient in SERIES:
         p_V = p_V * r_V + np.float32(coefficient)
     power_V: Floats = ((n_V.astype(np.int32) + 127) << 23).view(np.float32)
