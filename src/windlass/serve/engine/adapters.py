@@ -36,7 +36,7 @@ from windlass.store.place import Place
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
-MOST_RANK = 512
+MOST_RANK = 256
 PREFIX = "base_model.model."
 
 PLAIN: dict[str, tuple[Any, ...]] = {
