@@ -100,7 +100,7 @@ def test_a_part_of_the_layers_may_be_computed_twice(tmp_path: Path) -> None:
     ("framework", "gpu", "software", "attention"),
     [
         ("Megatron-LM", "A100-80GB-SXM", "megatron-2021", "fused-softmax"),
-        ("Megatron-LM", "H100-80GB-SXM", "megatron-core-2025", "flash"),
+        ("Megatron-LM", "H100-80GB-SXM", "megatron-core-2025", "flash3"),
         ("something of one's own", "H100-80GB-SXM", "", "flash"),
     ],
 )
@@ -110,6 +110,33 @@ def test_a_framework_is_of_the_time_of_its_devices(
     case = read_one(tmp_path, framework=framework, gpu=gpu).case
     assert case is not None
     assert (case.software, case.attention) == (software, attention)
+
+
+@pytest.mark.parametrize(
+    ("framework", "word", "attention"),
+    [
+        ("Megatron-Bridge", "flash", "flash3"),
+        ("Megatron-Bridge", "flash2", "flash"),
+        ("torchtitan", "FlashAttention-3", "flash3"),
+        ("torchtitan", "sdpa-flash", "flash"),
+        ("Megatron-LM", "unfused", "unfused"),
+    ],
+)
+def test_a_kernel_of_attention_is_the_named_one_or_that_of_the_software(
+    tmp_path: Path, framework: str, word: str, attention: str
+) -> None:
+    case = read_one(tmp_path, framework=framework, attn=word).case
+    assert case is not None
+    assert case.attention == attention
+
+
+def test_a_row_may_say_that_exchanges_pass_behind_products(tmp_path: Path) -> None:
+    said, silent = (
+        read_one(tmp_path, notes=notes).case for notes in ("async TP; local batch 16", "vanilla TP")
+    )
+    assert said is not None
+    assert silent is not None
+    assert (said.overlaps_tensor, silent.overlaps_tensor) == (True, None)
 
 
 def test_seconds_follow_from_tokens_a_second(tmp_path: Path) -> None:

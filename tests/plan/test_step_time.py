@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.cost.case import Case, Sizes
+from windlass.plan.cost.case import Attention, Case, Device, Sizes
 from windlass.plan.cost.catalogue import device_named
 from windlass.plan.cost.known import Constants, Known, format_known, parse_known, published
 from windlass.plan.cost.step_inputs import stacked, stage_layers, step_inputs
@@ -56,7 +56,7 @@ def cases(draw: st.DrawFn) -> Case:
         sharding=sharding,
         shards=1 if sharding == "none" else dp,
         recompute=draw(st.sampled_from(["none", "selective", "full"])),
-        attention=draw(st.sampled_from(["unfused", "fused-softmax", "flash"])),
+        attention=draw(st.sampled_from(["unfused", "fused-softmax", "flash", "flash3"])),
         software=draw(st.sampled_from(["", "megatron-2021", "nanotron-2024"])),
     )
 
@@ -86,6 +86,41 @@ def test_a_faster_device_takes_no_longer(one: Case, rate: str) -> None:
 def test_recomputing_takes_longer(one: Case) -> None:
     none, full = (step_time(replace(one, recompute=policy)).seconds for policy in ("none", "full"))
     assert none < full
+
+
+@given(cases(), st.booleans())
+def test_what_software_hides_or_fuses_takes_no_longer(one: Case, fused: bool) -> None:
+    plain = replace(one, overlaps_tensor=False, fused_loss=fused)
+    better = replace(one, overlaps_tensor=True, fused_loss=True)
+    assert step_time(better).seconds <= step_time(plain).seconds
+
+
+def test_attention_made_for_hopper_gains_there_and_not_on_older_devices() -> None:
+    def attention_s(device: Device, kernel: Attention) -> float:
+        return step_time(case(device=device, attention=kernel)).parts["attention"]
+
+    assert attention_s(H100, "flash3") < 0.7 * attention_s(H100, "flash")
+    assert attention_s(A100, "flash3") == attention_s(A100, "flash")
+
+
+def test_casts_leave_less_of_the_gain_of_eight_bits_to_narrow_models() -> None:
+    def gain(width: int) -> float:
+        sizes = replace(GPT, width=width, ffn_width=4 * width, heads=width // 128, kv_heads=width // 128)
+        wide, narrow = (
+            step_time(case(sizes, device=H100, tp=1, precision=precision)).parts["products"]
+            for precision in ("bfloat16", "float8")
+        )
+        return wide / narrow
+
+    assert 1 < gain(2048) < gain(16384) < 2.1
+
+
+def test_megatron_sends_parts_of_what_a_pipeline_passes_on_and_deepspeed_all_of_it() -> None:
+    megatron, deepspeed = (
+        step_inputs(case(software=software)).send_spread
+        for software in ("megatron-2021", "megatron-deepspeed-2022")
+    )
+    assert (megatron, deepspeed) == (case().tp, 1)
 
 
 def test_tensor_parallelism_across_machines_is_dear() -> None:

@@ -79,7 +79,7 @@ def layer_bytes(case: Case, habits: Habits, *, recomputed: bool = False) -> floa
     total = 4 * border + _attention_bytes(case, habits)
     total += unit * (habits.ffn_copies if sizes.gated else 2) * ffn / case.tp
     total += habits.whole_inputs * (unit * sizes.width - border)
-    if case.attention != "flash" and (recomputed or case.recompute != "selective"):
+    if not case.attention.startswith("flash") and (recomputed or case.recompute != "selective"):
         total += SCORE_BYTES * unit / 2 * sizes.heads * case.sequence / case.tp
     if habits.stores_float8 and case.precision in EIGHT_BITS:  # one byte instead of two
         total -= 2 * border / unit + ffn / case.tp

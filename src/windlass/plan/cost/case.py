@@ -15,7 +15,9 @@ Precision = Literal["float32", "float16", "bfloat16", "float8", "float4"]
 Sharding = Literal["none", "optimizer", "gradients", "full"]
 """What data-parallel processes divide among them: nothing, the optimizer's state (ZeRO-1, distributed
 optimizer), gradients too (ZeRO-2), or weights too (ZeRO-3, FSDP)."""
-Attention = Literal["unfused", "fused-softmax", "flash"]
+Attention = Literal["unfused", "fused-softmax", "flash", "flash3"]
+"""Separate kernels, one for mask and softmax, one for all; the last as made for Hopper and later devices
+(FlashAttention-3, cuDNN 9)."""
 Recompute = Literal["none", "selective", "full"]
 
 
@@ -137,6 +139,8 @@ class Case:
     """Framework and its generation, as efficiency tables name them."""
     gradient_bytes: int | None = None
     """In which one gradient is accumulated; None for what the software does."""
+    overlaps_tensor: bool | None = None
+    """Whether exchanges of tensor parallelism pass behind products; None for what the software does."""
     fused_loss: bool = False
     """Whether logits are never stored in float32, because the loss is compiled or taken in chunks."""
 

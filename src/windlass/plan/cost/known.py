@@ -15,9 +15,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from windlass.plan.cost.habits import SOFTWARE
 from windlass.plan.cost.step_inputs import Number
 
-SOFTWARE = Path(__file__).parents[1] / "tables" / "software.toml"
 TABLE = Path(__file__).parents[1] / "tables" / "known.toml"
 
 
@@ -29,9 +29,11 @@ class Constants:
     """Share of the reachable rate that a large product within a model gets."""
     shape: Number = 1.0
     """Weight of memory traffic in a product (roofline)."""
-    float8: Number = 0.75
-    float4: Number = 0.70
-    """Rate of quantised products over that of their peak, casts included."""
+    float8: Number = 0.92
+    float4: Number = 0.80
+    """Share of their own peak that quantised products get, over that of others."""
+    casts: Number = 1.5
+    """Passes over activations and gradients to quantise them, in 2 bytes read and written for one of them."""
     experts: Number = 0.8
     """Rate of the products of many small experts over that of one product."""
     ep_exposed: Number = 0.7
@@ -56,6 +58,8 @@ class Constants:
     """Share by which the network is slower for each doubling of the machines that share it."""
     tp_exposed: Number = 0.9
     """Share of tensor parallelism's exchanges that nothing hides."""
+    tp_overlapped: Number = 0.5
+    """Share of that where software cuts products to hide it."""
     dp_exposed: Number = 0.4
     """Share of the gradients' exchange that the backward pass does not hide."""
     divided_exposed: Number = 0.8
@@ -125,7 +129,10 @@ def published() -> Known:
 @cache
 def documented() -> dict[str, dict[str, float]]:
     """Read what is expected of generations of software, as factors; a fit starts from them."""
-    return tomllib.loads(SOFTWARE.read_text())
+    table = tomllib.loads(SOFTWARE.read_text())
+    return {
+        name: {key: factors[key] for key in factors if key != "habits"} for name, factors in table.items()
+    }
 
 
 def parse_known(table: dict[str, Any]) -> Known:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from windlass.plan.cost.case import Case, Device
+from windlass.plan.cost.habits import habits_of
 
 Number = Any
 """A float, or an array with one float for each case."""
@@ -24,10 +25,17 @@ TYPICAL_REACHABLE = 0.78
 SUSTAINED = {"H100-96GB-HBM2e-500W": 0.85, "H": 0.925}
 """Share of it that is left when a device computes for hours, by the beginning of its name: Hopper meets its
 power limit where an A100 does not."""
-ATTENTION = {"A100": 1.0, "H": 0.62, "B": 0.62, "GB": 0.62}
+ATTENTION = {
+    "flash": {"A100": 1.0, "H": 0.62, "B": 0.62, "GB": 0.62},
+    "flash3": {"A100": 1.0, "H": 1.0, "B": 0.75, "GB": 0.75},
+}
 """Share of the peak that flash attention gets, over that on an A100: its second version knows no Hopper (Shah
-et al. 2024, arXiv:2407.08608: 35% of the peak, against up to 73% on an A100)."""
+et al. 2024, arXiv:2407.08608: 35% of the peak, against up to 73% on an A100; the third gets 75%). On
+Blackwell products grew faster than exponentials, which bound it."""
 OTHER_ATTENTION = 0.8
+LOSS_BYTES = {False: 16, True: 6}
+"""Read and written for one word of one token by softmax and loss, forward and backward: by way of float32, or
+fused, where logits are read and their gradients written in 16 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +88,14 @@ class StepInputs:
     """Of embedding and head on the device that holds most of them."""
     tp: Number
     tp_group: Group
+    tp_overlapped: Number
     spread: Number
     """Devices over which elementwise work on whole rows is divided: tp with sequence parallelism, else 1."""
     pp: Number
     virtual: Number
     pp_inside: Number
+    send_spread: Number
+    """Devices that each send a part of what a stage passes on."""
     cp_doublings: Number
     dp: Number
     dp_group: Group
@@ -100,6 +111,7 @@ class StepInputs:
     again: Number
     """Share of the layers whose forward pass is computed twice."""
     again_attention: Number
+    loss_bytes: Number
     unfused: Number
     fused: Number
     flash: Number
@@ -124,7 +136,7 @@ def step_inputs(case: Case) -> StepInputs:
     half = (
         device.peak_flops.get("bfloat16") or device.peak_flops.get("float16") or device.peak_flops["float32"]
     )
-    expert = sizes.experts > 0
+    expert, habits = sizes.experts > 0, habits_of(case.software)
     most, last = stage_layers(case)
     linear = sizes.width * 2 * (query + key_value)
     return StepInputs(
@@ -152,10 +164,12 @@ def step_inputs(case: Case) -> StepInputs:
         end_weights=sizes.vocabulary * sizes.width / case.tp * (2 if case.pp == 1 and not sizes.tied else 1),
         tp=case.tp,
         tp_group=group(case.tp, inside),
+        tp_overlapped=float(habits.overlaps_tensor if case.overlaps_tensor is None else case.overlaps_tensor),
         spread=case.tp if case.sequence_parallel else 1,
         pp=case.pp,
         virtual=case.virtual,
         pp_inside=float(inner * case.dp * 2 <= inside),
+        send_spread=case.tp if case.sequence_parallel or habits.divides_sends else 1,
         cp_doublings=math.log2(case.cp),
         dp=case.dp * case.cp,
         dp_group=group(case.dp * case.cp, inside // case.tp),
@@ -169,15 +183,16 @@ def step_inputs(case: Case) -> StepInputs:
         gathers=1.0 if case.pp == 1 else 1 / case.micro_batches,
         again=case.recompute_share if case.recompute == "full" else 0.0,
         again_attention=case.recompute_share if case.recompute == "selective" else 0.0,
+        loss_bytes=LOSS_BYTES[case.fused_loss],
         unfused=float(case.attention == "unfused"),
         fused=float(case.attention == "fused-softmax"),
-        flash=float(case.attention == "flash"),
+        flash=float(case.attention.startswith("flash")),
         is_float8=float(case.precision == "float8"),
         is_float4=float(case.precision == "float4"),
         peak=device.peak_flops[case.precision],
         base_peak=half,
         reachable=reachable_share(device),
-        attention_reachable=_of_device(ATTENTION, device.name, OTHER_ATTENTION),
+        attention_reachable=_of_device(ATTENTION.get(case.attention, {}), device.name, OTHER_ATTENTION),
         bytes_s=device.memory_bytes_s,
         link_bytes_s=device.link_bytes_s,
         network_bytes_s=device.network_bytes_s,

@@ -42,10 +42,15 @@ class LayerTime:
 
 
 def product_s(x: StepInputs, known: Constants, m: Number, n: Number, k: Number) -> Number:
-    """Time of an (m, k) by (k, n) product: arithmetic, and traffic that grows as the product gets thin."""
+    """Time of an (m, k) by (k, n) product: arithmetic, and traffic that grows as the product gets thin.
+
+    Products in 8 or 4 bits read less, but what they read has to be cast first, weights aside: those are cast
+    once for many micro-batches, or by the shard.
+    """
     quantised = x.is_float8 * (known.float8 - 1) + x.is_float4 * (known.float4 - 1) + 1
     rate = x.peak * x.reachable * known.product * quantised
-    thin = known.shape * x.peak / x.bytes_s * (1 / m + 1 / n + 1 / k)
+    thin = known.shape * x.base_peak / x.bytes_s * (1 / m + 1 / n + 1 / k)
+    thin += (x.is_float8 + x.is_float4) * known.casts * x.peak / x.bytes_s * (1 / n + 1 / k)
     return 2 * m * n * k / rate * (1 + thin)
 
 
@@ -92,7 +97,8 @@ def tensor_s(x: StepInputs, known: Constants) -> Number:
     """Forward exchanges of tensor parallelism in one layer: two sums over its devices."""
     many = x.tp > 1
     size = x.tokens * x.width * HALF
-    return known.tp_exposed * many * 4 * ring_s(x, known, size, x.tp_group)
+    exposed = known.tp_exposed * (1 + x.tp_overlapped * (known.tp_overlapped - 1))
+    return exposed * many * 4 * ring_s(x, known, size, x.tp_group)
 
 
 def experts_s(x: StepInputs, known: Constants) -> Number:

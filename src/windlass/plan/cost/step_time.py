@@ -19,8 +19,6 @@ from windlass.plan.cost.step_layer import HALF, layer_time, product_s
 
 OPTIMIZER_BYTES = 40
 """Read and written for one weight by Adam in mixed precision: gradient, master, two moments, weight."""
-LOSS_BYTES = 16
-"""Read and written for one word of one token by softmax and loss, forward and backward."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def step_parts(x: StepInputs, known: Constants) -> dict[str, Number]:
 def head_s(x: StepInputs, known: Constants) -> Number:
     """Product with the vocabulary and the loss, forward and backward."""
     words = x.vocabulary / x.tp
-    loss = known.elementwise * LOSS_BYTES * x.tokens * words / x.bytes_s
+    loss = known.elementwise * x.loss_bytes * x.tokens * words / x.bytes_s
     return 3 * product_s(x, known, x.tokens, words, x.width) + loss
 
 
@@ -84,7 +82,7 @@ def gather_s(x: StepInputs, known: Constants, computing: Number) -> Number:
 
 def sends_s(x: StepInputs, known: Constants) -> Number:
     """Activations forward and gradients back, at every border of stages that a micro-batch crosses."""
-    each = send_s(x, known, x.tokens * x.width * HALF / x.spread, x.pp_inside)
+    each = send_s(x, known, x.tokens * x.width * HALF / x.send_spread, x.pp_inside)
     times = 2 * (x.micro_batches * x.virtual + x.pp - 1)
     return (x.pp > 1) * times * (known.send_exposed * each + known.send_s)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from windlass.plan.cost.case import Case, Precision, Recompute, Sharding
+from windlass.plan.cost.habits import habits_of
 from windlass.plan.fleet.pools import Pool
 from windlass.plan.fleet.work import Work
 
@@ -82,7 +83,8 @@ def recomputed(
                 per_machine=min(pool.per_machine, division.devices), tp=division.tp,
                 sequence_parallel=division.tp > 1, pp=division.pp, virtual=division.virtual, cp=division.cp,
                 ep=division.ep, dp=division.dp, sharding=sharding[0], shards=sharding[1],
-                recompute=recompute, precision=precision, software=work.software,
+                recompute=recompute, precision=precision, attention=habits_of(work.software).attention,
+                software=work.software,
             )  # fmt: skip
 
 

@@ -6,9 +6,10 @@ Every project has its own; an empty cell means what that software did by default
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from windlass.plan.cost.case import Attention, Precision, Recompute, Sharding
+from windlass.plan.cost.habits import habits_of
 
 _ZERO = re.compile(r"zero\D{0,8}([0-3])")
 STAGES: tuple[Sharding, ...] = ("none", "optimizer", "gradients", "full")
@@ -20,7 +21,6 @@ class Era:
     """A framework at some time, as the table of constants names it, with its habits."""
 
     software: str
-    attention: Attention
     sequence_parallel: bool
     skips_every_second: bool = False
     """Whether "selective" means that every second matrix product is computed twice, not attention alone."""
@@ -28,34 +28,37 @@ class Era:
     def attention_of(self, word: str) -> Attention:
         """Return the kernel that the word names, or the usual one."""
         word = word.lower()
-        if "flash" in word or "cudnn" in word:
+        usual = habits_of(self.software).attention
+        if re.search(r"flash\D*3|fa3|cudnn", word):
+            return "flash3"
+        if "flash" in word and not (word == "flash" and usual == "flash3"):
             return "flash"
         if "fused" in word:
             return "unfused" if word.startswith("un") else "fused-softmax"
-        return self.attention
+        return usual
 
 
 ERAS = (
-    ("megatron-bridge", Era("megatron-core-2025", "flash", True)),
-    ("nemo automodel", Era("fsdp2-2025", "flash", True)),
-    ("torchtitan", Era("fsdp2-2025", "flash", True, skips_every_second=True)),
-    ("nemo", Era("megatron-core-2025", "flash", True)),
-    ("megatron-core", Era("megatron-core-2025", "flash", True)),
-    ("megatron-deepspeed", Era("megatron-deepspeed-2022", "fused-softmax", False)),
-    ("megatron+deepspeed", Era("megatron-deepspeed-2022", "fused-softmax", False)),
-    ("megatron-lm/deepspeed", Era("megatron-deepspeed-2022", "fused-softmax", False)),
-    ("gpt-neox", Era("megatron-deepspeed-2022", "fused-softmax", False)),
-    ("deepspeed", Era("megatron-deepspeed-2022", "fused-softmax", False)),
-    ("megatron", Era("megatron-2021", "fused-softmax", False)),
-    ("nanotron", Era("nanotron-2024", "flash", True)),
-    ("llm-foundry", Era("fsdp-2023", "flash", False)),
-    ("composer", Era("fsdp-2023", "flash", False)),
-    ("accelerate", Era("fsdp-2023", "flash", False)),
-    ("olmo", Era("fsdp-2023", "flash", False)),
-    ("litgpt", Era("fsdp-2023", "flash", False)),
-    ("fsdp2", Era("fsdp2-2025", "flash", True)),
-    ("fsdp", Era("fsdp-2023", "flash", False)),
-    ("llm.c", Era("llm.c-2024", "flash", False)),
+    ("megatron-bridge", Era("megatron-core-2025", True)),
+    ("nemo automodel", Era("fsdp2-2025", True)),
+    ("torchtitan", Era("fsdp2-2025", True, skips_every_second=True)),
+    ("nemo", Era("megatron-core-2025", True)),
+    ("megatron-core", Era("megatron-core-2025", True)),
+    ("megatron-deepspeed", Era("megatron-deepspeed-2022", False)),
+    ("megatron+deepspeed", Era("megatron-deepspeed-2022", False)),
+    ("megatron-lm/deepspeed", Era("megatron-deepspeed-2022", False)),
+    ("gpt-neox", Era("megatron-deepspeed-2022", False)),
+    ("deepspeed", Era("megatron-deepspeed-2022", False)),
+    ("megatron", Era("megatron-2021", False)),
+    ("nanotron", Era("nanotron-2024", True)),
+    ("llm-foundry", Era("fsdp-2023", False)),
+    ("composer", Era("fsdp-2023", False)),
+    ("accelerate", Era("fsdp-2023", False)),
+    ("olmo", Era("fsdp-2023", False)),
+    ("litgpt", Era("fsdp-2023", False)),
+    ("fsdp2", Era("fsdp2-2025", True)),
+    ("fsdp", Era("fsdp-2023", False)),
+    ("llm.c", Era("llm.c-2024", False)),
 )
 """By what the name of a framework contains; the first that fits."""
 EAGER = "-eager"
@@ -76,11 +79,11 @@ def era_of(framework: str, notes: str, attention: str = "", gpu: str = "") -> Er
     Megatron that has flash attention, or runs on what came after the A100, is not that of 2021.
     """
     name = framework.lower()
-    era = next((era for word, era in ERAS if word in name), Era("", "flash", True))
+    era = next((era for word, era in ERAS if word in name), Era("", True))
     if era.software == "megatron-2021" and ("flash" in attention.lower() or not gpu.startswith(OF_2021)):
         era = dict(ERAS)["megatron-core"]
     if re.search(r"\beager\b", notes):
-        return Era(era.software + EAGER, era.attention, era.sequence_parallel, era.skips_every_second)
+        return replace(era, software=era.software + EAGER)
     return era
 
 

@@ -194,6 +194,7 @@ def _case(line: _Line, guessed: list[str]) -> Case:
         attention=era.attention_of(line.word("attn")),
         software=era.software,
         gradient_bytes=_gradient_bytes(line),
+        overlaps_tensor=True if "async tp" in line.word("notes").lower() else None,
         fused_loss=_narrow_loss(line),
     )
 
@@ -206,10 +207,12 @@ def _gradient_bytes(line: _Line) -> int | None:
 
 
 def _narrow_loss(line: _Line) -> bool:
-    """Whether logits were never in float32: Composer's "bf16" without "amp", and torchtitan since 2025.
+    """Whether logits were never in float32: Composer's "bf16" without "amp", llm.c, torchtitan since 2025.
 
-    Since then it compiles the loss whenever it compiles the model.
+    Since then it compiles the loss whenever it compiles the model; llm.c has a kernel for it.
     """
+    if "llm.c" in line.word("framework"):
+        return True
     if "llm-foundry" in line.word("framework"):
         return line.word("precision") == "bf16"
     dated = re.search(r"_(20\d\d)-?\d\d", line.word("source"))
