@@ -46,7 +46,7 @@ class Effort:
     """Of the models in probe_blocks.py, the smallest first."""
 
 
-FULL = Effort(tries=4, most_flops=1e10, sizes=5)
+FULL = Effort(tries=3, most_flops=1e10, sizes=5)
 QUICK = Effort(tries=1, most_flops=1e8, sizes=2)
 
 
