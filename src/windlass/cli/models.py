@@ -1,4 +1,4 @@
-"""`windlass models`: list, show, import, export, promote, roll back and delete models."""
+"""`windlass models`: list, show, import, export, compress, promote, roll back and delete models."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from windlass.cli.home import add_home, home_of
-from windlass.cli.terminal import print_json, print_table
-from windlass.operate.exchange import convert
+from windlass.cli.terminal import ProgressLine, print_json, print_table
+from windlass.operate.compress import WEIGHTS, Wanted, compress
+from windlass.operate.exchange import convert, take_adapter
 from windlass.operate.registry import Registry, Version, resolve_model
 from windlass.spec.errors import InUse, NotFound
 from windlass.spec.units import format_bytes, format_count
@@ -21,9 +22,22 @@ EPILOG = """\
 examples:
   windlass models list
   windlass models import path/to/huggingface-model --name base
+  windlass models import path/to/peft-adapter --name poet --adapter-of base
   windlass models export base@1 out/                  Hugging Face files: config.json, safetensors, tokenizer
+  windlass models compress base@1 --weights int8      base@2, a quarter of the size; prints what it costs
   windlass models promote base@2                      base@prod is now version 2, base@previous what it was
   windlass models rollback base
+"""
+
+
+COMPRESS_EPILOG = """\
+Without --calibrate the training part of the model's own corpus is used, if it is here, else nothing.
+Without --text the held-out part of that corpus is used, else Python's standard library.
+
+examples:
+  windlass models compress base --weights int8
+  windlass models compress base@3 --weights int4 --calibrate notes.txt --name base-small
+  windlass models compress base --weights bfloat16 --json
 """
 
 
@@ -35,6 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("show", run_show, "show a version: sizes, metrics, lineage"),
         ("import", run_import, "register a Hugging Face directory"),
         ("export", run_export, "write a version as a Hugging Face directory"),
+        ("compress", run_compress, "make a smaller version and measure what that costs"),
         ("promote", run_promote, "make a version @prod"),
         ("rollback", run_rollback, "make @previous @prod again"),
         ("delete", run_delete, "remove a version that nothing uses"),
@@ -45,15 +60,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
                 "source", type=Path, metavar="DIRECTORY", help="config.json, *.safetensors, tokenizer.json"
             )
             verb.add_argument("--name", help="name to register under (default: the directory's)")
+            verb.add_argument(
+                "--adapter-of", metavar="MODEL", help="it is a LoRA adapter of MODEL, as PEFT writes it"
+            )
         elif name != "list":
             verb.add_argument("model", metavar="MODEL", help="NAME, NAME@VERSION or NAME@ALIAS")
         if name == "export":
             verb.add_argument(
                 "target", type=Path, metavar="DIRECTORY", help="a directory that does not exist yet"
             )
+            verb.add_argument(
+                "--dequantise", action="store_true", help="write int8 and int4 weights as float32"
+            )
+        elif name == "compress":
+            _configure_compress(verb)
         add_home(verb)
         verb.add_argument("--json", action="store_true", help="print JSON")
         verb.set_defaults(run=action)
+
+
+def _configure_compress(verb: argparse.ArgumentParser) -> None:
+    verb.epilog = COMPRESS_EPILOG
+    verb.add_argument("--weights", choices=WEIGHTS, required=True, help="what the matrices are stored as")
+    verb.add_argument("--calibrate", metavar="TEXT", help="text or corpus to choose the rounding by")
+    verb.add_argument("--text", metavar="TEXT", help="held-out text or corpus to measure perplexity on")
+    verb.add_argument("--name", help="name to register under (default: the model's, as its next version)")
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -73,12 +104,13 @@ def run_list(args: argparse.Namespace) -> int:
                 v.lineage.get("shape", {}).get("family", v.manifest.meta.get("family", "")),
                 format_count(v.lineage.get("parameters", 0)),
                 f"{v.lineage['metrics']['loss']:.3f}" if v.lineage.get("metrics") else "",
+                v.precision,
                 format_bytes(v.manifest.bytes),
                 v.registered,
             )
             for v in versions
         ],
-        ("model", "aliases", "family", "weights", "loss", "size", "registered"),
+        ("model", "aliases", "family", "weights", "loss", "precision", "size", "registered"),
     )
     return 0
 
@@ -98,7 +130,11 @@ def run_import(args: argparse.Namespace) -> int:
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home, prefix="import-") as scratch:
         made = Path(scratch) / "model"
-        convert(args.source.resolve(), made, home / "logs")
+        if args.adapter_of is None:
+            convert(args.source.resolve(), made, home / "logs")
+        else:
+            name, base, _ = resolve_model(home, args.adapter_of)
+            take_adapter(args.source.resolve(), base, name, made, home / "logs")
         version = Registry(home).register(args.name or args.source.resolve().name.lower(), made)
     return _tell(args, version, "registered as")
 
@@ -110,7 +146,7 @@ def run_export(args: argparse.Namespace) -> int:
         raise InUse(f"{args.target}: exists already", hint="give a directory that does not exist yet")
     verify(Place(path))
     try:
-        convert(path, args.target.absolute(), home / "logs")
+        convert(path, args.target.absolute(), home / "logs", dequantise=args.dequantise)
     except BaseException:
         shutil.rmtree(args.target, ignore_errors=True)
         raise
@@ -120,6 +156,32 @@ def run_export(args: argparse.Namespace) -> int:
         )
     else:
         print(f"wrote {args.target}")
+    return 0
+
+
+def run_compress(args: argparse.Namespace) -> int:
+    line = ProgressLine(quiet=args.json)
+    wanted = Wanted(args.weights, args.calibrate, args.text, args.name)
+    version = compress(home_of(args), args.model, wanted, line)
+    line.close()
+    told = version.lineage["compressed"]
+    if args.json:
+        print_json({**_facts(version), "compressed": told})
+        return 0
+    smaller = told["bytes_before"] / told["bytes_after"]
+    print(f"registered as {version}, {told['weights']} made from {told['from']} ({told['was']})")
+    print(
+        f"weights     {format_bytes(told['bytes_before'])} -> {format_bytes(told['bytes_after'])}"
+        f"  ({smaller:.2f} times smaller)"
+    )
+    if "after" not in told:
+        print("perplexity  not measured: the model has no tokenizer.json")
+        return 0
+    before, after = told["before"]["perplexity"], told["after"]["perplexity"]
+    print(
+        f"perplexity  {before:.4f} -> {after:.4f}  ({after / before - 1:+.2%}, on {told['after']['tokens']} "
+        f"held-out tokens of {Path(told['measured_on']).name})"
+    )
     return 0
 
 
@@ -152,6 +214,7 @@ def _facts(version: Version) -> dict[str, Any]:
         "aliases": list(version.aliases),
         "path": str(version.path),
         "parameters": lineage.get("parameters"),
+        "precision": version.precision,
         "metrics": lineage.get("metrics"),
         "digest": version.manifest.digest,
         "bytes": version.manifest.bytes,

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     offer = Offer(str(version), version.path, serve, version.aliases)
     if not args.once:
         _announce(version)
-        run_service(home, offer, version, as_json=False)
+        run_service(home, offer, [version], as_json=False)
         return 0
     with Service(
         Offer(offer.name, offer.model, serve.model_copy(update={"port": 0})), home / "logs"

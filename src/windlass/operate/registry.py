@@ -49,6 +49,12 @@ class Version:
         return dict(json.loads(file.read_text()) if file.exists() else self.manifest.meta.get("model", {}))
 
     @property
+    def precision(self) -> str:
+        """What the weights are stored as: float32, bfloat16, int8, int4."""
+        config = json.loads((self.path / "config.json").read_text())
+        return str((config.get("quantization_config") or config).get("weights", config.get("dtype", "")))
+
+    @property
     def registered(self) -> str:
         return str(self.manifest.meta.get("registered", ""))
 
@@ -204,4 +210,26 @@ def resolve_model(home: Path, reference: str) -> tuple[str, Path, Version | None
     if "/" in reference or reference in (".", ".."):
         raise NotFound(f"{reference}: no model directory: it has no config.json")
     version = Registry(home).find(reference)
+    base = version.manifest.meta.get("adapter_of")
+    if base:
+        raise BadInput(
+            f"{version} is an adapter, not a model",
+            hint=f"windlass serve {base} --adapter {version.name}={version}",
+        )
     return str(version), version.path, version
+
+
+def resolve_adapter(home: Path, reference: str) -> tuple[Path, Version | None]:
+    """Return the directory of a registered adapter, or of one given by its path."""
+    path = Path(reference).expanduser()
+    if (path / "adapter_config.json").exists():
+        return path.resolve(), None
+    if "/" in reference or reference in (".", ".."):
+        raise NotFound(f"{reference}: no adapter directory: it has no adapter_config.json")
+    version = Registry(home).find(reference)
+    if not version.manifest.meta.get("adapter_of"):
+        raise BadInput(
+            f"{version} is a model, not an adapter",
+            hint="adapters are registered by models import --adapter-of",
+        )
+    return version.path, version

@@ -12,13 +12,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
 from windlass.cluster.on_local import LocalProcess
-from windlass.spec.errors import ProcessFailed, WindlassError
+from windlass.spec.errors import BadInput, ProcessFailed, WindlassError
 from windlass.spec.job import Serve
 
 POLL_S = 0.1
@@ -27,13 +27,29 @@ QUICK_DEATH_S = 10.0
 
 
 @dataclass(frozen=True)
+class Item:
+    """One model, its further names, and its adapters by name."""
+
+    name: str
+    model: Path
+    aliases: tuple[str, ...] = ()
+    adapters: Mapping[str, Path] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Offer:
-    """What to serve."""
+    """What to serve: a model, and others beside it."""
 
     name: str
     model: Path
     serve: Serve
     aliases: tuple[str, ...] = ()
+    adapters: Mapping[str, Path] = field(default_factory=dict)
+    others: tuple[Item, ...] = ()
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return Item(self.name, self.model, self.aliases, self.adapters), *self.others
 
 
 class Service:
@@ -78,11 +94,7 @@ class Service:
         self._gateway.check()
 
     def _start_gateway(self) -> LocalProcess:
-        serve = self.offer.serve
-        args = ["--model", str(self.offer.model), "--name", self.offer.name, "--socket", str(self._socket)]
-        args += ["--host", serve.host, "--port", str(serve.port), "--queue", str(serve.queue)]
-        for alias in self.offer.aliases:
-            args += ["--alias", alias]
+        args = gateway_args(self.offer, self._socket)
         process = LocalProcess("gateway", "windlass.serve.gateway", args, self.logs / "gateway.log")
         for event in process.events():
             if "listening" in event:
@@ -92,12 +104,8 @@ class Service:
         raise ProcessFailed("the gateway ended before it listened")
 
     def _start_engine(self) -> LocalProcess:
-        serve = self.offer.serve
-        args = ["--model", str(self.offer.model), "--name", self.offer.name, "--socket", str(self._socket)]
-        args += ["--slots", str(serve.slots)]
-        if serve.threads is not None:
-            args += ["--threads", str(serve.threads)]
-        process = LocalProcess("engine", "windlass.serve.engine", args, self.logs / "engine.log")
+        module, args = engine_command(self.offer, self._socket)
+        process = LocalProcess("engine", module, args, self.logs / "engine.log")
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
         return process
 
@@ -145,6 +153,48 @@ class Service:
     @property
     def _socket(self) -> Path:
         return self._folder / "engine.sock"
+
+
+def gateway_args(offer: Offer, socket: Path) -> list[str]:
+    """Return the command line of the gateway."""
+    serve = offer.serve
+    args = ["--socket", str(socket)]
+    args += ["--host", serve.host, "--port", str(serve.port), "--queue", str(serve.queue)]
+    for item in offer.items:
+        bare = item.name.partition("@")[0]
+        args += ["--model", str(item.model), "--name", item.name]
+        args += [part for alias in item.aliases for part in ("--alias", f"{bare}@{alias}")]
+        args += [part for name in item.adapters for part in ("--adapter", f"{item.name}:{name}")]
+    return args
+
+
+def engine_command(offer: Offer, socket: Path) -> tuple[str, list[str]]:
+    """Return the module that computes, and its command line."""
+    serve = offer.serve
+    args = ["--socket", str(socket), "--slots", str(serve.slots)]
+    for item in offer.items:
+        args += ["--model", str(item.model), "--name", item.name]
+    if serve.engine == "vllm":
+        return "windlass.serve.vllm", [*args, *_vllm_args(offer)]
+    for item in offer.items:
+        named = (f"{item.name}:{name}={path}" for name, path in item.adapters.items())
+        args += [part for adapter in named for part in ("--adapter", adapter)]
+    if serve.threads is not None:
+        args += ["--threads", str(serve.threads)]
+    if serve.memory is not None:
+        args += ["--memory", str(serve.memory)]
+    return "windlass.serve.engine", args
+
+
+def _vllm_args(offer: Offer) -> list[str]:
+    if offer.others:
+        raise BadInput(
+            f"--engine vllm serves one model, not {len(offer.items)}",
+            hint="start one service for each, on ports of their own",
+        )
+    # One text each, because an option's value may begin with a dash.
+    args = [f"--executable={offer.serve.engine_executable}", f"--engine-args={offer.serve.engine_args}"]
+    return args + [f"--adapter={name}={path}" for name, path in offer.adapters.items()]
 
 
 def _answers(url: str) -> bool:

@@ -323,6 +323,14 @@ class Serve(Table):
     threads: Annotated[int, Field(ge=1)] | None = Field(
         None, description="CPU threads; all cores if left out"
     )
+    memory: Bytes | None = Field(
+        None, description="most memory for several models, e.g. '4GiB'; beyond it the longest unused leaves"
+    )
+    engine: Literal["windlass", "vllm"] = Field(
+        "windlass", description="what computes; vllm must be installed, and needs a GPU"
+    )
+    engine_args: str = Field("", description="further options of `vllm serve`, as on its command line")
+    engine_executable: str = Field("vllm", description="the vLLM program; found on PATH if it is a bare name")
 
 
 class Job(Table):
