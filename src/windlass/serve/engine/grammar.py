@@ -1,0 +1,166 @@
+"""Answers of a given form: which tokens may come next, step by step.
+
+    request -> tried in a process of its own (grammar_worker.py) -> compiled here -> Matcher
+
+A grammar that is wrong, too large or too slow ends as a reason, never as a stalled or dead engine: what
+the trial does not survive within its time and memory is not compiled here, and what is compiled bounds
+its own work in every step. Compiled grammars are kept; a request gets a copy, which is cheap.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from llguidance import LLMatcher, LLTokenizer
+from numpy.typing import NDArray
+
+from windlass.serve.engine.grammar_compile import BadGrammar, compile_grammar, load_vocabulary, reason_of
+from windlass.serve.engine.grammar_trial import Trial
+from windlass.spec.wire import Grammar
+
+KEPT_GRAMMARS = 64
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why there is no matcher."""
+
+    reason: str
+
+
+class Matcher:
+    """Where one answer stands in its grammar.
+
+    After `advance`, an answer that is `finished` can only end. A matcher whose work in a step exceeds
+    the limits, or that was given a token it forbids, has a `failure` and allows nothing.
+    """
+
+    def __init__(self, matcher: LLMatcher, words: int) -> None:
+        self._matcher = matcher
+        self._words = words
+
+    @property
+    def finished(self) -> bool:
+        return bool(self._matcher.is_stopped())
+
+    @property
+    def failure(self) -> str | None:
+        return reason_of(self._matcher) if self._matcher.is_error() else None
+
+    def mask(self) -> NDArray[np.uint32]:
+        """Return one bit for every token: whether it may come next. Tokens that end are among them."""
+        mask = np.zeros(self._words, np.uint32)
+        self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        if self._matcher.is_error():
+            mask[:] = 0
+        return mask
+
+    def advance(self, token: int) -> None:
+        """Take the token that was chosen."""
+        self._matcher.consume_token(token)
+
+    def resume(self, tokens: Sequence[int]) -> None:
+        """Take tokens that another engine chose."""
+        self._matcher.consume_tokens(list(tokens))
+
+    def accepts(self, tokens: Sequence[int]) -> int:
+        """Return how many of the tokens may follow one after the other; nothing is taken."""
+        return int(self._matcher.validate_tokens(list(tokens)))
+
+    def rollback(self, tokens: int) -> None:
+        """Take back the last tokens."""
+        self._matcher.rollback(tokens)
+
+    def copy(self) -> Matcher:
+        return Matcher(self._matcher.deep_copy(), self._words)
+
+
+Outcome = Literal["wait"] | Matcher | Refused
+
+
+class Pending:
+    """A grammar on its way."""
+
+    def __init__(self, words: int) -> None:
+        self._words = words
+        self._outcome: LLMatcher | str | None = None
+
+    def poll(self) -> Outcome:
+        """Return a matcher of one's own, or why there is none, or "wait"."""
+        if self._outcome is None:
+            return "wait"
+        if isinstance(self._outcome, str):
+            return Refused(self._outcome)
+        return Matcher(self._outcome.deep_copy(), self._words)
+
+    def settle(self, outcome: LLMatcher | str) -> None:
+        self._outcome = outcome
+
+
+class Grammars:
+    """The grammars of one model. `wake` is called, from another thread, whenever one is settled."""
+
+    def __init__(
+        self,
+        model: Path,
+        vocabulary: int,
+        stop_tokens: Sequence[int],
+        *,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._words = 0
+        self._wake = wake
+        self._known: OrderedDict[Grammar, Pending] = OrderedDict()
+        self._asked: queue.SimpleQueue[tuple[Grammar, Pending] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._trial = Trial(model, vocabulary, stop_tokens)
+        self._vocabulary: LLTokenizer | str
+        try:
+            self._vocabulary = load_vocabulary(model, vocabulary, stop_tokens)
+            self._words = -(-self._vocabulary.vocab_size // 32)
+        except BadGrammar as error:
+            self._vocabulary = error.message
+
+    def request(self, grammar: Grammar) -> Pending:
+        """Begin to compile a grammar, unless it is known."""
+        pending = self._known.get(grammar)
+        if pending is None:
+            pending = self._known[grammar] = Pending(self._words)
+            self._ask(grammar, pending)
+        self._known.move_to_end(grammar)
+        while len(self._known) > KEPT_GRAMMARS:
+            self._known.popitem(last=False)
+        return pending
+
+    def close(self) -> None:
+        """End the thread and the process."""
+        if self._thread is not None:
+            self._asked.put(None)
+            self._thread.join()
+        self._trial.close()
+
+    def _ask(self, grammar: Grammar, pending: Pending) -> None:
+        if isinstance(self._vocabulary, str):
+            pending.settle(self._vocabulary)
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, args=(self._vocabulary,), daemon=True)
+            self._thread.start()
+        self._asked.put((grammar, pending))
+
+    def _serve(self, vocabulary: LLTokenizer) -> None:
+        while (asked := self._asked.get()) is not None:
+            grammar, pending = asked
+            reason = self._trial.why_not(grammar)
+            try:
+                pending.settle(reason or compile_grammar(vocabulary, grammar))
+            except BadGrammar as error:
+                pending.settle(error.message)
+            self._wake()
