@@ -27,7 +27,7 @@ class Scripted:
     def running_count(self) -> int:
         return len(self.left)
 
-    waiting_count = 0
+    waiting_count = blocks_used = blocks_idle = blocks_in_all = 0
 
     @property
     def is_idle(self) -> bool:
@@ -142,6 +142,8 @@ def test_others_are_served_while_a_model_loads() -> None:
         return Scripted("b")
 
     shelf = Shelf([volume("a"), volume("b", load=slow)])
+    ask(shelf, "a", "first")
+    run(shelf)
     ask(shelf, "b", "late")
     ask(shelf, "a", "soon")
     said: list[str] = []
@@ -201,6 +203,26 @@ def test_what_waits_for_a_model_can_be_cancelled_and_forgotten() -> None:
 def test_a_model_that_can_never_fit_is_refused_at_the_start() -> None:
     with pytest.raises(BadInput, match="'big' needs"):
         Shelf([volume("small"), volume("big", size=3)], budget=2)
+
+
+def test_models_are_loaded_ahead_as_far_as_there_is_room() -> None:
+    shelf = Shelf([volume("a"), volume("b", size=2), volume("c")], budget=2)
+    shelf.warm()
+    assert run(shelf) == {}
+    assert shelf.in_memory == ["a", "c"]
+
+
+def test_who_is_waited_for_comes_before_who_is_loaded_ahead() -> None:
+    order: list[str] = []
+
+    def noting(name: str) -> Volume:
+        return volume(name, load=lambda: (order.append(name), Scripted(name))[1])
+
+    shelf = Shelf([noting(name) for name in "abc"])
+    shelf.warm()
+    ask(shelf, "c", "1")
+    run(shelf)
+    assert order == ["c", "a", "b"]
 
 
 def test_embeddings_name_their_model_too() -> None:

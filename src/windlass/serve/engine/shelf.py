@@ -1,9 +1,9 @@
 """Several models in one process, of which as many are in memory as fit.
 
-A model is loaded when it is first asked for, in a thread of its own, while the others go on being served;
-requests for it wait meanwhile. Where memory is short, the model that was asked for longest ago goes: it
-takes no more requests, finishes those that it has, and is dropped. A model that cannot be loaded fails its
-own requests and no others.
+A model is loaded when it is first asked for, or ahead of that (`warm`), one at a time and in a thread of
+its own, while the others go on being served; requests for it wait meanwhile. Where memory is short, the
+model that was asked for longest ago goes: it takes no more requests, finishes those that it has, and is
+dropped. A model that cannot be loaded fails its own requests and no others.
 
 A shelf is used as one engine is: add, step, forget.
 """
@@ -58,6 +58,15 @@ class Station(Protocol):
     @property
     def is_idle(self) -> bool: ...
 
+    @property
+    def blocks_used(self) -> int: ...
+
+    @property
+    def blocks_idle(self) -> int: ...
+
+    @property
+    def blocks_in_all(self) -> int: ...
+
     def add(self, owner: Owner, message: ToEngine) -> None: ...
 
     def forget(self, owner: Owner) -> None: ...
@@ -78,11 +87,18 @@ class Volume:
     station: Station | None = None
     loading: bool = False
     leaving: bool = False
+    wanted: bool = False
+    """To be loaded although nobody has asked for it yet."""
     waiting: list[Request] = field(default_factory=list)
     asked: int = 0
     """When it was last asked for: the number of that request among all."""
     failure: str = ""
     failed_at: float = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it should be loaded, and is not."""
+        return bool(self.waiting or self.wanted) and self.station is None and not self.loading
 
     @property
     def takes(self) -> bool:
@@ -149,9 +165,29 @@ class Shelf:
         return queued + sum(station.waiting_count for station in self._stations())
 
     @property
+    def blocks_used(self) -> int:
+        return sum(station.blocks_used for station in self._stations())
+
+    @property
+    def blocks_idle(self) -> int:
+        return sum(station.blocks_idle for station in self._stations())
+
+    @property
+    def blocks_in_all(self) -> int:
+        return sum(station.blocks_in_all for station in self._stations())
+
+    @property
     def is_idle(self) -> bool:
         busy = any(not station.is_idle for station in self._stations())
-        return not (busy or self._replies or any(volume.waiting for volume in self._volumes.values()))
+        return not (busy or self._replies or any(v.waiting or v.wanted for v in self._volumes.values()))
+
+    def warm(self) -> None:
+        """Load models before they are asked for, in their order, as far as there is room."""
+        held = 0
+        for volume in self._volumes.values():
+            if self._budget is None or held + volume.bytes <= self._budget:
+                volume.wanted = True
+                held += volume.bytes
 
     def add(self, owner: Owner, message: ToEngine) -> None:
         """Take a message; what it leads to comes out of the next steps."""
@@ -201,7 +237,7 @@ class Shelf:
         try:
             while True:
                 volume, result = self._loaded.get(timeout=LOOK_S) if waits else self._loaded.get_nowait()
-                waits = volume.loading = False
+                waits = volume.loading = volume.wanted = False
                 if isinstance(result, str):
                     self._fail(volume, result)
                     continue
@@ -215,14 +251,16 @@ class Shelf:
         for volume in self._volumes.values():
             if volume.leaving and volume.station is not None and volume.station.is_idle:
                 self._put_away(volume)
-        wanted = sorted((v for v in self._volumes.values() if v.waiting), key=lambda v: v.asked)
-        for volume in wanted:
-            if volume.station is not None or volume.loading:
-                continue
-            if self._budget is None or self._held_bytes + volume.bytes <= self._budget:
-                self._begin(volume)
-            else:
-                self._clear(volume.bytes)
+        due = [volume for volume in self._volumes.values() if volume.is_due]
+        if not due or any(volume.loading for volume in self._volumes.values()):
+            return
+        volume = min(due, key=lambda v: (not v.waiting, v.asked))
+        if self._budget is None or self._held_bytes + volume.bytes <= self._budget:
+            self._begin(volume)
+        elif volume.waiting:
+            self._clear(volume.bytes)
+        else:
+            volume.wanted = False
 
     def _clear(self, wanted: int) -> None:
         """Have models leave, the longest unused first, until what stays allows for `wanted` bytes."""
