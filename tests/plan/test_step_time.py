@@ -13,7 +13,7 @@ from windlass.plan.cost.case import Attention, Case, Device, Sizes
 from windlass.plan.cost.catalogue import device_named
 from windlass.plan.cost.known import Constants, Known, format_known, parse_known, published
 from windlass.plan.cost.step_inputs import stacked, stage_layers, step_inputs
-from windlass.plan.cost.step_time import step_parts, step_time
+from windlass.plan.cost.step_time import MARGIN, ranked_s, step_parts, step_time
 
 GPT = Sizes(
     layers=96, width=12288, heads=96, kv_heads=96, head_width=128, ffn_width=49152, gated=False,
@@ -115,6 +115,12 @@ def test_casts_leave_less_of_the_gain_of_eight_bits_to_narrow_models() -> None:
     assert 1 < gain(2048) < gain(16384) < 2.1
 
 
+def test_a_pipeline_is_chosen_only_where_it_promises_more_than_the_margin() -> None:
+    plain, pipeline = case(pp=1, dp=8), case()
+    assert ranked_s(plain, 1.0) < ranked_s(pipeline, 1.0 / (1 + 0.9 * MARGIN))
+    assert ranked_s(plain, 1.0) > ranked_s(pipeline, 1.0 / (1 + 1.1 * MARGIN))
+
+
 def test_megatron_sends_parts_of_what_a_pipeline_passes_on_and_deepspeed_all_of_it() -> None:
     megatron, deepspeed = (
         step_inputs(case(software=software)).send_spread
@@ -196,3 +202,36 @@ def test_published_steps_of_megatron_are_met(
         attention="fused-softmax", software="megatron-2021",
     )  # fmt: skip
     assert step_time(one).seconds == pytest.approx(measured_s, rel=0.12)
+
+
+LLAMA = Sizes(
+    layers=126, width=16384, heads=128, kv_heads=8, head_width=128, ffn_width=53248, gated=True,
+    vocabulary=128256, tied=False,
+)  # fmt: skip
+NLG = replace(GPT, layers=105, width=20480, heads=128, kv_heads=128, head_width=160, ffn_width=81920)
+
+
+@pytest.mark.parametrize(
+    ("changed", "measured_s"),
+    [
+        # Llama 3 405B, arXiv:2407.21783, table 4: 430 and 400 TFLOP/s a device
+        ({"sizes": LLAMA, "devices": 8192, "pp": 16, "dp": 64, "virtual": 8, "sequence": 8192,
+          "global_batch": 2048}, 12.0),
+        ({"sizes": LLAMA, "devices": 16384, "pp": 16, "dp": 128, "virtual": 8, "sequence": 8192,
+          "global_batch": 2048}, 6.5),
+        # 175 billion weights, MegaScale, arXiv:2402.15627, table 2
+        ({"devices": 3072, "dp": 48, "virtual": 6, "global_batch": 6144, "device": A100}, 23.7),
+        ({"devices": 12288, "dp": 192, "virtual": 6, "global_batch": 6144, "device": A100}, 6.34),
+        # 530 billion weights, Megatron-Turing NLG, arXiv:2201.11990
+        ({"sizes": NLG, "devices": 2240, "pp": 35, "dp": 8, "global_batch": 1920, "device": A100,
+          "recompute": "full", "attention": "fused-softmax", "software": "megatron-deepspeed-2022"}, 60.1),
+    ],
+)  # fmt: skip
+def test_large_runs_that_no_constant_was_fitted_to_lie_within_the_interval(
+    changed: dict[str, object], measured_s: float
+) -> None:
+    usual = case(
+        sequence_parallel=True, sharding="optimizer", attention="flash3", software="megatron-core-2025"
+    )
+    found = step_time(replace(usual, **changed))  # type: ignore[arg-type]
+    assert found.low <= measured_s <= found.high

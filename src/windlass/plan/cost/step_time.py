@@ -19,6 +19,9 @@ from windlass.plan.cost.step_layer import HALF, layer_time, product_s
 
 OPTIMIZER_BYTES = 40
 """Read and written for one weight by Adam in mixed precision: gradient, master, two moments, weight."""
+MARGIN = 0.03
+"""Share by which a pipeline has to promise to be faster than a layout without one. Predictions do not tell
+layouts apart that are closer than that, and where every stage waits for the slowest more can go wrong."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,11 @@ def step_time(case: Case, known: Known | None = None) -> StepTime:
     parts = step_parts(step_inputs(case), known.constants(case.software))
     seconds = float(sum(parts.values()))
     return StepTime(seconds, seconds * known.low, seconds * known.high, parts)
+
+
+def ranked_s(case: Case, seconds: float) -> float:
+    """Return what layouts are compared by when one of them is chosen."""
+    return seconds * (1 + MARGIN * (case.pp > 1))
 
 
 def step_parts(x: StepInputs, known: Constants) -> dict[str, Number]:

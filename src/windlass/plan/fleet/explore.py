@@ -16,7 +16,7 @@ from typing import Literal
 
 from windlass.plan.cost.case import Case
 from windlass.plan.cost.device_memory import DeviceMemory, device_memory
-from windlass.plan.cost.step_time import StepTime, step_time
+from windlass.plan.cost.step_time import StepTime, ranked_s, step_time
 from windlass.plan.fleet.layouts import divisions, variants
 from windlass.plan.fleet.pools import Pool
 from windlass.plan.fleet.work import Work
@@ -86,13 +86,13 @@ def found(seen: Iterator[Weighed], objective: Objective) -> Found:
 
 
 def value(weighed: Weighed, objective: Objective) -> tuple[float, float]:
-    """Return what is to be small: memory, or else time.
+    """Return what is to be small: memory, or else time, a pipeline's with a margin.
 
     On equal devices the quickest run is the cheapest too; survey.py sees whether fewer would be cheaper.
     """
     if objective == "memory":
         return weighed.memory.bytes, weighed.step_s
-    return weighed.step_s, weighed.memory.bytes
+    return ranked_s(weighed.case, weighed.step_s), weighed.memory.bytes
 
 
 def weigh(work: Work, case: Case, predict: Predictor) -> Weighed:

@@ -1,8 +1,9 @@
 """What choosing a layout by prediction costs, against knowing all measurements.
 
 In a sweep many layouts of one model were measured on the same devices. In each such cell the layout is chosen
-that is predicted to be fastest of those that are predicted to fit; its regret is how much longer it was
-measured to take than the best one, whether that was predicted to fit or not.
+as the planner chooses: of those that are predicted to fit the one that is predicted to be fastest, pipelines
+with a margin (`ranked_s`). Its regret is how much longer it was measured to take than the best one, whether
+that was predicted to fit or not.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from windlass.plan.cost.case import Case
+from windlass.plan.cost.step_time import ranked_s
 from windlass.plan.judge.published import Prediction
 
 LEAST = 5
@@ -43,9 +45,14 @@ def cells(predictions: Sequence[Prediction], fits: Callable[[Case], bool]) -> li
     return [_cell(group, fits) for group in groups.values() if len(group) >= LEAST]
 
 
+def _rank(one: Prediction) -> float:
+    assert one.row.case is not None
+    return ranked_s(one.row.case, one.seconds)
+
+
 def _cell(group: Sequence[Prediction], fits: Callable[[Case], bool]) -> Cell:
     fitting = [one for one in group if one.row.case is not None and fits(one.row.case)]
-    chosen = min(fitting or group, key=lambda one: one.seconds)
+    chosen = min(fitting or group, key=_rank)
     best = min(group, key=lambda one: one.measured)
     case = chosen.row.case
     assert case is not None
