@@ -106,7 +106,7 @@ BAD_CHATS: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"tools": []}, "unsupported_parameter", "tools"),
     ({"tool_choice": "auto"}, "unsupported_parameter", "tool_choice"),
-    ({"response_format": {"type": "json_object"}}, "unsupported_parameter", "response_format.type"),
+    ({"response_format": {"type": "yaml"}}, "invalid_value", "response_format.type"),
     ({"chat_template": "{{ 1 }}"}, "unsupported_parameter", "chat_template"),
     ({"max_tokens": 1, "max_completion_tokens": 1}, "invalid_value", "max_tokens"),
     ({"top_logprobs": 3}, "invalid_value", "top_logprobs"),

@@ -158,7 +158,11 @@ def _unknown(model: type[Asked], loc: tuple[int | str, ...], name: str) -> ApiEr
     if key in ELSEWHERE:
         return ApiError("unsupported_parameter", f"'{name}' is not supported here; leave it out", param=name)
     owner = _owner(model, loc)
-    usable = [field for field in owner.model_fields if not _is_unsupported(owner, (field,))]
+    usable = [
+        entry.alias or field
+        for field, entry in owner.model_fields.items()
+        if not _is_unsupported(owner, (field,))
+    ]
     return ApiError(
         "unknown_parameter", f"'{name}' is unknown; {did_you_mean(key[:100], usable)}", param=name
     )

@@ -42,6 +42,7 @@ READ_BYTES = 1 << 16
 CODE_OF = {
     "bad_tokens": "invalid_value",
     "bad_request": "invalid_value",
+    "bad_grammar": "invalid_grammar",
     "context_exceeded": "context_length_exceeded",
     "not_generative": "wrong_model_kind",
     "unknown_model": "model_not_found",

@@ -42,6 +42,9 @@ CODES = {
         400, REQUEST, "Prompt and max_tokens together exceed the model's context; shorten one of them."
     ),
     "invalid_messages": Code(400, REQUEST, "The model's chat template refuses this order of messages."),
+    "invalid_grammar": Code(
+        400, REQUEST, "The schema, expression or choice for the answer is wrong, too large or not supported."
+    ),
     "no_tokenizer": Code(400, REQUEST, "The model has no tokenizer; send token ids instead of text."),
     "wrong_model_kind": Code(400, REQUEST, "An encoder cannot write text; it only makes embeddings."),
     "foreign_origin": Code(403, PERMISSION, "A page from elsewhere asked; only the page served here may."),

@@ -16,7 +16,7 @@ from windlass.serve.gateway.messages import Sampling
 from windlass.serve.gateway.replies import FinishReason, Usage
 from windlass.serve.gateway.service import Desk
 from windlass.serve.gateway.streaming import KEEP_ALIVE_S
-from windlass.serve.gateway.text import Text
+from windlass.serve.gateway.text import NumberText, Text
 from windlass.spec.wire import Alternative, Generate, PromptScores, Tokens, Vectors
 
 SEED_STEP = 0x9E3779B97F4A7C15
@@ -48,6 +48,9 @@ def build(
 ) -> list[Generate]:
     """Return one message for each of the n answers to a prompt."""
     seed = ask.seed if ask.seed is not None else secrets.randbits(63)
+    grammar = ask.grammar
+    if grammar is not None and isinstance(desk.served.text, NumberText):
+        raise ApiError("no_tokenizer", "this model has no tokenizer, and structured output needs one")
     return [
         Generate(
             id=f"{id_}-{number}",
@@ -68,6 +71,7 @@ def build(
             model=desk.model,
             adapter=desk.adapter,
             priority=ask.priority or 0,
+            grammar=grammar,
         )
         for number in range(ask.n or 1)
     ]

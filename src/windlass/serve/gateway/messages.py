@@ -11,6 +11,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from windlass.serve.gateway.formats import (
+    Options,
+    Regex,
+    ResponseFormat,
+    Schema,
+    choice_grammar,
+    schema_grammar,
+)
 from windlass.serve.gateway.values import (
     MOST_CHOICES,
     MOST_LOGPROBS,
@@ -22,6 +30,7 @@ from windlass.serve.gateway.values import (
     Prompts,
     Stop,
 )
+from windlass.spec.wire import Grammar
 
 DEFAULT_COMPLETION_TOKENS = 16
 DEFAULT_CHAT_TOKENS = 512
@@ -31,8 +40,9 @@ ELSEWHERE = frozenset(
         "bad_words",
         "chat_template",
         "chat_template_kwargs",
-        "guided_json",
-        "guided_regex",
+        "guided_decoding_backend",
+        "guided_grammar",
+        "guided_whitespace_pattern",
         "ignore_eos",
         "json_schema",
         "length_penalty",
@@ -102,6 +112,10 @@ class Sampling(Asked):
         description="The same seed, prompt and settings give the same answer.",
     )
     stop: Stop = Field(default_factory=list)
+    response_format: ResponseFormat | None = None
+    guided_json: Schema | None = Field(None, description="Like response_format, with the bare schema.")
+    guided_regex: Regex | None = Field(None, description="An expression that the whole answer matches.")
+    guided_choice: Options | None = Field(None, description="Texts of which the answer is one.")
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 
@@ -110,6 +124,25 @@ class Sampling(Asked):
         if self.stream_options is not None and not self.stream:
             raise ValueError("'stream_options' is only for stream: true")
         return self
+
+    @model_validator(mode="after")
+    def _check_forms(self) -> Sampling:
+        forms = ("response_format", "guided_json", "guided_regex", "guided_choice")
+        given = [name for name in forms if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"'{given[0]}' and '{given[1]}' both say what the answer looks like; give one")
+        return self
+
+    @property
+    def grammar(self) -> Grammar | None:
+        """Return what the answer must look like, if anything was said about it."""
+        if self.guided_json is not None:
+            return schema_grammar(self.guided_json)
+        if self.guided_regex is not None:
+            return Grammar("regex", self.guided_regex)
+        if self.guided_choice is not None:
+            return choice_grammar(self.guided_choice)
+        return self.response_format.grammar if self.response_format is not None else None
 
 
 class CompletionRequest(Sampling):
@@ -174,14 +207,6 @@ class ChatMessage(BaseModel):
         return "".join(part.text for part in self.content)
 
 
-class TextFormat(BaseModel):
-    """The only response format: text."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    type: Literal["text"]
-
-
 class ChatRequest(Sampling):
     """POST /v1/chat/completions."""
 
@@ -192,7 +217,6 @@ class ChatRequest(Sampling):
     )
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
-    response_format: Annotated[TextFormat | None, Unsupported()] = None
     modalities: Annotated[list[Literal["text"]] | None, Unsupported()] = None
     service_tier: Annotated[Literal["auto", "default"] | None, Unsupported()] = None
     store: Annotated[Literal[False] | None, Unsupported()] = None
