@@ -1,8 +1,8 @@
-"""The engine's process: `python -m windlass.serve.engine --model DIR --name NAME --socket PATH --slots N`.
+"""The engine's process: `python -m windlass.serve.engine --model DIR --name NAME --socket PATH`.
 
-It loads and checks the model, then listens; whoever can connect finds it ready. It ends on SIGTERM or
-SIGINT and when the process that started it is gone. A start that fails is told as one line of JSON on
-standard output, {"error": {"kind", "message", "hint"}}, and by the exit code.
+It loads and checks the model (of several, the first), then listens; whoever can connect finds it ready.
+It ends on SIGTERM or SIGINT and when the process that started it is gone. A start that fails is told as
+one line of JSON on standard output, {"error": {"kind", "message", "hint"}}, and by the exit code.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from windlass.serve.engine.server import Server
 
 
+PRECISIONS = ("float32", "bfloat16", "int8", "int4")
+
+
 def main(argv: list[str]) -> int:
     """Serve until told to stop."""
-    # Asked before torch is loaded, which takes seconds in which the parent may die.
+    # Asked before the model is loaded, which may take seconds in which the parent may die.
     parent = os.getppid()
     server = _start(_parser().parse_args(argv), parent)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -31,27 +34,29 @@ def main(argv: list[str]) -> int:
 
 
 def _start(args: argparse.Namespace, parent: int) -> Server:
-    import torch
-
-    from windlass.models.huggingface import load_model
     from windlass.serve.engine.server import Server
-    from windlass.serve.engine.step import Engine
+    from windlass.serve.engine.volumes import open_station
 
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    # CPUs multiply float32 fastest; a GPU takes the weights as they are stored.
-    model = load_model(args.model, device=device, dtype=torch.float32 if device == "cpu" else None)
-    return Server(Engine(model, slots=args.slots), args.name, args.socket, parent=parent)
+    station, offered = open_station(args)
+    return Server(station, offered, args.slots, args.socket, parent=parent)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = DoorParser(prog="python -m windlass.serve.engine")
-    parser.add_argument("--model", type=Path, required=True, help="directory of the model")
-    parser.add_argument("--name", required=True, help="what the model is called")
-    parser.add_argument("--socket", type=Path, required=True, help="Unix socket to listen on")
-    parser.add_argument("--slots", type=_positive, default=16, help="requests computed together")
-    parser.add_argument("--threads", type=_positive, help="CPU threads; all cores if left out")
+    add = parser.add_argument
+    add("--model", type=Path, required=True, action="append", help="directory of a model; may be repeated")
+    add("--name", required=True, action="append", help="what that model is called")
+    add("--adapter", action="append", default=[], help="MODEL:NAME=DIR, a LoRA adapter of a model")
+    add("--socket", type=Path, required=True, help="Unix socket to listen on")
+    add("--slots", type=_positive, default=32, help="requests computed together")
+    add("--threads", type=_positive, help="CPU threads; all cores if left out")
+    add("--memory", type=_positive, help="bytes that the models may take together")
+    add("--precision", choices=PRECISIONS, help="of the weights; as stored if left out")
+    add("--runner", choices=("auto", "native", "torch"), default="auto", help="what computes")
+    add("--keys-memory", type=_positive, help="bytes for keys and values of each model")
+    add("--keys", choices=("float32", "float16"), help="how keys and values are kept")
+    add("--prefix-cache", choices=("lru", "lfu", "off"), default="lru", help="which known prefixes go first")
+    add("--no-drafts", action="store_true", help="never guess tokens ahead")
     return parser
 
 

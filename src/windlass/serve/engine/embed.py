@@ -1,58 +1,36 @@
-"""Sequences to unit vectors: the mean of the final hidden states of a sequence's own tokens.
-
-Input: an Embed request. Output: Vectors, after as many steps as its inputs need.
-
-Legend: B inputs, T time, D width.
-"""
+"""Sequences to unit vectors: the mean of the final hidden states of a sequence's own tokens."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
-import torch.nn.functional as F
+import numpy as np
 
-from windlass.models.language import LanguageModel
-from windlass.serve.engine.sequence import Owner, outside
+from windlass.serve.engine.sequence import Owner, Sequence, outside
 from windlass.spec.wire import Embed
 
 
 @dataclass(eq=False)
 class Embedding:
-    """An Embed request on its way; the longest inputs come first, so that neighbours need little padding."""
+    """An Embed request on its way: each input is a sequence whose states are summed up as it is read."""
 
     owner: Owner
     request: Embed
-    vectors: dict[int, list[float]] = field(default_factory=dict)
-    left: list[int] = field(init=False)
+    parts: list[Sequence] = field(default_factory=list)
+    done: int = 0
 
-    def __post_init__(self) -> None:
-        self.left = sorted(range(len(self.request.inputs)), key=lambda i: len(self.request.inputs[i]))
+    @property
+    def is_done(self) -> bool:
+        return self.done == len(self.parts)
 
-    def step(self, model: LanguageModel, budget: int) -> bool:
-        """Compute inputs of about `budget` tokens, padding included; return whether all are done."""
-        taken = [self.left.pop()]
-        width = len(self.request.inputs[taken[0]])
-        while self.left and width * (len(taken) + 1) <= budget:
-            taken.append(self.left.pop())
-        found = embed(model, [self.request.inputs[i] for i in taken])
-        self.vectors |= dict(zip(taken, found, strict=True))
-        return not self.left
-
-
-def embed(model: LanguageModel, inputs: list[list[int]]) -> list[list[float]]:
-    """Return one unit vector for each input."""
-    device = model.output_weight.device
-    lengths_B = torch.tensor([len(tokens) for tokens in inputs], device=device)
-    width = int(lengths_B.max())
-    tokens_BT = torch.tensor([tokens + [0] * (width - len(tokens)) for tokens in inputs], device=device)
-    real_BT = torch.arange(width, device=device) < lengths_B[:, None]
-    # Padding comes last, where a causal model's real tokens do not see it anyway.
-    mask_BT = None if model.causal or bool(real_BT.all()) else real_BT
-    x_BTD = model(tokens_BT, key_mask_BT=mask_BT).float()
-    mean_BD = (x_BTD * real_BT[:, :, None]).sum(dim=1) / lengths_B[:, None]
-    vectors: list[list[float]] = F.normalize(mean_BD, dim=-1).tolist()
-    return vectors
+    def vectors(self) -> list[list[float]]:
+        """Return one unit vector for each input; the mean points where the sum does."""
+        found: list[list[float]] = []
+        for part in self.parts:
+            assert part.sum_D is not None
+            length = float(np.linalg.norm(part.sum_D))
+            found.append((part.sum_D / length if length else part.sum_D).tolist())
+        return found
 
 
 def refusal(request: Embed, vocabulary: int, context: int) -> tuple[str, str] | None:

@@ -1,13 +1,29 @@
-"""Who computes how many tokens in a step, and who holds which slot."""
+"""Who computes how many tokens in a step, and who holds which blocks.
+
+    waiting -> admitted (slot and blocks for its prompt) -> prompt in chunks -> decoding -> removed
+                  ^                                                                  |
+                  +--------- set aside, when blocks or slots are wanted <------------+
+
+Next is the highest priority; among those, the tenant that has had the least computed; among its requests,
+the oldest. A sequence that was set aside gave its blocks away and keeps its tokens: it computes them again,
+to the same numbers, and goes on.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from collections.abc import Sequence as Listed
+from dataclasses import dataclass, field
 
-from windlass.serve.engine.cache import SlottedCache
+import numpy as np
+
+from windlass.serve.engine.prefix import Blocks, Node
+from windlass.serve.engine.runner import BLOCK_TOKENS
 from windlass.serve.engine.sequence import Sequence
 
 OLDEST_SHARE = 4
+MOST_TENANTS = 1024
 
 
 def decide_chunks(remaining: Listed[int], budget: int) -> list[int]:
@@ -27,55 +43,185 @@ def decide_chunks(remaining: Listed[int], budget: int) -> list[int]:
     return given
 
 
+def decide_budget(most: int, least: int, *, decoding: int, seconds_per_token: float, pause_s: float) -> int:
+    """Return how many prompt tokens a step may take, so that those who decode wait for `pause_s` at most."""
+    if not decoding or seconds_per_token <= 0.0:
+        return most
+    return max(least, min(most, int(pause_s / seconds_per_token)))
+
+
+@dataclass(eq=False, slots=True)
+class _Tenant:
+    """What one tenant waits for, and how much was computed for it."""
+
+    waiting: dict[int, deque[Sequence]] = field(default_factory=dict)
+    """By priority."""
+    served: float = 0.0
+
+
 class Roster:
-    """The sequences that hold slots: those that decode first, then those whose prompt is being read.
+    """The sequences of an engine: those that wait, and those that hold slots and blocks."""
 
-    A sequence's place in the list is its slot. Every change keeps both runs without gaps, moving at most
-    two sequences.
-    """
-
-    def __init__(self, cache: SlottedCache) -> None:
-        self._cache = cache
+    def __init__(self, blocks: Blocks, *, slots: int, context: int) -> None:
+        self.blocks = blocks
         self.running: list[Sequence] = []
-        self.decoding_count = 0
-        self._arrived: list[Sequence] = []
+        self.tables = np.zeros((slots, -(-context // BLOCK_TOKENS)), np.int32)
+        """The blocks of the sequence in each slot."""
+        self._free_slots = list(range(slots - 1, -1, -1))
+        self._tenants: dict[str, _Tenant] = {}
 
     @property
-    def decoding(self) -> list[Sequence]:
-        return self.running[: self.decoding_count]
+    def waiting_count(self) -> int:
+        return sum(len(line) for tenant in self._tenants.values() for line in tenant.waiting.values())
 
-    @property
-    def reading(self) -> list[Sequence]:
-        """Sequences whose prompt is being read, in order of arrival."""
-        return self._arrived
+    def __iter__(self) -> Iterator[Sequence]:
+        yield from self.running
+        for tenant in self._tenants.values():
+            for line in tenant.waiting.values():
+                yield from line
 
-    def admit(self, sequence: Sequence) -> None:
-        sequence.slot = len(self.running)
-        self.running.append(sequence)
-        self._arrived.append(sequence)
+    def add(self, one: Sequence, *, first: bool = False) -> None:
+        """Let a sequence wait, before all others of its tenant and priority if it was set aside."""
+        if len(self._tenants) > MOST_TENANTS:
+            self._forget_tenants()
+        tenant = self._tenants.setdefault(one.request.tenant, _Tenant())
+        if not any(tenant.waiting.values()) and not first:
+            # Whoever comes back does not bring the right to make up for having been away.
+            busy = [other.served for other in self._tenants.values() if any(other.waiting.values())]
+            tenant.served = max(tenant.served, min(busy, default=tenant.served))
+        line = tenant.waiting.setdefault(one.request.priority, deque())
+        line.appendleft(one) if first else line.append(one)
 
-    def promote(self, sequence: Sequence) -> None:
-        """Let a sequence whose prompt is read decode from the next step on."""
-        self._arrived.remove(sequence)
-        self._swap(sequence.slot, self.decoding_count)
-        self.decoding_count += 1
-
-    def remove(self, sequence: Sequence) -> None:
-        """Free the slot of a sequence, finished or not."""
-        sequence.cached = 0
-        if sequence.slot < self.decoding_count:
-            self.decoding_count -= 1
-            self._swap(sequence.slot, self.decoding_count)
+    def remove(self, one: Sequence) -> None:
+        """Take a sequence away, wherever it is."""
+        if one.slot < 0:
+            self._tenants[one.request.tenant].waiting[one.request.priority].remove(one)
         else:
-            self._arrived.remove(sequence)
-        self._swap(sequence.slot, len(self.running) - 1)
-        self.running.pop()
+            self._release(one)
 
-    def _swap(self, one: int, two: int) -> None:
-        if one == two:
-            return
-        a, b = self.running[one], self.running[two]
-        if a.cached or b.cached:
-            self._cache.exchange(one, a.cached, two, b.cached)
-        self.running[one], self.running[two] = b, a
-        a.slot, b.slot = two, one
+    def admit(self) -> None:
+        """Give slots and blocks to those who are next, setting lower priorities aside where they must."""
+        passed: set[int] = set()
+        while (one := self._next(passed)) is not None:
+            if one.pending is not None or self._waits_for_prefix(one):
+                passed.add(id(one))
+                continue
+            if not self._make_room(one):
+                return
+            self._leave_line(one)
+            self._start(one)
+
+    def reserve(self, one: Sequence, tokens: int) -> bool:
+        """See that a sequence has blocks for `tokens` more; set the least important aside if need be.
+
+        Return whether it still runs: the one set aside may be itself.
+        """
+        while len(one.blocks) * BLOCK_TOKENS < one.cached + tokens:
+            block = self.blocks.take()
+            if block is None:
+                self.set_aside(self._least_important())
+                if one.slot < 0:
+                    return False
+                continue
+            self.tables[one.slot, len(one.blocks)] = block
+            one.blocks.append(block)
+        return True
+
+    def computed(self, one: Sequence, tokens: int) -> None:
+        """Note that so many tokens of a sequence have their keys and values; share the blocks they fill."""
+        self._tenants[one.request.tenant].served += tokens
+        one.cached += tokens
+        while self.blocks.shares and (len(one.path) + 1) * BLOCK_TOKENS <= one.cached:
+            number = len(one.path)
+            inside = one.tokens[number * BLOCK_TOKENS : (number + 1) * BLOCK_TOKENS]
+            block = self.blocks.keep(one.root, one.path, inside, one.blocks[number])
+            one.blocks[number] = self.tables[one.slot, number] = block
+
+    def set_aside(self, one: Sequence) -> None:
+        self._release(one)
+        one.set_aside += 1
+        self.add(one, first=True)
+
+    def check(self) -> None:
+        """Raise AssertionError if a block is lost or held twice."""
+        self.blocks.check([block for one in self.running for block in one.blocks[len(one.path) :]])
+
+    def _next(self, passed: set[int]) -> Sequence | None:
+        best: tuple[tuple[float, ...], Sequence] | None = None
+        for tenant in self._tenants.values():
+            for priority, line in tenant.waiting.items():
+                one = next((one for one in line if id(one) not in passed), None)
+                if one is not None:
+                    rank = (-priority, tenant.served, one.arrival)
+                    if best is None or rank < best[0]:
+                        best = rank, one
+        return None if best is None else best[1]
+
+    def _forget_tenants(self) -> None:
+        """Drop the accounts of tenants that neither run nor wait, so that they do not pile up."""
+        running = {one.request.tenant for one in self.running}
+        gone = [
+            name for name, tenant in self._tenants.items()
+            if name not in running and not any(tenant.waiting.values())
+        ]  # fmt: skip
+        for name in gone:
+            del self._tenants[name]
+
+    def _leave_line(self, one: Sequence) -> None:
+        self._tenants[one.request.tenant].waiting[one.request.priority].remove(one)
+
+    def _start(self, one: Sequence) -> None:
+        one.slot = self._free_slots.pop()
+        path = self._known(one)
+        self.blocks.use(path)
+        one.path, one.blocks = list(path), [node.block for node in path]
+        one.cached = len(path) * BLOCK_TOKENS
+        self.tables[one.slot, : len(path)] = one.blocks
+        self.running.append(one)
+        started = self.reserve(one, one.remaining)
+        assert started, "room was made, and was not there"
+
+    def _known(self, one: Sequence) -> list[Node]:
+        """Return the blocks that need not be computed; the last token always is, for its scores."""
+        if one.needs_all_states or not self.blocks.shares:
+            return []
+        return self.blocks.find(one.root, one.tokens, (len(one.tokens) - 1) // BLOCK_TOKENS)
+
+    def _make_room(self, one: Sequence) -> bool:
+        """See that there is a slot, and blocks for the prompt of `one` even if nothing of it is known."""
+        # Those who decode will soon want a block each; without that they would set the newcomer aside again.
+        wanted = -(-len(one.tokens) // BLOCK_TOKENS) + len(self.running)
+        while not self._free_slots or self.blocks.available < wanted:
+            victim = self._least_important() if self.running else None
+            if victim is None or victim.request.priority >= one.request.priority:
+                return False
+            self.set_aside(victim)
+        return True
+
+    def _least_important(self) -> Sequence:
+        return min(self.running, key=lambda one: (one.request.priority, -one.arrival))
+
+    def _waits_for_prefix(self, one: Sequence) -> bool:
+        """Whether a running sequence is about to compute tokens that this one begins with, too.
+
+        Several answers to one prompt arrive together; the first reads it for all of them.
+        """
+        if one.needs_all_states or not self.blocks.shares:
+            return False
+        most = (len(one.tokens) - 1) // BLOCK_TOKENS
+        for other in self.running:
+            if other.is_decoding or other.root != one.root:
+                continue
+            ahead = (len(other.path) + 1) * BLOCK_TOKENS
+            if ahead <= most * BLOCK_TOKENS and one.tokens[:ahead] == other.tokens[:ahead]:
+                return True
+        return False
+
+    def _release(self, one: Sequence) -> None:
+        for block in one.blocks[len(one.path) :]:
+            self.blocks.give(block)
+        self.blocks.leave(one.path)
+        self.running.remove(one)
+        self._free_slots.append(one.slot)
+        one.path, one.blocks = [], []
+        one.slot, one.cached, one.draft = -1, 0, []

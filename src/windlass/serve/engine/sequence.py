@@ -4,33 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
+from windlass.serve.engine.prefix import Node
 from windlass.spec.wire import Alternative, Generate, Tokens
+
+if TYPE_CHECKING:
+    from windlass.serve.engine.grammar import Matcher, Pending
 
 Owner = Hashable
 """Whoever asked: ids are unique within an owner only."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Sequence:
-    """All tokens so far, and how many of them the cache holds.
+    """All tokens so far, and how many of them have their keys and values in blocks.
 
     `tokens` is one longer than `cached` while the sequence decodes: the last token was sampled and has
-    not been computed yet.
+    not been computed yet. A sequence that was set aside has `cached` 0 and loses nothing else.
     """
 
     owner: Owner
     request: Generate
     tokens: list[int]
+    arrival: int
+    adapter: int = -1
     slot: int = -1
     cached: int = 0
+    path: list[Node] = field(default_factory=list)
+    """The full blocks that it shares, or offers to share."""
+    blocks: list[int] = field(default_factory=list)
+    """All blocks in order, those of `path` first."""
     prompt_logprobs: list[float] = field(default_factory=list)
     prompt_alternatives: list[list[Alternative]] = field(default_factory=list)
-    counts_V: Tensor | None = None
+    scored: bool = False
+    """Whether the scores of the prompt were told."""
+    counts: dict[int, int] | None = None
     """How often each token was generated; kept only for requests with penalties."""
+    pending: Pending | None = None
+    matcher: Matcher | None = None
+    sum_D: NDArray[np.float64] | None = None
+    """Sum of the final states, of a sequence that is to become a vector."""
+    draft: list[int] = field(default_factory=list)
+    """What the next tokens may be; computed along with the last token where that pays."""
+    hoped: int = -1
+    """The first token of a draft that was not computed, to learn whether it would have been right."""
+    lucky: float = 0.5
+    """How often the first token of a draft was right, lately."""
+    places: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    """Where each three tokens in a row were last followed by another; kept as far as `indexed`."""
+    indexed: int = 0
+    set_aside: int = 0
 
     @property
     def remaining(self) -> int:
@@ -38,13 +65,30 @@ class Sequence:
         return len(self.tokens) - self.cached
 
     @property
-    def prompt_length(self) -> int:
-        return len(self.request.tokens)
+    def is_decoding(self) -> bool:
+        return self.cached > 0 and self.remaining == 1 and self.sum_D is None
+
+    @property
+    def root(self) -> Hashable:
+        return self.request.tenant, self.adapter
+
+    @property
+    def needs_all_states(self) -> bool:
+        """Whether every token must be computed, also those that another sequence has computed before."""
+        return self.wants_scores or self.sum_D is not None
+
+    @property
+    def wants_scores(self) -> bool:
+        return self.request.score_prompt and not self.scored
 
     @property
     def has_all(self) -> bool:
         """Whether as many tokens were generated as were asked for."""
-        return len(self.tokens) - self.prompt_length >= self.request.most_tokens
+        return self.left <= 0
+
+    @property
+    def left(self) -> int:
+        return self.request.most_tokens - (len(self.tokens) - len(self.request.tokens))
 
     def advance(self, token: int, logprob: float, alternatives: list[Alternative]) -> Tokens:
         """Take the next token, unless there is to be none; return what to say, `finish` if it is the last."""
@@ -54,24 +98,28 @@ class Sequence:
         if token in request.stop_tokens:
             return Tokens(request.id, finish="stop")
         self.tokens.append(token)
-        if self.counts_V is not None:
-            self.counts_V[token] += 1
+        if self.counts is not None:
+            self.counts[token] = self.counts.get(token, 0) + 1
+        if self.matcher is not None:
+            self.matcher.advance(token)
+        ended = self.matcher is not None and self.matcher.finished
         return Tokens(
             request.id,
             tokens=[token],
             logprobs=[logprob] if request.logprobs >= 0 else [],
             alternatives=[alternatives[: request.logprobs]] if request.logprobs > 0 else [],
-            finish="length" if self.has_all else None,
+            finish="stop" if ended else "length" if self.has_all else None,
         )
 
 
-def begin(owner: Owner, request: Generate, vocabulary: int, device: torch.device) -> Sequence:
+def begin(owner: Owner, request: Generate, arrival: int, adapter: int = -1) -> Sequence:
     """Start a sequence; what an earlier engine generated counts for penalties."""
-    sequence = Sequence(owner, request, list(request.tokens))
-    if request.presence_penalty or request.frequency_penalty:
-        sequence.counts_V = torch.zeros(vocabulary, device=device)
+    sequence = Sequence(owner, request, list(request.tokens), arrival, adapter)
+    if request.presence_penalty or request.frequency_penalty or request.repetition_penalty != 1.0:
+        repeated = request.repetition_penalty != 1.0
+        sequence.counts = dict.fromkeys(request.tokens, 0) if repeated else {}
         for token in request.tokens[len(request.tokens) - request.resumed_tokens :]:
-            sequence.counts_V[token] += 1
+            sequence.counts[token] = sequence.counts.get(token, 0) + 1
     return sequence
 
 
@@ -96,6 +144,7 @@ def refusal(request: Generate, vocabulary: int, context: int) -> tuple[str, str]
         "min_p": 0.0 <= request.min_p <= 1.0,
         "presence_penalty": abs(request.presence_penalty) < float("inf"),
         "frequency_penalty": abs(request.frequency_penalty) < float("inf"),
+        "repetition_penalty": 0.0 < request.repetition_penalty < float("inf"),
         "logprobs": request.logprobs >= -1,
         "logit_bias": all(abs(bias) < float("inf") for bias in request.logit_bias.values()),
         "resumed_tokens": 0 <= request.resumed_tokens <= len(request.tokens),

@@ -13,15 +13,25 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from windlass.serve.engine.step import Engine, Reply
+from windlass.serve.engine.shelf import Reply, Station
 from windlass.spec.errors import BadInput, InUse
-from windlass.spec.wire import LENGTH, MOST_FRAME_BYTES, Load, Message, Ready, ToEngine, frame, to_engine
+from windlass.spec.wire import (
+    LENGTH,
+    MOST_FRAME_BYTES,
+    Load,
+    Message,
+    Offered,
+    Ready,
+    ToEngine,
+    frame,
+    to_engine,
+)
 
 TICK_S = 1.0
 MOST_PATH_BYTES = 100
@@ -71,7 +81,15 @@ Arrival = tuple[Connection, ToEngine | Literal["opened", "closed"]] | None
 class Server:
     """Serves one engine on one socket until it is told to stop or its parent is gone."""
 
-    def __init__(self, engine: Engine, name: str, path: Path, *, parent: int | None = None) -> None:
+    def __init__(
+        self,
+        engine: Station,
+        offered: Sequence[Offered],
+        slots: int,
+        path: Path,
+        *,
+        parent: int | None = None,
+    ) -> None:
         self._engine = engine
         self._parent = parent
         self._path = path
@@ -79,10 +97,11 @@ class Server:
         self._connections: set[Connection] = set()
         self._stopping = False
         self._busy_s = 0.0
-        shape = engine.model.shape
+        first = offered[0]
         self._ready = Ready(
-            name, shape.family, shape.parameters, shape.context, shape.vocabulary, shape.width,
-            engine.slots, os.getpid(),
+            first.model, first.family, first.parameters, first.context, first.vocabulary, first.width,
+            slots, os.getpid(), first.precision, first.adapters,
+            models=list(offered) if len(offered) > 1 else [],
         )  # fmt: skip
         self._listener = listen(path)
 
@@ -142,7 +161,7 @@ class Server:
             case (connection, message):
                 self._engine.add(connection, message)
 
-    def _deliver(self, replies: list[Reply]) -> None:
+    def _deliver(self, replies: Sequence[Reply]) -> None:
         by_owner: dict[Connection, list[Message]] = {}
         for owner, message in replies:
             assert isinstance(owner, Connection)
@@ -152,7 +171,10 @@ class Server:
 
     def _tell_load(self) -> None:
         engine = self._engine
-        load = Load(engine.running_count, engine.waiting_count, engine.steps, engine.tokens, self._busy_s)
+        load = Load(
+            engine.running_count, engine.waiting_count, engine.steps, engine.tokens, self._busy_s,
+            engine.blocks_used, engine.blocks_idle, engine.blocks_in_all,
+        )  # fmt: skip
         for connection in self._connections:
             connection.send(load)
 

@@ -46,8 +46,11 @@ RETRY_S = 30.0
 class Station(Protocol):
     """What computes for one model: our engine, or anything that behaves like it."""
 
-    steps: int
-    tokens: int
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def tokens(self) -> int: ...
 
     @property
     def running_count(self) -> int: ...
@@ -73,7 +76,7 @@ class Station(Protocol):
 
     def rest(self) -> None: ...
 
-    def step(self) -> list[Reply]: ...
+    def step(self) -> Sequence[Reply]: ...
 
 
 @dataclass(eq=False)

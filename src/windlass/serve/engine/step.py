@@ -1,75 +1,136 @@
-"""The engine: one step computes one token of every sequence that decodes, and a piece of the prompts.
+"""The engine: one step computes the next token of every sequence that decodes, and a piece of the prompts.
 
-    add -> waiting -> a slot is free -> prompt read in chunks -> a token a step -> finish
+    add -> waiting -> admitted -> prompt read in chunks -> a token (or a draft's worth) a step -> finish
 
-Legend: T packed tokens of a step, D width, B rows that are sampled, V vocabulary.
+Legend: T tokens of a step, D width, B rows of scores, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import itertools
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from windlass.models.language import LanguageModel
-from windlass.serve.engine import embed, sequence
-from windlass.serve.engine.cache import Chunk, SlottedCache
+from windlass.serve.engine import drafts, embed, sequence
+from windlass.serve.engine.draw import Row, draw, score
 from windlass.serve.engine.embed import Embedding
-from windlass.serve.engine.sample import Settings, adjust, choose, report, settings_of, uniform, unreported
-from windlass.serve.engine.schedule import Roster, decide_chunks
+from windlass.serve.engine.grammar import Grammars, Matcher, Refused
+from windlass.serve.engine.prefix import Blocks, Policy
+from windlass.serve.engine.runner import BLOCK_TOKENS, Computed, Runner, Span
+from windlass.serve.engine.schedule import Roster, decide_budget, decide_chunks
 from windlass.serve.engine.sequence import Owner, Sequence
-from windlass.spec.shape import BertShape
+from windlass.spec.errors import did_you_mean
+from windlass.spec.shape import Gpt2Shape, LlamaShape
 from windlass.spec.wire import Alternative, Embed, Failed, Generate, PromptScores, ToEngine, Tokens, Vectors
 
-PROMPT_TOKENS_PER_STEP = 256
-EMBED_TOKENS_PER_STEP = 2048
+MOST_PROMPT_TOKENS = 512
+LEAST_PROMPT_TOKENS = 32
+PAUSE_S = 0.05
+"""Prompts take no longer than this of a step while others decode."""
+DRAFTED_SEQUENCES = 8
+"""With more sequences than this the rows of a step are many already, and guessing is not even tried."""
 
 Answer = Tokens | PromptScores | Vectors | Failed
 Reply = tuple[Owner, Answer]
 
 
 @dataclass(frozen=True)
-class Batch:
-    """What a step computes: a token of each `decoding`, and of each of `reading` so many prompt tokens."""
+class Settings:
+    """How an engine behaves; none of it changes an answer."""
 
-    decoding: list[Sequence]
-    reading: list[tuple[Sequence, int]]
+    slots: int = 32
+    prompt_tokens: int = MOST_PROMPT_TOKENS
+    shares_prefixes: bool = True
+    most_idle_blocks: int | None = None
+    policy: Policy = "lru"
+    drafts: bool = True
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.decoding and not self.reading
+
+@dataclass(slots=True)
+class Part:
+    """What a step computes of one sequence: `length` of its known tokens, then its draft."""
+
+    one: Sequence
+    span: Span
+    length: int
+
+
+@dataclass(slots=True)
+class Pace:
+    """How long a prompt token takes, by the steps so far."""
+
+    seconds_per_token: float = 0.0
+
+    def learn(self, seconds: float, tokens: int) -> None:
+        if tokens >= LEAST_PROMPT_TOKENS:
+            rate = seconds / tokens
+            known = self.seconds_per_token or rate
+            self.seconds_per_token = known + 0.3 * (rate - known)
 
 
 class Engine:
     """Continuous batching over one model. Not for use by several threads."""
 
     def __init__(
-        self, model: LanguageModel, *, slots: int, prompt_tokens_per_step: int = PROMPT_TOKENS_PER_STEP
+        self,
+        runner: Runner,
+        settings: Settings | None = None,
+        *,
+        adapters: Mapping[str, int] | None = None,
+        grammars: Grammars | None = None,
     ) -> None:
-        self.model = model.eval()
-        self.slots = slots
+        self.runner, self.settings = runner, settings or Settings()
         self.steps = self.tokens = 0
-        self._budget = prompt_tokens_per_step
-        self._device = model.output_weight.device
-        self._waiting: deque[Sequence] = deque()
-        self._embeddings: deque[Embedding] = deque()
+        self._adapters, self._grammars = dict(adapters or {}), grammars
+        blocks = Blocks(
+            runner.blocks,
+            most_idle=self.settings.most_idle_blocks,
+            policy=self.settings.policy,
+            shares=self.settings.shares_prefixes,
+        )
+        self._roster = Roster(blocks, slots=self.settings.slots, context=runner.shape.context)
+        self._embeddings: dict[Sequence, Embedding] = {}
         self._replies: list[Reply] = []
-        self._settings: tuple[list[Sequence], Settings] | None = None
-        if not isinstance(model.shape, BertShape):
-            self._cache = SlottedCache(
-                model.shape, slots=slots, device=self._device, dtype=model.output_weight.dtype
-            )
-            self._roster = Roster(self._cache)
+        self._arrivals = itertools.count()
+        self._pace = Pace()
+        self._trigrams = drafts.Trigrams()
+        self._costs = self._measure() if self.settings.drafts else None
+
+    @property
+    def shape(self) -> LlamaShape | Gpt2Shape:
+        return self.runner.shape
+
+    @property
+    def precision(self) -> str:
+        return self.runner.precision
+
+    @property
+    def adapters(self) -> list[str]:
+        return list(self._adapters)
 
     @property
     def running_count(self) -> int:
-        return len(self._roster.running) if self.model.causal else 0
+        return len(self._roster.running)
 
     @property
     def waiting_count(self) -> int:
-        return len(self._waiting) + len(self._embeddings)
+        return self._roster.waiting_count
+
+    @property
+    def blocks_used(self) -> int:
+        return self._roster.blocks.used
+
+    @property
+    def blocks_idle(self) -> int:
+        return self._roster.blocks.idle
+
+    @property
+    def blocks_in_all(self) -> int:
+        return self._roster.blocks.count
 
     @property
     def is_idle(self) -> bool:
@@ -88,89 +149,112 @@ class Engine:
     def forget(self, owner: Owner) -> None:
         """Drop all requests of an owner that is gone."""
         self._replies = [reply for reply in self._replies if reply[0] != owner]
-        for id_ in {one.request.id for one in self._all() if one.owner == owner}:
+        for id_ in {one.request.id for one in self._roster if one.owner == owner}:
             self._cancel(owner, id_, tell=False)
 
     def rest(self) -> None:
-        """Give back the memory of past requests; for when nothing runs and nothing is expected soon."""
-        if self.model.causal and not self._roster.running:
-            self._cache.reset()
+        """For when nothing runs and nothing is expected soon; what is cached stays for who comes next."""
 
-    @torch.inference_mode()
+    def check(self) -> None:
+        """Raise AssertionError if a block is lost or held twice."""
+        self._roster.check()
+
     def step(self) -> list[Reply]:
         """Schedule, run, sample; return what there is to say."""
-        batch = self._schedule()
-        if not batch.is_empty:
-            x_TD = self._run(batch)
-            self._sample(batch, x_TD)
+        parts = self._schedule()
+        if parts:
+            computed = self._run(parts)
+            self._sample(parts, computed)
             self.steps += 1
-        if self._embeddings:
-            self._step_embedding()
+        elif self.waiting_count:
+            time.sleep(0.001)  # all that wait do so for a grammar, which another process compiles
         replies, self._replies = self._replies, []
         return replies
 
-    def _schedule(self) -> Batch:
-        if not self.model.causal:
-            return Batch([], [])
-        while self._waiting and len(self._roster.running) < self.slots:
-            self._roster.admit(self._waiting.popleft())
-        reading = self._roster.reading
-        chunks = decide_chunks([one.remaining for one in reading], self._budget)
-        return Batch(
-            self._roster.decoding,
-            [(one, length) for one, length in zip(reading, chunks, strict=True) if length],
+    def _schedule(self) -> list[Part]:
+        self._take_grammars()
+        self._roster.admit()
+        decoding = sorted(
+            (one for one in self._roster.running if one.is_decoding), key=lambda one: one.arrival
         )
+        self._guess(decoding)
+        parts = [
+            self._part(one, 1)
+            for one in decoding
+            if one.slot >= 0 and self._roster.reserve(one, 1 + len(one.draft))
+        ]
+        parts = [part for part in parts if part.one.slot >= 0]  # one may have been set aside for a later one
+        reading = [one for one in self._roster.running if not one.is_decoding]
+        budget = decide_budget(
+            self.settings.prompt_tokens, LEAST_PROMPT_TOKENS,
+            decoding=len(parts), seconds_per_token=self._pace.seconds_per_token, pause_s=PAUSE_S,
+        )  # fmt: skip
+        chunks = decide_chunks([one.remaining for one in reading], budget)
+        return parts + [
+            self._part(one, length) for one, length in zip(reading, chunks, strict=True) if length
+        ]
 
-    def _run(self, batch: Batch) -> Tensor:
-        """Compute the packed tokens of the batch; return their final hidden states."""
-        tokens = [one.tokens[-1] for one in batch.decoding]
-        positions = [one.cached for one in batch.decoding]
-        chunks = [Chunk(one.slot, one.cached, length) for one, length in batch.reading]
-        self._cache.begin(positions, chunks)
-        for (one, _), chunk in zip(batch.reading, chunks, strict=True):
-            tokens += one.tokens[chunk.start : chunk.end]
-            positions += range(chunk.start, chunk.end)
-        x_1TD: Tensor = self.model(
-            torch.tensor([tokens], device=self._device),
-            positions_BT=torch.tensor([positions], device=self._device),
-            cache=self._cache,
-        )
-        return x_1TD[0]
+    def _part(self, one: Sequence, length: int) -> Part:
+        tokens = one.tokens[one.cached : one.cached + length] + one.draft
+        ends = one.cached + length == len(one.tokens) and one.sum_D is None
+        outs = 1 + len(one.draft) if ends else 0
+        if one.wants_scores:
+            outs = length
+        return Part(one, Span(one.slot, one.cached, tokens, outs, one.adapter), length)
 
-    def _sample(self, batch: Batch, x_TD: Tensor) -> None:
-        """Choose the next token of every sequence whose tokens are all computed."""
-        ready, rows = list(batch.decoding), list(range(len(batch.decoding)))
-        for one in batch.decoding:
-            one.cached += 1
-        at = len(rows)
-        for one, length in batch.reading:
-            if one.request.score_prompt:
-                self._score_prompt(one, x_TD[at : at + length])
-            one.cached += length
-            at += length
-            if not one.remaining:
+    def _run(self, parts: list[Part]) -> Computed:
+        """Compute the tokens of a step, and note what is in blocks now."""
+        began = time.perf_counter()
+        wants_states = any(part.one.sum_D is not None for part in parts)
+        computed = self.runner.run([part.span for part in parts], self._roster.tables, hidden=wants_states)
+        self._pace.learn(time.perf_counter() - began, sum(len(part.span.tokens) for part in parts))
+        for part in parts:
+            self._roster.computed(part.one, part.length)
+        return computed
+
+    def _sample(self, parts: list[Part], computed: Computed) -> None:
+        """Choose the next tokens of every sequence whose tokens are all computed."""
+        rows: list[Row] = []
+        places: list[int] = []
+        ready: list[Sequence] = []
+        end = row = 0
+        for part in parts:
+            one, length = part.one, part.length
+            start, end = end, end + part.span.outs
+            if one.sum_D is not None and computed.hidden_TD is not None:
+                self._sum(part, computed.hidden_TD[row : row + length])
+            elif one.wants_scores:
+                self._score_prompt(part, computed.logits_BV[start:end])
+            if part.span.outs and not one.remaining:
                 ready.append(one)
-                rows.append(at - 1)
+                rows += self._rows(one)
+                places += range(end - 1 - len(one.draft), end)
+            row += len(part.span.tokens)
         if ready:
-            self._choose(ready, x_TD[rows], already_decoding=len(batch.decoding))
+            self._choose(ready, rows, _picked(computed.logits_BV, places))
 
-    def _choose(self, ready: list[Sequence], x_BD: Tensor, *, already_decoding: int) -> None:
-        logits_BV = self.model.logits(x_BD)
-        numbers = [uniform(one.request.seed, len(one.tokens)) for one in ready]
-        chosen_B = choose(adjust(logits_BV, ready), self._settings_of(ready), numbers)
-        wanted = max(one.request.logprobs for one in ready)
-        told = report(logits_BV, chosen_B, wanted) if wanted >= 0 else unreported(len(ready))
-        numeric = (~logits_BV.amax(dim=-1).isnan()).tolist()
-        for one in ready[already_decoding:]:
-            self._roster.promote(one)
-            self._tell_prompt_scores(one)
-        rows = zip(ready, numeric, chosen_B.tolist(), *told, strict=True)
-        for one, is_numeric, token, logprob, alternatives in rows:
-            if is_numeric:
-                self._advance(one, token, logprob, alternatives)
-            else:
-                reason = "the scores of this model are not numbers; its weights are damaged"
-                self._end(one, Failed(one.request.id, "not_a_number", reason))
+    def _rows(self, one: Sequence) -> list[Row]:
+        mask = None if one.matcher is None else one.matcher.mask()
+        first = len(one.tokens)
+        return [Row(one.request, first + i, one.counts, mask) for i in range(1 + len(one.draft))]
+
+    def _choose(self, ready: list[Sequence], rows: list[Row], logits_BV: NDArray[np.float32]) -> None:
+        drawn = draw(logits_BV, rows)
+        at = 0
+        for one in ready:
+            guesses, one.draft = one.draft, []
+            self._learn(one, guesses, drawn.tokens[at])
+            for place in range(at, at + 1 + len(guesses)):
+                if not drawn.numeric[place]:
+                    self._fail(one)
+                    break
+                token = drawn.tokens[place]
+                self._advance(one, token, drawn.logprobs[place], drawn.alternatives[place])
+                number = place - at
+                if one.slot < 0 or number == len(guesses) or guesses[number] != token:
+                    break
+                self._roster.computed(one, 1)  # the guess was right, and so is what was computed for it
+            at += 1 + len(guesses)
 
     def _advance(self, one: Sequence, token: int, logprob: float, alternatives: list[Alternative]) -> None:
         message = one.advance(token, logprob, alternatives)
@@ -180,75 +264,138 @@ class Engine:
         else:
             self._end(one, message)
 
-    def _settings_of(self, ready: list[Sequence]) -> Settings:
-        if self._settings is None or self._settings[0] != ready:
-            requests = [one.request for one in ready]
-            self._settings = ready, settings_of(requests, self.model.shape.vocabulary, self._device)
-        return self._settings[1]
+    def _guess(self, decoding: list[Sequence]) -> None:
+        """Give drafts to those who decode, where that is expected to be quicker."""
+        if self._costs is None or len(decoding) > DRAFTED_SEQUENCES:
+            return
+        for one in decoding:
+            one.draft = drafts.draft(one, self._trigrams)
+        known = [(len(one.draft), one.lucky) for one in decoding if one.draft]
+        if not drafts.decide(self._costs, len(decoding), known):
+            for one in decoding:
+                one.hoped, one.draft = (one.draft[0] if one.draft else -1), []
 
-    def _score_prompt(self, one: Sequence, x_TD: Tensor) -> None:
-        """Score the prompt tokens that follow those of a chunk."""
-        following = one.tokens[one.cached + 1 : one.cached + 1 + len(x_TD)]
+    def _learn(self, one: Sequence, guesses: list[int], token: int) -> None:
+        first = guesses[0] if guesses else one.hoped
+        if first >= 0:
+            drafts.learn(one, first, token)
+        one.hoped = -1
+
+    def _measure(self) -> drafts.Costs:
+        """Time steps of few and of more rows, in blocks that are free at the start."""
+        roster, most = self._roster, DRAFTED_SEQUENCES * (1 + drafts.LONGEST)
+        positions = roster.tables.shape[1] * BLOCK_TOKENS
+
+        def run(rows: int) -> None:
+            some = min(rows, positions)
+            self.runner.run([Span(0, 0, [0] * some, outs=some)], roster.tables)
+
+        return drafts.Costs.measured(run, most)
+
+    def _sum(self, part: Part, hidden_TD: NDArray[np.float32]) -> None:
+        """Add up the states of a sequence that is to become a vector."""
+        one = part.one
+        before_D = 0.0 if part.span.position == 0 else one.sum_D
+        one.sum_D = before_D + hidden_TD.sum(axis=0, dtype=np.float64)
+        if one.remaining:
+            return
+        self._roster.remove(one)
+        whole = self._embeddings.pop(one)
+        whole.done += 1
+        if whole.is_done:
+            self._replies.append((whole.owner, Vectors(whole.request.id, whole.vectors())))
+
+    def _score_prompt(self, part: Part, logits_BV: NDArray[np.float32]) -> None:
+        """Score the prompt tokens that follow those of a chunk; tell them when the prompt is read."""
+        one, start = part.one, part.span.position
+        if start == 0:  # also when it was set aside half-way and begins again
+            one.prompt_logprobs, one.prompt_alternatives = [], []
+        following = one.request.tokens[start + 1 : start + 1 + part.length]
         if following:
-            logits_BV = self.model.logits(x_TD[: len(following)])
-            chosen_B = torch.tensor(following, device=self._device)
-            logprobs, alternatives = report(logits_BV, chosen_B, max(0, one.request.logprobs))
+            logprobs, alternatives = score(
+                logits_BV[: len(following)], following, max(0, one.request.logprobs)
+            )
             one.prompt_logprobs += logprobs
             one.prompt_alternatives += alternatives if one.request.logprobs > 0 else []
-
-    def _tell_prompt_scores(self, one: Sequence) -> None:
-        if one.request.score_prompt:
+        if not one.remaining:
+            one.scored = True
             scores = PromptScores(one.request.id, one.prompt_logprobs, one.prompt_alternatives)
             self._replies.append((one.owner, scores))
 
     def _add_generate(self, owner: Owner, request: Generate) -> None:
-        shape = self.model.shape
-        if not self.model.causal:
-            wrong: tuple[str, str] | None = (
-                "not_generative",
-                f"a {shape.family} model sees both sides of a token and cannot continue a text",
-            )
-        elif any(one.owner == owner and one.request.id == request.id for one in self._all()):
-            wrong = "duplicate_id", f"request '{request.id}' is under way already"
-        else:
-            wrong = sequence.refusal(request, shape.vocabulary, shape.context)
+        wrong = self._refusal(owner, request)
         if wrong is not None:
             self._replies.append((owner, Failed(request.id, *wrong)))
             return
-        self._waiting.append(sequence.begin(owner, request, shape.vocabulary, self._device))
+        adapter = self._adapters[request.adapter] if request.adapter else -1
+        one = sequence.begin(owner, request, next(self._arrivals), adapter)
+        if request.grammar is not None:
+            assert self._grammars is not None
+            one.pending = self._grammars.request(request.grammar)
+        self._roster.add(one)
+
+    def _refusal(self, owner: Owner, request: Generate) -> tuple[str, str] | None:
+        if any(one.owner == owner and one.request.id == request.id for one in self._roster):
+            return "duplicate_id", f"request '{request.id}' is under way already"
+        if request.adapter and request.adapter not in self._adapters:
+            near = did_you_mean(request.adapter, list(self._adapters))
+            return "unknown_adapter", f"adapter '{request.adapter}' is not served here; {near}"
+        if request.grammar is not None and self._grammars is None:
+            return (
+                "bad_grammar",
+                "this model has no tokenizer beside it, so its answers cannot be given a form",
+            )
+        return sequence.refusal(request, self.runner.shape.vocabulary, self.runner.shape.context)
 
     def _add_embed(self, owner: Owner, request: Embed) -> None:
-        wrong = embed.refusal(request, self.model.shape.vocabulary, self.model.shape.context)
+        shape = self.runner.shape
+        wrong = embed.refusal(request, shape.vocabulary, shape.context)
         if wrong is not None:
             self._replies.append((owner, Failed(request.id, *wrong)))
             return
-        self._embeddings.append(Embedding(owner, request))
+        whole = Embedding(owner, request)
+        for tokens in request.inputs:
+            asked = Generate(request.id, tokens, 0, tenant=request.tenant, priority=request.priority)
+            one = sequence.begin(owner, asked, next(self._arrivals))
+            one.sum_D = np.zeros(shape.width)
+            whole.parts.append(one)
+            self._embeddings[one] = whole
+            self._roster.add(one)
 
-    def _step_embedding(self) -> None:
-        one = self._embeddings[0]
-        if one.step(self.model, EMBED_TOKENS_PER_STEP):
-            self._embeddings.popleft()
-            vectors = [one.vectors[i] for i in range(len(one.vectors))]
-            self._replies.append((one.owner, Vectors(one.request.id, vectors)))
-        self.steps += 1
+    def _take_grammars(self) -> None:
+        """Let those go on whose grammar is compiled, or cannot be."""
+        for one in [one for one in self._roster if one.pending is not None]:
+            assert one.pending is not None
+            found = one.pending.poll()
+            if isinstance(found, Refused):
+                self._end(one, Failed(one.request.id, "bad_grammar", found.reason))
+            elif isinstance(found, Matcher):
+                one.pending, one.matcher = None, found
+                found.resume(one.request.tokens[len(one.request.tokens) - one.request.resumed_tokens :])
 
     def _cancel(self, owner: Owner, id_: str, *, tell: bool) -> None:
-        for one in self._all():
-            if one.owner == owner and one.request.id == id_:
-                if isinstance(one, Embedding):
-                    self._embeddings.remove(one)
-                elif one.slot < 0:
-                    self._waiting.remove(one)
-                else:
-                    self._roster.remove(one)
-                if tell:
-                    self._replies.append((owner, Tokens(id_, finish="cancelled")))
-                return
+        found = [one for one in self._roster if one.owner == owner and one.request.id == id_]
+        for one in found:
+            self._roster.remove(one)
+            self._embeddings.pop(one, None)
+        if found and tell:
+            self._replies.append((owner, Tokens(id_, finish="cancelled")))
+
+    def _fail(self, one: Sequence) -> None:
+        failure = None if one.matcher is None else one.matcher.failure
+        if failure is not None:
+            self._end(one, Failed(one.request.id, "bad_grammar", failure))
+            return
+        reason = "the scores of this model are not numbers; its weights are damaged"
+        self._end(one, Failed(one.request.id, "not_a_number", reason))
 
     def _end(self, one: Sequence, last: Tokens | Failed) -> None:
         self._replies.append((one.owner, last))
+        if self._costs is not None:
+            self._trigrams.learn(one.request.tenant, one.tokens[len(one.request.tokens) :])
         self._roster.remove(one)
 
-    def _all(self) -> list[Sequence | Embedding]:
-        running = self._roster.running if self.model.causal else []
-        return [*running, *self._waiting, *self._embeddings]
+
+def _picked(logits_BV: NDArray[np.float32], places: list[int]) -> NDArray[np.float32]:
+    """Return some rows, without a copy where all are meant."""
+    return logits_BV if len(places) == len(logits_BV) else logits_BV[places]

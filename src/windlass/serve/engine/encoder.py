@@ -1,0 +1,133 @@
+"""The engine of a model that sees both sides of a token (bert): it makes vectors and no text.
+
+It has the face of step.Engine. Inputs of one request are computed together, the longest first, so that
+neighbours need little padding; requests take turns.
+
+Legend: B inputs, T time, D width.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+
+from windlass.models.language import LanguageModel
+from windlass.serve.engine import embed
+from windlass.serve.engine.sequence import Owner
+from windlass.serve.engine.shelf import Reply
+from windlass.spec.shape import Shape
+from windlass.spec.wire import Embed, Failed, Generate, ToEngine, Tokens, Vectors
+
+TOKENS_PER_STEP = 2048
+
+
+@dataclass(eq=False)
+class _Request:
+    """An Embed request on its way."""
+
+    owner: Owner
+    request: Embed
+    vectors: dict[int, list[float]] = field(default_factory=dict)
+    left: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = sorted(range(len(self.request.inputs)), key=lambda i: len(self.request.inputs[i]))
+
+    def step(self, model: LanguageModel, budget: int) -> bool:
+        """Compute inputs of about `budget` tokens, padding included; return whether all are done."""
+        taken = [self.left.pop()]
+        width = len(self.request.inputs[taken[0]])
+        while self.left and width * (len(taken) + 1) <= budget:
+            taken.append(self.left.pop())
+        found = vectors_of(model, [self.request.inputs[i] for i in taken])
+        self.vectors |= dict(zip(taken, found, strict=True))
+        return not self.left
+
+
+class Encoder:
+    """One model and the requests for its vectors. Not for use by several threads."""
+
+    blocks_used = blocks_idle = blocks_in_all = 0
+
+    def __init__(self, model: LanguageModel, precision: str = "float32") -> None:
+        self._model = model.eval()
+        self.precision = precision
+        self.steps = self.tokens = 0
+        self._waiting: deque[_Request] = deque()
+        self._replies: list[Reply] = []
+
+    @property
+    def shape(self) -> Shape:
+        return self._model.shape
+
+    @property
+    def running_count(self) -> int:
+        return 0
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self._waiting or self._replies)
+
+    def add(self, owner: Owner, message: ToEngine) -> None:
+        shape = self.shape
+        match message:
+            case Generate():
+                why = f"a {shape.family} model sees both sides of a token and cannot continue a text"
+                self._replies.append((owner, Failed(message.id, "not_generative", why)))
+            case Embed():
+                wrong = embed.refusal(message, shape.vocabulary, shape.context)
+                if wrong is not None:
+                    self._replies.append((owner, Failed(message.id, *wrong)))
+                else:
+                    self._waiting.append(_Request(owner, message))
+            case _:
+                if self._drop(owner, message.id):
+                    self._replies.append((owner, Tokens(message.id, finish="cancelled")))
+
+    def forget(self, owner: Owner) -> None:
+        self._replies = [reply for reply in self._replies if reply[0] != owner]
+        self._waiting = deque(one for one in self._waiting if one.owner != owner)
+
+    def rest(self) -> None:
+        """Nothing is kept between requests."""
+
+    @torch.inference_mode()
+    def step(self) -> list[Reply]:
+        """Compute some inputs of the request whose turn it is."""
+        if self._waiting:
+            one = self._waiting.popleft()
+            if one.step(self._model, TOKENS_PER_STEP):
+                vectors = [one.vectors[i] for i in range(len(one.vectors))]
+                self._replies.append((one.owner, Vectors(one.request.id, vectors)))
+            else:
+                self._waiting.append(one)
+            self.steps += 1
+        replies, self._replies = self._replies, []
+        return replies
+
+    def _drop(self, owner: Owner, id_: str) -> bool:
+        kept = deque(one for one in self._waiting if (one.owner, one.request.id) != (owner, id_))
+        dropped = len(kept) < len(self._waiting)
+        self._waiting = kept
+        return dropped
+
+
+def vectors_of(model: LanguageModel, inputs: list[list[int]]) -> list[list[float]]:
+    """Return one unit vector for each input."""
+    device = model.output_weight.device
+    lengths_B = torch.tensor([len(tokens) for tokens in inputs], device=device)
+    width = int(lengths_B.max())
+    tokens_BT = torch.tensor([tokens + [0] * (width - len(tokens)) for tokens in inputs], device=device)
+    real_BT = torch.arange(width, device=device) < lengths_B[:, None]
+    mask_BT = None if bool(real_BT.all()) else real_BT
+    x_BTD = model(tokens_BT, key_mask_BT=mask_BT).float()
+    mean_BD = (x_BTD * real_BT[:, :, None]).sum(dim=1) / lengths_B[:, None]
+    vectors: list[list[float]] = F.normalize(mean_BD, dim=-1).tolist()
+    return vectors

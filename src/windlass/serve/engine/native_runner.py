@@ -1,0 +1,246 @@
+"""A Runner on this machine's processor cores, by the native library; torch is not loaded.
+
+Weights are packed once, matrix by matrix, so that loading needs little memory beside the result.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.models.weights import Float, Grouped, Weights
+from windlass.serve.engine.adapters import Adapter
+from windlass.serve.engine.native import DOWN, MIX, OUT, UP, Batch, Config, Matrix, Team, at
+from windlass.serve.engine.quantise import quantise
+from windlass.serve.engine.runner import Computed, Span
+from windlass.spec.errors import BadInput
+from windlass.spec.shape import Gpt2Shape, LlamaShape
+
+FAMILIES = {"llama": 0, "gpt2": 1}
+PRECISIONS = ("float32", "bfloat16", "int8", "int4")
+BITS = {"int8": 8, "int4": 4}
+MOST_RANK = 256
+
+PARTS = {
+    MIX: ("attention.query", "attention.key", "attention.value"),
+    OUT: ("attention.output",),
+    UP: ("ffn.gate", "ffn.up"),
+    DOWN: ("ffn.down",),
+}
+"""The matrices that stand in each place, one below the other; gpt2 has no gate."""
+
+
+class NativeRunner:
+    """Packed weights, blocks of keys and values, and the threads that compute."""
+
+    def __init__(
+        self,
+        shared: ctypes.CDLL,
+        weights: Weights,
+        *,
+        blocks: int,
+        threads: int,
+        precision: str | None = None,
+        half: bool = False,
+    ) -> None:
+        shape = weights.shape
+        assert isinstance(shape, LlamaShape | Gpt2Shape)
+        self.shape, self.blocks = shape, blocks
+        self.precision = precision or _kept(weights.precision)
+        self._shared, self._team = shared, Team(shared, threads)
+        self._kept: list[Any] = []
+        self._adapters: list[int] = []
+        self._logits_BV = np.empty((0, shape.vocabulary), np.float32)
+        self._model = shared.windlass_model_new(*self._sizes(blocks, half))
+        if not self._model:
+            raise MemoryError(f"no memory for {blocks} blocks of keys and values")
+        for layer in range(shape.layers):
+            self._load_layer(weights, layer)
+        self._load_ends(weights)
+
+    def run(self, spans: Sequence[Span], tables: NDArray[np.int32], *, hidden: bool = False) -> Computed:
+        tokens: list[int] = []
+        fields: list[int] = []
+        outs: list[int] = []
+        width = tables.shape[1]
+        for span in spans:
+            row, length = len(tokens), len(span.tokens)
+            tokens += span.tokens
+            fields += (row, length, span.position, span.slot * width, span.adapter)
+            outs += range(row + length - span.outs, row + length)
+        tokens_T, fields_S5, outs_B = (np.array(values, np.int32) for values in (tokens, fields, outs))
+        logits_BV = self._scores(len(outs))
+        hidden_TD = np.empty((len(tokens), self.shape.width), np.float32) if hidden else None
+        batch = Batch(
+            len(tokens), len(spans), len(outs),
+            at(tokens_T), at(fields_S5), at(tables), at(outs_B), at(logits_BV), at(hidden_TD),
+        )  # fmt: skip
+        if self._shared.windlass_run(self._model, self._team.handle, ctypes.byref(batch)):
+            raise MemoryError(f"no memory for a step of {len(tokens)} tokens")
+        return Computed(logits_BV, hidden_TD)
+
+    def take_adapter(self, adapter: Adapter) -> int:
+        if adapter.rank > MOST_RANK:
+            raise BadInput(f"adapter {adapter.name}: rank {adapter.rank} is above {MOST_RANK}")
+        handle = self._shared.windlass_adapter_new(self._model)
+        for layer in range(self.shape.layers):
+            for place, names in PARTS.items():
+                self._add_deltas(handle, adapter, layer, place, names)
+        self._adapters.append(handle)
+        listed = (ctypes.c_void_p * len(self._adapters))(*self._adapters)
+        self._shared.windlass_model_adapters(self._model, listed, len(self._adapters))
+        return len(self._adapters) - 1
+
+    def __del__(self) -> None:
+        for handle in getattr(self, "_adapters", []):
+            self._shared.windlass_adapter_free(handle)
+        if getattr(self, "_model", None):
+            self._shared.windlass_model_free(self._model)
+
+    def _sizes(self, blocks: int, half: bool) -> tuple[Any, int | None, int | None]:
+        shape = self.shape
+        config = Config(
+            FAMILIES[shape.family], shape.layers, shape.width, shape.heads,
+            shape.kv_heads if isinstance(shape, LlamaShape) else shape.heads,
+            shape.head_width, shape.ffn_width, shape.vocabulary, shape.context,
+            shape.norm_epsilon, int(half), blocks,
+        )  # fmt: skip
+        if not isinstance(shape, LlamaShape):
+            return ctypes.byref(config), None, None
+        angles_TR = rotary_angles(shape)
+        cosines, sines = np.cos(angles_TR), np.sin(angles_TR)
+        self._kept += [cosines, sines]
+        return ctypes.byref(config), at(cosines), at(sines)
+
+    def _load_layer(self, weights: Weights, layer: int) -> None:
+        for place, names in PARTS.items():
+            there = [
+                f"layers.{layer}.{name}" for name in names if f"layers.{layer}.{name}.weight" in weights.sizes
+            ]
+            matrix = self._packed([weights.get(f"{name}.weight") for name in there])
+            bias = self._vector(weights, *(f"{name}.bias" for name in there))
+            self._shared.windlass_layer_matrix(self._model, layer, place, matrix.handle, at(bias))
+        for which, name in enumerate(("attention_norm", "ffn_norm")):
+            norm = f"layers.{layer}.{name}"
+            weight, bias = self._vector(weights, f"{norm}.weight"), self._vector(weights, f"{norm}.bias")
+            self._shared.windlass_layer_norm(self._model, layer, which, at(weight), at(bias))
+
+    def _load_ends(self, weights: Weights) -> None:
+        head = self._packed([weights.get(weights.head_name)])
+        table: NDArray[Any] | None = None
+        if weights.head_name != "embedding.weight":
+            table = _table(weights.get("embedding.weight"))
+            self._kept.append(table)
+        is_half = table is not None and table.dtype == np.uint16
+        positions = self._vector(weights, "positions.weight")
+        weight, bias = self._vector(weights, "norm.weight"), self._vector(weights, "norm.bias")
+        self._shared.windlass_ends(
+            self._model, head.handle, None if is_half else at(table), at(table) if is_half else None,
+            at(positions), at(weight), at(bias),
+        )  # fmt: skip
+
+    def _packed(self, parts: list[Float | Grouped]) -> Matrix:
+        """Pack matrices, one below the other, in the precision of this runner."""
+        matrix = _pack(self._shared, parts, self.precision)
+        self._kept.append(matrix)
+        return matrix
+
+    def _vector(self, weights: Weights, *names: str) -> NDArray[np.float32] | None:
+        """Return small weights as float32, kept for as long as the model; None if the family has them not."""
+        if not names or names[0] not in weights.sizes:
+            return None
+        found = [weights.get(name) for name in names]
+        joined = np.concatenate([np.ascontiguousarray(_floats(part)) for part in found])
+        self._kept.append(joined)
+        return joined
+
+    def _add_deltas(
+        self, handle: int, adapter: Adapter, layer: int, place: int, names: tuple[str, ...]
+    ) -> None:
+        column = 0
+        for name in names:
+            weight = f"layers.{layer}.{name}.weight"
+            if weight in adapter.matrices:
+                down, up = adapter.matrices[weight]
+                a = Matrix(self._shared, "float32", down, columns=down.shape[1])
+                b = Matrix(
+                    self._shared,
+                    "float32",
+                    np.ascontiguousarray(up * np.float32(adapter.scale)),
+                    columns=up.shape[1],
+                )
+                self._kept += [a, b]
+                self._shared.windlass_adapter_delta(handle, layer, place, column, a.handle, b.handle)
+            column += self._rows_of(name)
+
+    def _rows_of(self, name: str) -> int:
+        shape = self.shape
+        keys = (shape.kv_heads if isinstance(shape, LlamaShape) else shape.heads) * shape.head_width
+        if name == "ffn.gate":
+            return shape.ffn_width if isinstance(shape, LlamaShape) else 0
+        return {
+            "attention.query": shape.attention_width,
+            "attention.key": keys,
+            "ffn.up": shape.ffn_width,
+        }.get(name, 0)
+
+    def _scores(self, rows: int) -> NDArray[np.float32]:
+        if rows > len(self._logits_BV):
+            self._logits_BV = np.empty((2 * rows, self.shape.vocabulary), np.float32)
+        return self._logits_BV[:rows]
+
+
+def rotary_angles(shape: LlamaShape) -> NDArray[np.float32]:
+    """Return the angle of every position and pair, as windlass.models.llama computes it."""
+    evens_R = np.arange(0, shape.head_width, 2, dtype=np.float32)
+    speed_R = (1.0 / np.float32(shape.rope_theta) ** (evens_R / np.float32(shape.head_width))).astype(
+        np.float32
+    )
+    if shape.rope_scaling is not None:
+        scaling = shape.rope_scaling
+        waves_R = scaling.original_context * speed_R / (2 * np.pi)
+        span = scaling.high_freq_factor - scaling.low_freq_factor
+        kept_R = np.clip((waves_R - scaling.low_freq_factor) / span, 0.0, 1.0)
+        speed_R = (speed_R * (kept_R + (1.0 - kept_R) / scaling.factor)).astype(np.float32)
+    return np.outer(np.arange(shape.context, dtype=np.float32), speed_R).astype(np.float32)
+
+
+def _kept(stored: str) -> str:
+    """Return the precision that stored weights are computed in, if nothing else is asked for."""
+    return stored if stored in PRECISIONS else "float32"
+
+
+def _pack(shared: ctypes.CDLL, parts: list[Float | Grouped], precision: str) -> Matrix:
+    bits = BITS.get(precision)
+    if bits is not None:
+        found = [part if isinstance(part, Grouped) else quantise(part.widened(), bits) for part in parts]
+        q = np.concatenate([part.q for part in found])
+        scale = np.concatenate([part.scale for part in found])
+        return Matrix(shared, precision, q, columns=found[0].width, group=found[0].group, scale=scale)
+    values = [_floats(part) for part in parts]
+    if precision == "bfloat16":
+        values = [_halves(part, floats) for part, floats in zip(parts, values, strict=True)]
+    joined = np.concatenate(values) if len(values) > 1 else np.ascontiguousarray(values[0])
+    return Matrix(shared, precision, joined, columns=joined.shape[1])
+
+
+def _table(embedding: Float | Grouped) -> NDArray[Any]:
+    if isinstance(embedding, Float) and embedding.values.dtype in (np.float32, np.uint16):
+        return embedding.values
+    return np.ascontiguousarray(_floats(embedding))
+
+
+def _floats(part: Float | Grouped) -> NDArray[Any]:
+    return part.widened()
+
+
+def _halves(part: Float | Grouped, floats: NDArray[Any]) -> NDArray[Any]:
+    """Return bfloat16 bits, rounded to the nearest even."""
+    if isinstance(part, Float) and part.values.dtype == np.uint16:
+        return part.values
+    bits = np.ascontiguousarray(floats).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)

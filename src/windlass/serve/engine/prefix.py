@@ -1,0 +1,165 @@
+"""Blocks of keys and values: who holds them, and which prefixes can be used again.
+
+A full block of tokens, computed once, hangs in a tree: its path from the root spells the tokens before
+it. A sequence that begins with the same tokens takes the blocks along that path instead of computing them.
+There is a root for every (tenant, adapter), so nobody learns from a quick answer what others asked.
+
+A block is free, or held by one sequence alone, or in the tree; there, the sequences that use it are
+counted. What nobody uses stays until its memory is wanted or `most_idle` is reached, and goes leaves first.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from windlass.serve.engine.runner import BLOCK_TOKENS
+
+Policy = Literal["lru", "lfu"]
+"""What goes first: the block that was used longest ago, or the one used least often."""
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A full block in the tree."""
+
+    block: int
+    tokens: tuple[int, ...]
+    parent: Node | None
+    children: dict[tuple[int, ...], Node] = field(default_factory=dict)
+    users: int = 0
+    uses: int = 0
+    last: int = 0
+    mark: int = 0
+    """Number of its newest entry in the queue of those that may go."""
+
+
+class Blocks:
+    """All blocks of an engine."""
+
+    def __init__(
+        self, count: int, *, most_idle: int | None = None, policy: Policy = "lru", shares: bool = True
+    ) -> None:
+        self.count, self.shares = count, shares
+        self.idle = 0
+        self.hits = self.misses = 0
+        self._most_idle = count if most_idle is None else most_idle
+        self._policy = policy
+        # The last freed is the first to be taken again: it is warm, and memory in use stays small.
+        self._free = list(range(count - 1, -1, -1))
+        self._roots: dict[Hashable, Node] = {}
+        self._clock = itertools.count(1)
+        self._leaving: list[tuple[int, int, int, Node]] = []
+
+    @property
+    def available(self) -> int:
+        """How many blocks could be taken at once."""
+        return len(self._free) + self.idle
+
+    @property
+    def used(self) -> int:
+        """How many blocks sequences hold."""
+        return self.count - self.available
+
+    def take(self) -> int | None:
+        """Return a block for one sequence alone, or None when all are in use."""
+        if not self._free and not self._evict():
+            return None
+        return self._free.pop()
+
+    def give(self, block: int) -> None:
+        self._free.append(block)
+
+    def find(self, root: Hashable, tokens: Sequence[int], most: int) -> list[Node]:
+        """Return the path of at most `most` blocks that `tokens` begin with; the caller comes to use them."""
+        path: list[Node] = []
+        node = self._roots.get(root)
+        while node is not None and len(path) < most:
+            at = len(path) * BLOCK_TOKENS
+            node = node.children.get(tuple(tokens[at : at + BLOCK_TOKENS]))
+            if node is not None:
+                path.append(node)
+        self.hits += len(path)
+        self.misses += most - len(path)
+        return path
+
+    def use(self, path: Sequence[Node]) -> None:
+        for node in path:
+            self.idle -= not node.users
+            node.users += 1
+            node.uses += 1
+
+    def leave(self, path: Sequence[Node]) -> None:
+        """Stop using a path; its blocks stay for others."""
+        now = next(self._clock)
+        for node in reversed(path):
+            node.users -= 1
+            node.last = now
+            self.idle += not node.users
+            self._may_go(node)
+        while self.idle > self._most_idle and self._evict():
+            pass
+
+    def keep(self, root: Hashable, path: list[Node], tokens: Sequence[int], block: int) -> int:
+        """Hang a block that was just filled below `path`, which grows by it; return the block to use.
+
+        Where another sequence was quicker, its block holds the same numbers and replaces this one.
+        """
+        parent = path[-1] if path else self._roots.setdefault(root, Node(-1, (), None))
+        key = tuple(tokens)
+        node = parent.children.get(key)
+        if node is None:
+            node = parent.children[key] = Node(block, key, parent)
+            self.idle += 1  # `use` takes it off again
+        else:
+            self.give(block)
+        self.use([node])
+        path.append(node)
+        return node.block
+
+    def clear(self) -> None:
+        """Forget every prefix that nobody uses."""
+        while self._evict():
+            pass
+
+    def check(self, held: Sequence[int]) -> None:
+        """Raise AssertionError unless every block is free, in the tree or among `held`, exactly once."""
+        kept = [node for root in self._roots.values() for node in _below(root)]
+        every = sorted([*self._free, *(node.block for node in kept), *held])
+        assert every == list(range(self.count)), "a block is lost, or held twice"
+        assert self.idle == sum(not node.users for node in kept), "idle blocks are miscounted"
+
+    def _may_go(self, node: Node) -> None:
+        if not node.users and not node.children:
+            node.mark = next(self._clock)
+            uses = node.uses if self._policy == "lfu" else 0
+            heapq.heappush(self._leaving, (uses, node.last, node.mark, node))
+
+    def _evict(self) -> bool:
+        """Free the idle leaf that should go first; return whether there was one."""
+        while self._leaving:
+            _, _, mark, node = heapq.heappop(self._leaving)
+            if mark != node.mark or node.users or node.children or node.parent is None:
+                continue  # it was used again, or has followers, since it was queued
+            del node.parent.children[node.tokens]
+            self.idle -= 1
+            self.give(node.block)
+            if node.parent.parent is not None:
+                self._may_go(node.parent)
+            elif not node.parent.children:
+                self._roots = {root: top for root, top in self._roots.items() if top is not node.parent}
+            node.parent = None
+            return True
+        return False
+
+
+def _below(node: Node) -> list[Node]:
+    found, stack = [], list(node.children.values())
+    while stack:
+        one = stack.pop()
+        found.append(one)
+        stack += one.children.values()
+    return found

@@ -1,0 +1,64 @@
+"""What computes: tokens of many sequences in, scores out.
+
+A step hands its runner spans, each of them tokens of one sequence at successive positions. The runner
+keeps the keys and values of these tokens in blocks, whose numbers are in the sequence's row of `tables`,
+and returns the scores after the last tokens of each span. NativeRunner gives every token the same result
+whatever else is in the step; TorchRunner, for GPUs and machines without the library, up to rounding.
+
+Legend: B rows of scores, V vocabulary, T tokens of a step, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.serve.engine.adapters import Adapter
+from windlass.spec.shape import Gpt2Shape, LlamaShape
+
+BLOCK_TOKENS = 16
+
+
+@dataclass(slots=True)
+class Span:
+    """Tokens of the sequence in `slot`, the first at `position`; the scores of the last `outs` are wanted."""
+
+    slot: int
+    position: int
+    tokens: Sequence[int]
+    outs: int = 1
+    adapter: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Scores of the wanted rows, in the order of spans; and the final states of all tokens, if wanted."""
+
+    logits_BV: NDArray[np.float32]
+    hidden_TD: NDArray[np.float32] | None = None
+
+
+class Runner(Protocol):
+    """One causal model on one device."""
+
+    shape: LlamaShape | Gpt2Shape
+    precision: str
+    blocks: int
+    """How many blocks there are; numbers in tables are below it."""
+
+    def run(self, spans: Sequence[Span], tables: NDArray[np.int32], *, hidden: bool = False) -> Computed:
+        """Compute a step. The arrays returned are good until the next one."""
+
+    def take_adapter(self, adapter: Adapter) -> int:
+        """Make an adapter ready; return the number by which spans name it."""
+
+
+def block_bytes(shape: LlamaShape | Gpt2Shape, *, half: bool) -> int:
+    """Return the memory of one block: keys and values of 16 tokens in all layers."""
+    heads = shape.kv_heads if isinstance(shape, LlamaShape) else shape.heads
+    padded = -(-shape.head_width // 8) * 8
+    return shape.layers * 2 * heads * padded * BLOCK_TOKENS * (2 if half else 4)

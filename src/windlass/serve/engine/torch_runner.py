@@ -1,0 +1,112 @@
+"""A Runner by torch: for GPUs, and for processors on which the native library does not run.
+
+Keys and values are in the same blocks; attention gathers those of a span and mixes them with torch's own
+kernel. Results agree with those of any other batch up to rounding, not to the bit.
+
+Legend: L layers, N blocks, P places in a block, T tokens of a step, H query heads, K key/value heads,
+C width of a head, W keys that a span may see, B rows of scores, V vocabulary, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from windlass.models.language import LanguageModel
+from windlass.serve.engine.adapters import Adapter
+from windlass.serve.engine.runner import BLOCK_TOKENS, Computed, Span
+from windlass.spec.errors import BadInput
+from windlass.spec.shape import Gpt2Shape, LlamaShape
+
+
+class TorchRunner:
+    """A model on one device, with its blocks."""
+
+    def __init__(self, model: LanguageModel, *, blocks: int) -> None:
+        shape = model.shape
+        assert isinstance(shape, LlamaShape | Gpt2Shape)
+        self.shape, self.blocks = shape, blocks
+        weight = model.output_weight
+        self.precision = str(weight.dtype).removeprefix("torch.")
+        self._model, self._device = model.eval(), weight.device
+        heads = shape.kv_heads if isinstance(shape, LlamaShape) else shape.heads
+        self._kv_L2NPKC = torch.zeros(
+            (shape.layers, 2, blocks, BLOCK_TOKENS, heads, shape.head_width),
+            dtype=weight.dtype, device=self._device,
+        )  # fmt: skip
+
+    @torch.inference_mode()
+    def run(self, spans: Sequence[Span], tables: NDArray[np.int32], *, hidden: bool = False) -> Computed:
+        tokens = [token for span in spans for token in span.tokens]
+        positions = [span.position + i for span in spans for i in range(len(span.tokens))]
+        cache = _Step(self._kv_L2NPKC, spans, tables)
+        x_1TD = self._model(
+            torch.tensor([tokens], device=self._device),
+            positions_BT=torch.tensor([positions], device=self._device),
+            cache=cache,
+        )
+        outs = _out_rows(spans)
+        logits_BV = self._model.logits(x_1TD[0, outs]).float().cpu().numpy() if outs else self._no_scores()
+        return Computed(np.ascontiguousarray(logits_BV), x_1TD[0].float().cpu().numpy() if hidden else None)
+
+    def take_adapter(self, adapter: Adapter) -> int:
+        raise BadInput(
+            f"adapter {adapter.name}: adapters are served by the native engine only",
+            hint="serve it without --runner torch, or merge the adapter into the model",
+        )
+
+    def _no_scores(self) -> NDArray[np.float32]:
+        return np.empty((0, self.shape.vocabulary), np.float32)
+
+
+class _Step:
+    """The KeyValues (windlass.models.language) of one step."""
+
+    def __init__(self, kv_L2NPKC: Tensor, spans: Sequence[Span], tables: NDArray[np.int32]) -> None:
+        self._kv = kv_L2NPKC
+        self._spans = spans
+        self._slots = [_slots(span, tables).to(kv_L2NPKC.device) for span in spans]
+
+    def attend(self, layer: int, q_BHTC: Tensor, k_BKTC: Tensor, v_BKTC: Tensor) -> Tensor:
+        """Keep the keys and values of the tokens at hand (B = 1), then mix what each may see."""
+        kept_2SKC = self._kv[layer].flatten(1, 2)
+        parts, at = [], 0
+        for span, slots_W in zip(self._spans, self._slots, strict=True):
+            rows = slice(at, at + len(span.tokens))
+            at = rows.stop
+            kept_2SKC[0, slots_W[span.position :]] = k_BKTC[0, :, rows].transpose(0, 1)
+            kept_2SKC[1, slots_W[span.position :]] = v_BKTC[0, :, rows].transpose(0, 1)
+            keys_KWC, values_KWC = kept_2SKC[:, slots_W].transpose(1, 2)
+            parts.append(_mix(q_BHTC[0, :, rows], keys_KWC, values_KWC, span.position))
+        return torch.cat(parts, dim=1)[None]
+
+
+def _mix(q_HTC: Tensor, keys_KWC: Tensor, values_KWC: Tensor, position: int) -> Tensor:
+    length, width = q_HTC.shape[1], keys_KWC.shape[1]
+    seen_TW = torch.ones(length, width, dtype=torch.bool, device=q_HTC.device).tril(position)
+    y_1HTC = F.scaled_dot_product_attention(
+        q_HTC[None], keys_KWC[None], values_KWC[None],
+        attn_mask=seen_TW, enable_gqa=len(q_HTC) != len(keys_KWC),
+    )  # fmt: skip
+    return y_1HTC[0]
+
+
+def _slots(span: Span, tables: NDArray[np.int32]) -> Tensor:
+    """Return where each token of a sequence, from its first to the last of the span, is kept."""
+    places_W = np.arange(span.position + len(span.tokens))
+    blocks_W = tables[span.slot, places_W // BLOCK_TOKENS].astype(np.int64)
+    return torch.from_numpy(blocks_W * BLOCK_TOKENS + places_W % BLOCK_TOKENS)
+
+
+def _out_rows(spans: Sequence[Span]) -> list[int]:
+    rows: list[int] = []
+    at = 0
+    for span in spans:
+        at += len(span.tokens)
+        rows += range(at - span.outs, at)
+    return rows
