@@ -79,6 +79,7 @@ def test_a_plan_as_data_is_consistent(job: str, capsys: pytest.CaptureFixture[st
         assert sum(layout["step_parts_s"].values()) == pytest.approx(layout["step_s"])
         assert sum(layout["memory_parts_bytes"].values()) == pytest.approx(layout["memory_bytes"])
         assert layout["memory_range_bytes"][1] <= layout["limit_bytes"]
+        assert 0 < layout["loss_range"][0] < layout["loss"] < layout["loss_range"][1]
     assert facts["model"]["steps"] == -(-100_000_000_000 // (512 * 4096))
     assert {point["devices"] for point in facts["by_devices"]} >= {64, 32, 16}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from windlass.plan.cost.case import Case
@@ -11,6 +12,10 @@ from windlass.plan.fleet.pools import Pool
 from windlass.plan.fleet.ways import counted_weights
 from windlass.plan.fleet.work import Work
 from windlass.plan.loss import expected_loss
+
+LOSS_SPREAD = (0.88, 1.48)
+"""Factors on the law between which nine in ten published losses lie, every text weighing the same: MassiveText,
+C4, RedPajama, RefinedWeb, FineWeb, OpenWebText and ROOTS. Small models on far too much text are above it."""
 
 
 def layout_facts(work: Work, outlook: Outlook) -> dict[str, Any]:
@@ -35,7 +40,7 @@ def layout_facts(work: Work, outlook: Outlook) -> dict[str, Any]:
         "dollars": list(outlook.cost.dollars) if outlook.cost.dollars is not None else None,
         "kwh": outlook.cost.kwh,
         "loss": loss_of(work),
-        "loss_range": None,
+        "loss_range": loss_range(work),
     }
     if len(outlook.members) > 1:
         facts["team"] = [
@@ -98,3 +103,9 @@ def fleet_facts(pools: tuple[Pool, ...]) -> dict[str, Any]:
 def loss_of(work: Work) -> float:
     """The published law, on text that is not repeated."""
     return expected_loss(counted_weights(work.sizes), work.tokens, work.tokens, work.sizes.vocabulary)
+
+
+def loss_range(work: Work) -> list[float]:
+    """Return the interval, which ends at the loss of a model that knows nothing."""
+    least, most = (factor * loss_of(work) for factor in LOSS_SPREAD)
+    return [least, min(most, math.log(work.sizes.vocabulary))]

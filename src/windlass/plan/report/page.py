@@ -72,7 +72,8 @@ def figures(plan: Plan) -> Iterator[tuple[str, str]]:
         f"{best['memory_bytes'] / best['limit_bytes']:.0%} of {format_bytes(best['limit_bytes'])}",
     )
     if best["loss"] is not None:
-        yield "expected loss", f"{best['loss']:.2f}"
+        least, most = best["loss_range"]
+        yield "expected loss", f"{best['loss']:.2f} ({least:.2f} to {most:.2f})"
 
 
 def tables(plan: Plan) -> Iterator[tuple[str, list[Row], Row]]:
