@@ -10,27 +10,29 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from windlass.models.files import read_config
+from windlass.models.files import COMPANIONS, CONFIG, read_config
+from windlass.models.grouped import without_quantisation
 from windlass.models.huggingface import load_model, save_model
 from windlass.spec.config import special_tokens_of
 from windlass.spec.door import DoorParser, emit, run_door
-from windlass.spec.errors import InUse
+from windlass.spec.errors import BadInput, InUse
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
 
-COMPANIONS = (
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt",
-    "generation_config.json", "chat_template.jinja", "chat_template.json",
-)  # fmt: skip
-"""Files beside the weights that are taken along as they are."""
 
-
-def convert(source: Path, target: Path, *, most_shard_bytes: int | None = None) -> dict[str, Any]:
+def convert(
+    source: Path, target: Path, *, most_shard_bytes: int | None = None, dequantise: bool = False
+) -> dict[str, Any]:
     """Load, check and write a model; the target appears whole, with its manifest, or not at all."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InUse(f"{target}: exists already", hint="give a directory that is empty or not there")
     config = read_config(source)
+    _, quantised = without_quantisation(config, str(source / CONFIG))
+    if quantised and not dequantise:
+        raise BadInput(
+            f"{source}: its weights are {quantised}, which only Windlass reads",
+            hint="take the version that it was made from, or write float32 from what is left: --dequantise",
+        )
     model = load_model(source)
     told = {
         "family": model.shape.family,
@@ -50,7 +52,10 @@ def convert(source: Path, target: Path, *, most_shard_bytes: int | None = None) 
 def main(argv: list[str]) -> int:
     """Run one command; all that it has to say is one line."""
     args = _parser().parse_args(argv)
-    emit({"done": convert(args.source, args.target, most_shard_bytes=args.most_shard_bytes)})
+    done = convert(
+        args.source, args.target, most_shard_bytes=args.most_shard_bytes, dequantise=args.dequantise
+    )
+    emit({"done": done})
     return 0
 
 
@@ -61,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("source", type=Path)
     verb.add_argument("target", type=Path)
     verb.add_argument("--most-shard-bytes", type=int)
+    verb.add_argument("--dequantise", action="store_true", help="write int8 and int4 weights as float32")
     return parser
 
 

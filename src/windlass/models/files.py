@@ -19,6 +19,12 @@ CONFIG = "config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+COMPANIONS = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt",
+    "generation_config.json", "chat_template.jinja", "chat_template.json",
+)  # fmt: skip
+"""Files beside the weights that are taken along as they are."""
 MOST_LISTED = 5
 
 

@@ -51,7 +51,8 @@ class Version:
     @property
     def precision(self) -> str:
         """What the weights are stored as: float32, bfloat16, int8, int4."""
-        config = json.loads((self.path / "config.json").read_text())
+        file = self.path / "config.json"
+        config = json.loads(file.read_text()) if file.exists() else {}  # an adapter has none
         return str((config.get("quantization_config") or config).get("weights", config.get("dtype", "")))
 
     @property
@@ -104,8 +105,7 @@ class Registry:
 
     def register(self, name: str, source: Path) -> Version:
         """Copy a finished model directory in as the next version."""
-        if not NAME.fullmatch(name):
-            raise BadInput(f"'{name}' is not a model name", hint="use a-z, 0-9, '.', '_' and '-', at most 63")
+        check_name(name)
         manifest = verify(Place(source))
         with locked(self.root / name / ".lock", f"the registry of {name}"):
             self._sweep(name)
@@ -200,6 +200,12 @@ class Registry:
 
     def _write_aliases(self, name: str, aliases: dict[str, int]) -> None:
         Place(self.root / name).write("aliases.json", json.dumps(aliases).encode())
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot be the name of a model."""
+    if not NAME.fullmatch(name):
+        raise BadInput(f"'{name}' is not a model name", hint="use a-z, 0-9, '.', '_' and '-', at most 63")
 
 
 def resolve_model(home: Path, reference: str) -> tuple[str, Path, Version | None]:

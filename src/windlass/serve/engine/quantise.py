@@ -66,7 +66,9 @@ def _search(parts_NGC: Floats, bits: int, weight_C: Floats) -> Floats:
     largest_NG = np.abs(parts_NGC).max(axis=2)
     best_NG: Floats = largest_NG / LIMITS[bits][1]
     least_NG = np.full(largest_NG.shape, np.inf, np.float32)
-    for end in {abs(limit): limit for limit in LIMITS[bits]}.values():  # which end the largest weight is put at
+    for end in {
+        abs(limit): limit for limit in LIMITS[bits]
+    }.values():  # which end the largest weight is put at
         for clipping in CLIPPINGS:
             scale_NG = _refitted(parts_NGC, largest_NG * (clipping / end), bits, weight_C)
             rest_NGC = parts_NGC - _rounded(parts_NGC, scale_NG[:, :, None], bits) * scale_NG[:, :, None]
