@@ -1,0 +1,83 @@
+"""The models that serving is measured on, made once from a fixed seed.
+
+    name -> directory of config.json and model.safetensors, the same bytes on every machine
+
+Speed does not depend on what weights say, so nobody needs to download or train any. They are drawn so that
+each layer adds as much to a token's state as the embedding put there: greedy answers then wander through
+the vocabulary, as a trained model's do, and no contender can win by guessing a repetition.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from windlass.spec.config import config_from_shape
+from windlass.spec.errors import BadInput, did_you_mean
+from windlass.spec.shape import LlamaShape
+
+CONTEXT = 2048
+SUBJECTS = {
+    "small": LlamaShape(
+        vocabulary=32000, context=CONTEXT, layers=6, width=288, heads=6, kv_heads=6, ffn_width=768, tied=True
+    ),
+    "base": LlamaShape(
+        vocabulary=32000,
+        context=CONTEXT,
+        layers=12,
+        width=768,
+        heads=12,
+        kv_heads=12,
+        ffn_width=2048,
+        tied=True,
+    ),
+}
+"""About 15 and 110 million weights, with the vocabulary of Llama 2."""
+SEED = 6
+
+
+def subject(name: str) -> LlamaShape:
+    if name not in SUBJECTS:
+        raise BadInput(f"no model to measure is called '{name}'", hint=did_you_mean(name, list(SUBJECTS)))
+    return SUBJECTS[name]
+
+
+def write_subject(shape: LlamaShape, folder: Path) -> Path:
+    """Write the model unless it is there already; config.json comes last, so half a model is none."""
+    config = folder / "config.json"
+    if not config.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(_weights(shape), folder / "model.safetensors", metadata={"format": "pt"})
+        config.write_text(json.dumps(config_from_shape(shape, dtype="float32"), indent=2))
+    return folder
+
+
+def _weights(shape: LlamaShape) -> dict[str, np.ndarray]:
+    """Draw the tensors by the names of Hugging Face."""
+    rng = np.random.default_rng(SEED)
+
+    def drawn(rows: int, columns: int) -> np.ndarray:
+        return rng.standard_normal((rows, columns), dtype=np.float32) / np.float32(columns**0.5)
+
+    width, kv_width = shape.width, shape.kv_heads * shape.head_width
+    ones = np.ones(width, dtype=np.float32)
+    tensors = {"model.embed_tokens.weight": drawn(shape.vocabulary, width), "model.norm.weight": ones}
+    if not shape.tied:
+        tensors["lm_head.weight"] = drawn(shape.vocabulary, width)
+    for number in range(shape.layers):
+        layer = f"model.layers.{number}"
+        tensors |= {
+            f"{layer}.input_layernorm.weight": ones,
+            f"{layer}.post_attention_layernorm.weight": ones,
+            f"{layer}.self_attn.q_proj.weight": drawn(shape.attention_width, width),
+            f"{layer}.self_attn.k_proj.weight": drawn(kv_width, width),
+            f"{layer}.self_attn.v_proj.weight": drawn(kv_width, width),
+            f"{layer}.self_attn.o_proj.weight": drawn(width, shape.attention_width),
+            f"{layer}.mlp.gate_proj.weight": drawn(shape.ffn_width, width),
+            f"{layer}.mlp.up_proj.weight": drawn(shape.ffn_width, width),
+            f"{layer}.mlp.down_proj.weight": drawn(width, shape.ffn_width),
+        }
+    return tensors

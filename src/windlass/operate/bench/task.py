@@ -1,0 +1,73 @@
+"""What contenders are asked, and what came of it: rates and delays from the times of tokens.
+
+A task is a closed loop: `concurrency` requests are in flight until all are answered, each with the same
+number of tokens. All times of one contender are of one clock.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Task:
+    """Prompts, and how many tokens to answer each with."""
+
+    prompts: list[list[int]]
+    output: int
+    concurrency: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One request: when it was asked, and its tokens with the time of each."""
+
+    asked_s: float
+    times_s: list[float]
+    tokens: list[int]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a contender did at a task."""
+
+    tokens_per_s: float
+    first_p50_s: float
+    first_p99_s: float
+    between_p50_s: float
+    between_p99_s: float
+
+
+def draw_task(
+    seed: Sequence[int], *, vocabulary: int, prompt: int, output: int, concurrency: int, requests: int
+) -> Task:
+    """Draw prompts that have nothing in common, so that no cache helps anybody."""
+    rng = np.random.default_rng(seed)
+    prompts = rng.integers(1, vocabulary, size=(max(requests, concurrency), prompt))
+    return Task(prompts.tolist(), output, concurrency)
+
+
+def pace_of(answers: Sequence[Answer]) -> Pace:
+    """Count all tokens from the first request asked to the last token come."""
+    began = min(answer.asked_s for answer in answers)
+    ended = max(answer.times_s[-1] for answer in answers)
+    first = [answer.times_s[0] - answer.asked_s for answer in answers]
+    between = [b - a for answer in answers for a, b in itertools.pairwise(answer.times_s)]
+    return Pace(
+        sum(len(answer.tokens) for answer in answers) / (ended - began),
+        *np.percentile(first, (50, 99)).tolist(),
+        *np.percentile(between or [0.0], (50, 99)).tolist(),
+    )
+
+
+def agreement(ours: Sequence[Answer], theirs: Sequence[Answer]) -> float:
+    """Return the share of answers with the same first token: near 1 if both compute the same model.
+
+    Later tokens tell less: after one near tie that fell differently, all that follows differs.
+    """
+    same = [a.tokens[0] == b.tokens[0] for a, b in zip(ours, theirs, strict=True)]
+    return sum(same) / len(same)
