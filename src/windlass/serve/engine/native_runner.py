@@ -130,7 +130,7 @@ class NativeRunner:
             self._shared.windlass_layer_norm(self._model, layer, which, at(weight), at(bias))
 
     def _load_ends(self, weights: Weights) -> None:
-        head = self._packed([weights.get(weights.head_name)])
+        head = self._packed([weights.get(weights.head_name)], head=True)
         table: NDArray[Any] | None = None
         if weights.head_name != "embedding.weight":
             table = _table(weights.get("embedding.weight"))
@@ -143,9 +143,9 @@ class NativeRunner:
             at(positions), at(weight), at(bias),
         )  # fmt: skip
 
-    def _packed(self, parts: list[Float | Grouped]) -> Matrix:
-        """Pack matrices, one below the other, in the precision of this runner."""
-        matrix = _pack(self._shared, parts, self.precision)
+    def _packed(self, parts: list[Float | Grouped], *, head: bool = False) -> Matrix:
+        """Pack matrices, one below the other, in the precision of this runner; a head has 8 bits at least."""
+        matrix = _pack(self._shared, parts, "int8" if head and self.precision == "int4" else self.precision)
         self._kept.append(matrix)
         return matrix
 
@@ -154,7 +154,7 @@ class NativeRunner:
         if not names or names[0] not in weights.sizes:
             return None
         found = [weights.get(name) for name in names]
-        joined = np.concatenate([np.ascontiguousarray(_floats(part)) for part in found])
+        joined = np.concatenate([np.ascontiguousarray(part.widened()) for part in found])
         self._kept.append(joined)
         return joined
 
@@ -220,8 +220,9 @@ def _pack(shared: ctypes.CDLL, parts: list[Float | Grouped], precision: str) -> 
         found = [part if isinstance(part, Grouped) else quantise(part.widened(), bits) for part in parts]
         q = np.concatenate([part.q for part in found])
         scale = np.concatenate([part.scale for part in found])
-        return Matrix(shared, precision, q, columns=found[0].width, group=found[0].group, scale=scale)
-    values = [_floats(part) for part in parts]
+        kind = f"int{found[0].bits}"  # what was stored in other bits than asked for stays so
+        return Matrix(shared, kind, q, columns=found[0].width, group=found[0].group, scale=scale)
+    values = [part.widened() for part in parts]
     if precision == "bfloat16":
         values = [_halves(part, floats) for part, floats in zip(parts, values, strict=True)]
     joined = np.concatenate(values) if len(values) > 1 else np.ascontiguousarray(values[0])
@@ -231,11 +232,7 @@ def _pack(shared: ctypes.CDLL, parts: list[Float | Grouped], precision: str) -> 
 def _table(embedding: Float | Grouped) -> NDArray[Any]:
     if isinstance(embedding, Float) and embedding.values.dtype in (np.float32, np.uint16):
         return embedding.values
-    return np.ascontiguousarray(_floats(embedding))
-
-
-def _floats(part: Float | Grouped) -> NDArray[Any]:
-    return part.widened()
+    return np.ascontiguousarray(embedding.widened())
 
 
 def _halves(part: Float | Grouped, floats: NDArray[Any]) -> NDArray[Any]:
