@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-SMALL = ("model.width=16", "model.heads=1", "model.context=32", "train.steps=3000", "train.batch_sequences=4")
+SMALL = ("model.width=16", "model.heads=1", "model.context=32", "train.steps=2000", "train.batch_sequences=4")
 
 
 def test_pilots_are_made_once_and_tell_how_the_job_ends(as_json: Callable[..., Any], folder: Path) -> None:

@@ -36,7 +36,7 @@ PROOF = """\
 name = "pilot-proof"
 corpus.tokenizer.vocabulary = 1024
 model = {layers = 3, width = 64, heads = 2, context = 128}
-train = {steps = 3000, batch_sequences = 12}
+train = {steps = 12000, batch_sequences = 4}
 """
 
 

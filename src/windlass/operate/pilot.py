@@ -24,7 +24,7 @@ from windlass.spec.run import LINEAGE, Run
 from windlass.store.place import Place
 
 SHARE = 0.24
-"""Of the run's compute for all pilots together; the largest takes a twelfth of the run's."""
+"""Of the run's compute for all pilots together; the largest takes a tenth of the run's."""
 
 Tell = Callable[[dict[str, Any]], None]
 

@@ -5,12 +5,12 @@ best model for its compute, and what more compute would buy.
 
 A learning rate that falls until the last planned step makes the losses on the way useless: only the end of
 each pilot lies on the law (Hoffmann et al. 2022, arXiv:2203.15556, section 3.1). So every pilot is a whole
-run with its own warm-up and fall, and only its last validation loss counts.
+run with its own warm-up and fall, and only its last validation loss counts. Its batch is that of the run:
+the same tokens in batches of another size end some percent away.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,14 +26,13 @@ from windlass.spec.shape import LlamaShape, Shape
 from windlass.spec.sync import Sync
 
 LADDER = (
-    (1.0, 0.34), (1.0, 0.11), (1.0, 0.04),
-    (0.5, 0.17), (0.5, 0.09), (0.5, 0.05),
-    (0.25, 0.14), (0.25, 0.04), (0.25, 0.02),
+    (1.0, 0.40), (1.0, 0.19),
+    (0.5, 0.21), (0.5, 0.10),
+    (0.25, 0.07), (0.25, 0.03),
 )  # fmt: skip
 """Of each pilot: its width beside that of the run, and its share of the pilots' compute. Narrow pilots see
-more tokens for the same compute, and so reach nearer to the tokens of the run. They are nine, because single
-small runs lie some percent off any law."""
-ENOUGH_STEPS = 400
+more tokens for the same compute, and so reach nearer to the tokens of the run."""
+ENOUGH_STEPS = 500
 """Shorter runs lie up to 8% off the law, and all widths lose about the same (docs/planner.md)."""
 LEAST_STEPS = 100
 """With fewer, a model is about as good as counting words."""
@@ -178,12 +177,8 @@ def _open(run: Run) -> Model:
 
 
 def _pilot(run: Run, width_share: float, flops: float) -> Pilot:
-    """Batch and steps both fall with the root of the tokens.
-
-    So the batch stays the same share of the critical one, which grows about so (Zhang et al. 2024,
-    arXiv:2410.21676), and the schedule has the same form at every length. A run of few steps has pilots with
-    a smaller batch yet, because steps are what they lack.
-    """
+    """The batch is that of the run, unless a pilot would have too few steps to be on the law: then its tokens
+    are dealt out in smaller ones."""
     model = run.job.model.model_copy(update=_narrowed(run.shape, width_share))
     shape = build_shape(
         run.job.model_copy(update={"model": model, "layout": Layout()}),
@@ -192,9 +187,7 @@ def _pilot(run: Run, width_share: float, flops: float) -> Pilot:
         model.layers,
     )
     tokens = flops / shape.training_flops_per_token()
-    shorter = tokens / (run.steps * run.tokens_per_step)
-    most = int(tokens / (ENOUGH_STEPS * shape.context))
-    batch = max(1, min(most, round(run.batch_sequences * math.sqrt(shorter))))
+    batch = max(1, min(run.batch_sequences, int(tokens / (ENOUGH_STEPS * shape.context))))
     steps = round(tokens / (batch * shape.context))
     rate = run.learning_rate * choose_learning_rate(shape.width) / choose_learning_rate(run.shape.width)
     warmup = round(run.warmup_steps / run.steps * steps)
