@@ -29,6 +29,8 @@ WEIGHTS = ("bfloat16", "int8", "int4")
 MEASURED_TOKENS = 32768
 """Both precisions are measured on the same tokens, so their difference needs far fewer than their values."""
 
+NUMBERS = ("loss", "perplexity", "bits_per_byte", "tokens", "sequences")
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -75,7 +77,7 @@ def compress(home: Path, reference: str, wanted: Wanted, report: Report) -> Vers
             "bytes_before": _weight_bytes(model.path),
             "bytes_after": _weight_bytes(made),
         }
-        facts |= _measured(model, made, wanted, int(told["shape"]["context"]), report)
+        facts |= _measured(model, made, wanted, told["shape"], report)
         lineage = {**model.lineage, "shape": told["shape"], "parameters": told["parameters"]}
         lineage.pop("metrics", None)  # those of the original, on other tokens than these were measured on
         _add_lineage(made, {**lineage, "compressed": facts})
@@ -101,33 +103,39 @@ def _make(
 ) -> dict[str, Any]:
     args = [str(model.path), str(made), "--weights", weights]
     args += ["--calibrate", str(calibrate_on)] if calibrate_on else []
-    done: dict[str, Any] = {}
-    log = model.home / "logs" / "compress.log"
-    with LocalProcess("compression", "windlass.serve.engine.compress", args, log) as process:
-        for event in process.events():
-            _passing_on(report)(event)
-            done = event.get("done", done)
-        process.check()
-    return done
+    return _run("compress", args, model.home, _passing_on(report))
 
 
-def _measured(model: _Model, made: Path, wanted: Wanted, context: int, report: Report) -> dict[str, Any]:
+def _measured(
+    model: _Model, made: Path, wanted: Wanted, shape: dict[str, Any], report: Report
+) -> dict[str, Any]:
     """Return what both are worth on the same held-out text; without a tokenizer there is no asking."""
     if not (model.path / "tokenizer.json").exists():
         return {}
-    text = wanted.text
-    if text is None and not _has_own_text(model):
-        text = STDLIB
+    text = wanted.text or (None if _has_own_text(model) else STDLIB)
     corpus = corpus_to_measure_on(text, model.path, model.version, model.home, report)
-    found = [
-        measure(
-            path, corpus, model.home, _passing_on(report, stage), sequences=max(1, MEASURED_TOKENS // context)
-        )
-        for path, stage in ((model.path, "before"), (made, "after"))
-    ]
-    numbers = ("loss", "perplexity", "bits_per_byte", "tokens", "sequences")
-    before, after = ({name: told[name] for name in numbers} for told in found)
+    sequences = max(1, MEASURED_TOKENS // int(shape["context"]))
+    found = []
+    for path, stage in ((model.path, "before"), (made, "after")):
+        tell = _passing_on(report, stage)
+        if shape["family"] == "bert":  # predicts masked tokens, which the engine does not
+            found.append(measure(path, corpus, model.home, tell, sequences=sequences))
+        else:
+            args = [str(path), str(corpus), "--sequences", str(sequences)]
+            found.append(_run("perplexity", args, model.home, tell))
+    before, after = ({name: told[name] for name in NUMBERS} for told in found)
     return {"before": before, "after": after, "measured_on": str(corpus)}
+
+
+def _run(verb: str, args: list[str], home: Path, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    done: dict[str, Any] = {}
+    log = home / "logs" / f"{verb}.log"
+    with LocalProcess(verb, f"windlass.serve.engine.{verb}", args, log) as process:
+        for event in process.events():
+            tell(event)
+            done = event.get("done", done)
+        process.check()
+    return done
 
 
 def _has_own_text(model: _Model) -> bool:

@@ -54,13 +54,14 @@ def load_engine(
     if isinstance(shape, BertShape):
         return _encoder(directory, options)
     found = {name: load_adapter(path, shape, name) for name, path in (adapters or {}).items()}
-    runner = _runner(directory, weights, shape, options)
+    runner = load_runner(directory, weights, shape, options)
     numbers = {name: runner.take_adapter(adapter) for name, adapter in found.items()}
     grammars = _grammars(directory, shape.vocabulary)
     return Engine(runner, options.settings, adapters=numbers, grammars=grammars)
 
 
-def _runner(directory: Path, weights: Weights, shape: LlamaShape | Gpt2Shape, options: Options) -> Runner:
+def load_runner(directory: Path, weights: Weights, shape: LlamaShape | Gpt2Shape, options: Options) -> Runner:
+    """Choose what computes: the native library, or torch where there is a GPU or no library."""
     shared = None if options.runner == "torch" or _has_gpu(options) else library()
     if shared is None and options.runner == "native":
         raise BadInput(
