@@ -20,7 +20,7 @@ from torch import Tensor
 from windlass.models.language import LanguageModel
 from windlass.serve.engine.adapters import Adapter
 from windlass.serve.engine.runner import BLOCK_TOKENS, Computed, Span
-from windlass.spec.errors import BadInput
+from windlass.serve.engine.torch_adapters import TorchAdapters
 from windlass.spec.shape import Gpt2Shape, LlamaShape
 
 
@@ -34,6 +34,7 @@ class TorchRunner:
         weight = model.output_weight
         self.precision = str(weight.dtype).removeprefix("torch.")
         self._model, self._device = model.eval(), weight.device
+        self._adapters = TorchAdapters(model)
         heads = shape.kv_heads if isinstance(shape, LlamaShape) else shape.heads
         self._kv_L2NPKC = torch.zeros(
             (shape.layers, 2, blocks, BLOCK_TOKENS, heads, shape.head_width),
@@ -44,6 +45,7 @@ class TorchRunner:
     def run(self, spans: Sequence[Span], tables: NDArray[np.int32], *, hidden: bool = False) -> Computed:
         tokens = [token for span in spans for token in span.tokens]
         positions = [span.position + i for span in spans for i in range(len(span.tokens))]
+        self._adapters.begin(spans)
         cache = _Step(self._kv_L2NPKC, spans, tables)
         x_1TD = self._model(
             torch.tensor([tokens], device=self._device),
@@ -55,10 +57,7 @@ class TorchRunner:
         return Computed(np.ascontiguousarray(logits_BV), x_1TD[0].float().cpu().numpy() if hidden else None)
 
     def take_adapter(self, adapter: Adapter) -> int:
-        raise BadInput(
-            f"adapter {adapter.name}: adapters are served by the native engine only",
-            hint="serve it without --runner torch, or merge the adapter into the model",
-        )
+        return self._adapters.take(adapter)
 
     def _no_scores(self) -> NDArray[np.float32]:
         return np.empty((0, self.shape.vocabulary), np.float32)
