@@ -44,6 +44,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slots", type=int, help="requests computed together (default: 16)")
     parser.add_argument("--queue", type=int, help="requests that may wait (default: 256)")
     parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
+    parser.add_argument(
+        "--precision", metavar="KIND", help="float32, bfloat16, int8 or int4 (default: as stored)"
+    )
+    parser.add_argument("--prefix-cache", metavar="POLICY", help="lru (default), lfu or off")
     parser.add_argument("--memory", metavar="SIZE", help="most memory for the models, e.g. 4GiB")
     parser.add_argument(
         "--engine", metavar="ENGINE", help="windlass (default), or vllm on a machine with a GPU"

@@ -179,11 +179,10 @@ def engine_command(offer: Offer, socket: Path) -> tuple[str, list[str]]:
     for item in offer.items:
         named = (f"{item.name}:{name}={path}" for name, path in item.adapters.items())
         args += [part for adapter in named for part in ("--adapter", adapter)]
-    if serve.threads is not None:
-        args += ["--threads", str(serve.threads)]
-    if serve.memory is not None:
-        args += ["--memory", str(serve.memory)]
-    return "windlass.serve.engine", args
+    given = {"--threads": serve.threads, "--memory": serve.memory, "--precision": serve.precision}
+    for option, value in given.items():
+        args += [option, str(value)] if value is not None else []
+    return "windlass.serve.engine", [*args, "--prefix-cache", serve.prefix_cache]
 
 
 def _vllm_args(offer: Offer) -> list[str]:

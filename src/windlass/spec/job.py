@@ -323,6 +323,13 @@ class Serve(Table):
     threads: Annotated[int, Field(ge=1)] | None = Field(
         None, description="CPU threads; all cores if left out"
     )
+    precision: Literal["float32", "bfloat16", "int8", "int4"] | None = Field(
+        None, description="of the weights while they are served; as they are stored if left out"
+    )
+    prefix_cache: Literal["lru", "lfu", "off"] = Field(
+        "lru",
+        description="beginnings of prompts that are kept: forget the least recently, or least often, used",
+    )
     memory: Bytes | None = Field(
         None, description="most memory for several models, e.g. '4GiB'; beyond it the longest unused leaves"
     )
