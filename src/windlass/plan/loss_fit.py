@@ -63,22 +63,19 @@ class Prior:
 
     @staticmethod
     def of_vocabulary(vocabulary: int) -> Prior:
-        """For small runs, which are sharper between size and data than the published ones, and noisier: those
-        that are nearly equal lie 2% apart (docs/planner.md).
+        """For small runs, which are sharper between size and data than the published ones.
 
-        A token of a larger vocabulary stands for more text, about with its logarithm.
+        A token of a larger vocabulary stands for more text, about with its logarithm. Powers may differ more
+        than those of large runs do: pilots left out in turn are foretold best so (docs/planner.md).
         """
         ceiling = math.log(vocabulary)
         floor = BESIROGLU.floor * ceiling / math.log(PUBLISHED_VOCABULARY)
-        sharpness = Belief(math.log(2.0), 0.5)
         return Prior(
             floor=Belief(math.log(floor), 0.35),
-            # Between those of large runs and the 0.25 of the smallest published ones (docs/planner.md).
-            size_power=Belief(0.30, 0.05),
-            data_power=Belief(0.30, 0.05),
-            sharpness=sharpness,
+            size_power=Belief(0.33, 0.1),
+            data_power=Belief(0.33, 0.1),
+            sharpness=Belief(math.log(2.0), 0.5),
             ceiling=ceiling,
-            noise=0.02,
         )
 
 
