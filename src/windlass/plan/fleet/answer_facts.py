@@ -14,8 +14,9 @@ from windlass.plan.fleet.work import Work
 from windlass.plan.loss import expected_loss
 
 LOSS_SPREAD = (0.88, 1.48)
-"""Factors on the law between which nine in ten published losses lie, every text weighing the same (MassiveText,
-C4, RedPajama, RefinedWeb, FineWeb, OpenWebText, ROOTS). Small models on far too much text are above it."""
+"""Factors on the law between which nine in ten published losses lie, every text weighing the same
+(MassiveText, C4, RedPajama, RefinedWeb, FineWeb, OpenWebText, ROOTS). Small models that have seen far too
+much are above it."""
 
 
 def layout_facts(work: Work, outlook: Outlook) -> dict[str, Any]:
