@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from windlass.serve.engine import draw as module
 from windlass.serve.engine.draw import Drawn, Row, draw, score, uniform
-from windlass.serve.engine.native import library
+from windlass.serve.engine.native import Team, library
 from windlass.spec.wire import Generate
 
 V = 41
+SHARED = library()
+TEAM = None if SHARED is None else Team(SHARED, 2)
 
 
 def some_logits(seed: int, spread: float, digits: int) -> list[float]:
@@ -87,7 +89,7 @@ def plain(scores: NDArray[np.float32], ask: Generate) -> set[int]:
     return {t for t in nucleus if p[t] >= ask.min_p * p[order[0]]}
 
 
-@pytest.mark.skipif(library() is None, reason="this machine has no native library to compare with")
+@pytest.mark.skipif(SHARED is None, reason="this machine has no native library to compare with")
 @settings(max_examples=300, deadline=None)
 @given(batch=st.lists(st.tuples(logits, rows), min_size=1, max_size=4))
 def test_native_code_and_numpy_draw_the_same(batch: list[tuple[list[float], Row]]) -> None:
@@ -102,7 +104,7 @@ def test_native_code_and_numpy_draw_the_same(batch: list[tuple[list[float], Row]
     np.testing.assert_array_equal(logits_BV, before)
 
 
-@pytest.mark.skipif(library() is None, reason="this machine has no native library to compare with")
+@pytest.mark.skipif(SHARED is None, reason="this machine has no native library to compare with")
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32), size=st.integers(1, 5000), spread=st.sampled_from([0.001, 1.0, 6.0]), ask=rows
@@ -115,6 +117,15 @@ def test_they_draw_the_same_from_large_vocabularies(seed: int, size: int, spread
         for top_k in (0, request.top_k, 40 * request.top_k)
     ]
     assert draw(scores, free).tokens == drawn_in_numpy(scores, free).tokens
+
+
+@settings(max_examples=30, deadline=None)
+@given(batch=st.lists(st.tuples(logits, rows), min_size=1, max_size=9))
+def test_a_team_draws_the_same(batch: list[tuple[list[float], Row]]) -> None:
+    logits_BV, some = array(*(row for row, _ in batch)), [row for _, row in batch]
+    alone, shared = draw(logits_BV, some), draw(logits_BV, some, TEAM)
+    assert shared.tokens == alone.tokens
+    assert shared.alternatives == alone.alternatives
 
 
 @settings(max_examples=300, deadline=None)

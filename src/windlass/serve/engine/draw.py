@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,12 +33,12 @@ from numpy.typing import NDArray
 
 from windlass.serve.engine import draw_numpy
 from windlass.serve.engine.draw_numpy import ASK, EDIT, WHOLE, Told
-from windlass.serve.engine.native import at, library
+from windlass.serve.engine.native import Team, at, library
 from windlass.spec.wire import Alternative, Generate
 
 RANDOM_BITS = 48
 COLDEST, HOTTEST = 1e30, 1e-30
-"""Bounds of 1 / temperature: finite and not zero in float32."""
+"""Bounds of log2(e) / temperature: finite and not zero in float32."""
 _NO_EDITS = np.empty(0, EDIT)
 
 
@@ -66,8 +67,11 @@ class Drawn:
     alternatives: list[list[Alternative]] = field(default_factory=list)
 
 
-def draw(logits_BV: NDArray[np.float32], rows: Sequence[Row]) -> Drawn:
-    """Choose a token for every row. The scores may be touched on the way and are the same afterwards."""
+def draw(logits_BV: NDArray[np.float32], rows: Sequence[Row], team: Team | None = None) -> Drawn:
+    """Choose a token for every row; a team of threads shares them.
+
+    The scores may be touched on the way and are the same afterwards.
+    """
     vocabulary = logits_BV.shape[1]
     edits = [_edits(row) for row in rows]
     asks = np.array(_asks(rows, [len(some) for some in edits], vocabulary), dtype=ASK)
@@ -78,7 +82,7 @@ def draw(logits_BV: NDArray[np.float32], rows: Sequence[Row]) -> Drawn:
         masks = [row.mask for row in rows]
         tokens, numeric, told = draw_numpy.draw(logits_BV, asks, every_edit, masks)
     else:
-        tokens, numeric, told = _draw_native(shared, logits_BV, asks, every_edit)
+        tokens, numeric, told = _draw_native(shared, team, logits_BV, asks, every_edit)
     alternatives = _alternatives(told, [row.request.logprobs for row in rows])
     return Drawn(tokens.tolist(), numeric.tolist(), told.logprobs_B.tolist(), alternatives)
 
@@ -95,7 +99,7 @@ def score(
     else:
         told = Told.empty(len(targets), wanted)
         shared.windlass_score(
-            at(logits_BV), *logits_BV.shape, at(targets_B), wanted, *map(at, told)
+            None, at(logits_BV), *logits_BV.shape, at(targets_B), wanted, *map(at, told)
         )  # fmt: skip
     return told.logprobs_B.tolist(), _alternatives(told, [wanted] * len(targets))
 
@@ -124,7 +128,7 @@ def _asks(rows: Sequence[Row], edits: Sequence[int], vocabulary: int) -> list[tu
                 0 if row.mask is None else row.mask.ctypes.data,
                 int(request.min_p * WHOLE),
                 request.top_p,
-                min(COLDEST, max(HOTTEST, 1.0 / temperature)) if is_random else 0.0,
+                min(COLDEST, max(HOTTEST, math.log2(math.e) / temperature)) if is_random else 0.0,
                 request.top_k if request.top_k < vocabulary else 0,
                 min(request.logprobs, vocabulary),
                 first,
@@ -155,14 +159,18 @@ def _edits(row: Row) -> NDArray[Any]:
 
 
 def _draw_native(
-    shared: ctypes.CDLL, logits_BV: NDArray[np.float32], asks: NDArray[Any], edits: NDArray[Any]
+    shared: ctypes.CDLL,
+    team: Team | None,
+    logits_BV: NDArray[np.float32],
+    asks: NDArray[Any],
+    edits: NDArray[Any],
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_], Told]:
     assert logits_BV.flags.c_contiguous
     assert logits_BV.dtype == np.float32
     tokens_B, numeric_B = np.empty(len(asks), np.int32), np.empty(len(asks), np.bool_)
     told = Told.empty(len(asks), max(0, int(asks["wanted"].max(initial=0))))
     shared.windlass_draw(
-        at(logits_BV), *logits_BV.shape, at(asks), at(edits),
+        team and team.handle, at(logits_BV), *logits_BV.shape, at(asks), at(edits),
         at(tokens_B), at(numeric_B), *map(at, told), told.rivals_BK.shape[1],
     )  # fmt: skip
     return tokens_B, numeric_B, told

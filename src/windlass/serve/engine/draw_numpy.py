@@ -16,7 +16,9 @@ UNIT = 1024.0
 """The last bit of a float64 just above 1024 is worth 2^-42: adding it rounds a weight to a whole mass."""
 WHOLE = 2.0**42
 """The mass of the best token."""
-SERIES = (1 / 120, 1 / 24, 1 / 6, 0.5, 1.0, 1.0)
+LOG2_E = np.float32(1.44269504)
+POWER = (1.32647261e-3, 9.67151299e-3, 5.55073358e-2, 2.40222424e-1, 6.93147004e-1, 1.0)
+"""2^f for |f| <= 1/2, fitted to the least relative error with the last fixed to 1; highest power first."""
 
 ASK = np.dtype(
     [
@@ -84,17 +86,16 @@ def score(logits_BV: Floats, targets_B: NDArray[np.int32], wanted: int) -> Told:
 
 
 def weights(scores_V: Floats, best: np.float32, coldness: np.float32) -> Floats:
-    """Return e^((score - best) * coldness) by the very operations of native/sample.cpp."""
+    """Return 2^((score - best) * coldness) by the very operations of native/sample.cpp."""
     with np.errstate(invalid="ignore"):
-        x_V = np.fmax((scores_V - best) * coldness, np.float32(-40.0))
-    n_V = np.rint(x_V * np.float32(1.44269504))
-    r_V = x_V - n_V * np.float32(0.693359375)
-    r_V = r_V + n_V * np.float32(2.12194440e-4)
-    p_V: Floats = np.full_like(r_V, 1 / 720)
-    for coefficient in SERIES:
-        p_V = p_V * r_V + np.float32(coefficient)
-    power_V: Floats = ((n_V.astype(np.int32) + 127) << 23).view(np.float32)
-    return p_V * power_V
+        x_V = np.fmax((scores_V - best) * coldness, np.float32(-64.0))
+    n_V = np.rint(x_V)
+    f_V = x_V - n_V
+    p_V: Floats = np.full_like(f_V, POWER[0])
+    for coefficient in POWER[1:]:
+        p_V = p_V * f_V + np.float32(coefficient)
+    scaled_V: Floats = (p_V.view(np.int32) + (n_V.astype(np.int32) << 23)).view(np.float32)
+    return scaled_V
 
 
 def masses(weights_V: Floats) -> NDArray[np.int64]:
@@ -149,7 +150,7 @@ def _floor(weights_V: Floats, masses_V: NDArray[np.int64], ask: np.void) -> np.f
 
 def _tell(told: Told, row: int, logits_V: Floats, token: int, wanted: int) -> None:
     best = np.fmax.reduce(logits_V)
-    total = int(masses(weights(logits_V, best, np.float32(1))).sum())
+    total = int(masses(weights(logits_V, best, LOG2_E)).sum())
     log_of_sum = float(best) + math.log(total / WHOLE) if total else math.nan
     told.logprobs_B[row] = float(logits_V[token]) - log_of_sum
     if wanted > 0:

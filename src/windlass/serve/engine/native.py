@@ -36,8 +36,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "windlass_adapter_free": (None, [_POINTER]),
     "windlass_model_adapters": (None, [_POINTER, _POINTER, _INT]),
     "windlass_run": (_INT, [_POINTER, _POINTER, _POINTER]),
-    "windlass_draw": (None, [_POINTER, _INT, _INT, *[_POINTER] * 7, _INT]),
-    "windlass_score": (None, [_POINTER, _INT, _INT, _POINTER, _INT, *[_POINTER] * 3]),
+    "windlass_draw": (None, [_POINTER, _POINTER, _INT, _INT, *[_POINTER] * 7, _INT]),
+    "windlass_score": (None, [_POINTER, _POINTER, _INT, _INT, _POINTER, _INT, *[_POINTER] * 3]),
 }
 
 

@@ -1,7 +1,7 @@
 // From scores to tokens, one row after the other.
 //
-// The law is that of draw.py, which also has it in numpy: both give the same tokens. A token's weight is
-// e^((score - best) / temperature), computed without fused operations; its mass is the weight in whole
+// The law is that of draw.py, which draw_numpy.py has in numpy: both give the same tokens. A token's weight
+// is e^((score - best) / temperature), computed without fused operations; its mass is the weight in whole
 // units of 2^-42. Sums of whole numbers do not depend on their order, so lanes and blocks are free here.
 #include <algorithm>
 #include <cmath>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lanes.h"
+#include "team.h"
 
 namespace windlass {
 namespace {
@@ -19,13 +20,15 @@ constexpr double kUnit = 1024.0;  // the last bit of a double just above 1024 is
 constexpr double kWhole = 4398046511104.0;  // 2^42, the mass of the best token
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 constexpr float kSlack = 0.99999f;
+constexpr double kFewTokens = 512.0;
+constexpr float kLog2E = 1.44269504f;
 
 struct Ask {
     int64_t number;  // 48 random bits
     int64_t mask;    // address of the bits of the tokens that may be chosen; 0 if all may
     int64_t least;   // the mass that min-p asks for
     double top_p;
-    float coldness;  // 1 / temperature; 0 is greedy
+    float coldness;  // log2(e) / temperature; 0 is greedy
     int32_t top_k;   // 0 is no limit
     int32_t wanted;  // alternatives to report; -1 reports nothing
     int32_t first_edit;
@@ -93,17 +96,16 @@ Best best_of(const float* scores, int size) {
     return best;
 }
 
-// e^x for -40 <= x <= 0 by products and sums alone, each rounded: numpy repeats it to the bit.
+// 2^x for -64 <= x <= 0 by products and sums alone, each rounded: numpy repeats it to the bit. The integer
+// part goes to the exponent; for the rest, |f| <= 1/2, a polynomial of degree five errs by at most 2e-7.
 Lanes weight_of(Lanes x) {
-    x = _mm256_max_ps(x, all(-40.0f));
-    Lanes n = _mm256_round_ps(_mm256_mul_ps(x, all(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    Lanes r = _mm256_sub_ps(x, _mm256_mul_ps(n, all(0.693359375f)));
-    r = _mm256_add_ps(r, _mm256_mul_ps(n, all(2.12194440e-4f)));
-    constexpr float kSeries[] = {1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f, 0.5f, 1.0f, 1.0f};
-    Lanes p = all(1.0f / 720.0f);
-    for (float coefficient : kSeries) p = _mm256_add_ps(_mm256_mul_ps(p, r), all(coefficient));
-    Words exponent = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
-    return _mm256_mul_ps(p, _mm256_castsi256_ps(exponent));
+    constexpr float kPower[] = {9.67151299e-3f, 5.55073358e-2f, 2.40222424e-1f, 6.93147004e-1f, 1.0f};
+    x = _mm256_max_ps(x, all(-64.0f));
+    Lanes n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    Lanes f = _mm256_sub_ps(x, n);
+    Lanes p = all(1.32647261e-3f);
+    for (float coefficient : kPower) p = _mm256_add_ps(_mm256_mul_ps(p, f), all(coefficient));
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
 }
 
 int64_t mass_of(float weight) {
@@ -209,16 +211,25 @@ int draw_of_all(const Scratch& at, int64_t target) {
     return token;
 }
 
-// A weight below which top-k and top-p keep nothing: found without looking at every token closely.
-// Tokens under (1 - p) / V of the mass cannot make up 1 - p of it together, so the rest reaches p.
-float surely_below(const Scratch& at, const Ask& ask, int size, int64_t total) {
-    if (ask.top_k) return reached_by(at, size, ask.top_k) * kSlack;
-    if (ask.top_p < 1.0) return static_cast<float>((1.0 - ask.top_p) * total / kWhole / size) * kSlack;
-    return static_cast<float>((ask.least - 1) / kWhole) * kSlack;
+// List the tokens that top-p may keep. Those under (1 - p) / V of the mass cannot make up 1 - p of it together,
+// so the rest reaches p; mostly far fewer do, which is tried first.
+int gather_nucleus(Scratch& at, double top_p, int size, int64_t total) {
+    double rest = (1.0 - top_p) * static_cast<double>(total) / kWhole;
+    int count = gather(at, size, static_cast<float>(rest / kFewTokens) * kSlack);
+    int64_t mass = mass_from(at.found_weights.data(), count, 0.0f);
+    if (static_cast<double>(mass) >= top_p * static_cast<double>(total)) return count;
+    return gather(at, size, static_cast<float>(rest / size) * kSlack);
+}
+
+// List the tokens that the limits may keep, and perhaps others.
+int gather_some(Scratch& at, const Ask& ask, int size, int64_t total) {
+    if (ask.top_k) return gather(at, size, reached_by(at, size, ask.top_k) * kSlack);
+    if (ask.top_p < 1.0) return gather_nucleus(at, ask.top_p, size, total);
+    return gather(at, size, static_cast<float>((ask.least - 1) / kWhole) * kSlack);
 }
 
 int draw_of_some(Scratch& at, const Ask& ask, int size, int64_t total) {
-    int count = gather(at, size, surely_below(at, ask, size, total));
+    int count = gather_some(at, ask, size, total);
     float* weights = at.found_weights.data();
     float floor = 0.0f;
     if (ask.top_k) floor = limit(weights, count, ask.top_k, [](float) { return int64_t{1}; });
@@ -283,7 +294,7 @@ Best choose(float* row, int size, const Ask& ask, Scratch& scratch) {
 // Report the `wanted` likeliest tokens; return the logarithm of the sum of e^score.
 double report(const float* scores, int size, int wanted, int32_t* tokens, float* logprobs, Scratch& scratch) {
     float best = best_of(scores, size).score;
-    double sum = best + std::log(weigh(scratch, scores, size, best, 1.0f) / kWhole);
+    double sum = best + std::log(weigh(scratch, scores, size, best, kLog2E) / kWhole);
     if (wanted <= 0) return sum;
     int count = gather(scratch, size, reached_by(scratch, size, wanted) * kSlack);
     auto likelier = [scores](int a, int b) { return scores[a] != scores[b] ? scores[a] > scores[b] : a < b; };
@@ -297,17 +308,27 @@ double report(const float* scores, int size, int wanted, int32_t* tokens, float*
 
 thread_local Scratch scratch_of_thread;
 
+// Do the rows in turn, or let a team share them; a row is computed alike by whoever takes it.
+template <class Piece>
+void each_row(Team* team, int rows, const Piece& piece) {
+    if (team && rows > 1)
+        team->run([&] { team->each(rows, piece); });
+    else
+        for (int row = 0; row < rows; row++) piece(row);
+}
+
 }  // namespace
 }  // namespace windlass
 
 using namespace windlass;
 
-// Choose one token of each row; `stride` alternatives have room in a row of the last two.
-extern "C" void windlass_draw(float* logits, int rows, int size, const Ask* asks, const Edit* edits, int32_t* tokens,
-                              uint8_t* numeric, float* logprobs, int32_t* rivals, float* rival_logprobs, int stride) {
-    Scratch& scratch = scratch_of_thread;
-    scratch.fit(size);
-    for (int i = 0; i < rows; i++) {
+// Choose one token of each row; `stride` alternatives have room in a row of the last two arrays.
+extern "C" void windlass_draw(Team* team, float* logits, int rows, int size, const Ask* asks, const Edit* edits,
+                              int32_t* tokens, uint8_t* numeric, float* logprobs, int32_t* rivals,
+                              float* rival_logprobs, int stride) {
+    each_row(team, rows, [&](int i) {
+        Scratch& scratch = scratch_of_thread;
+        scratch.fit(size);
         const Ask& ask = asks[i];
         float* row = logits + static_cast<int64_t>(i) * size;
         const Edit* own = edits + ask.first_edit;
@@ -320,17 +341,17 @@ extern "C" void windlass_draw(float* logits, int rows, int size, const Ask* asks
         tokens[i] = best.token;
         numeric[i] = best.is_numeric;
         logprobs[i] = static_cast<float>(row[best.token] - sum);
-    }
+    });
 }
 
 // Report the log-probabilities of given tokens and of the `wanted` likeliest of each row.
-extern "C" void windlass_score(const float* logits, int rows, int size, const int32_t* targets, int wanted,
-                               float* logprobs, int32_t* rivals, float* rival_logprobs) {
-    Scratch& scratch = scratch_of_thread;
-    scratch.fit(size);
-    for (int i = 0; i < rows; i++) {
+extern "C" void windlass_score(Team* team, const float* logits, int rows, int size, const int32_t* targets,
+                               int wanted, float* logprobs, int32_t* rivals, float* rival_logprobs) {
+    each_row(team, rows, [&](int i) {
+        Scratch& scratch = scratch_of_thread;
+        scratch.fit(size);
         const float* row = logits + static_cast<int64_t>(i) * size;
         double sum = report(row, size, wanted, rivals + i * wanted, rival_logprobs + i * wanted, scratch);
         logprobs[i] = static_cast<float>(row[targets[i]] - sum);
-    }
+    });
 }
