@@ -20,10 +20,13 @@ from typing import Literal
 import msgspec
 
 from windlass.serve.engine.shelf import Reply, Station
-from windlass.spec.errors import BadInput, InUse
+from windlass.spec.errors import BadInput, InUse, did_you_mean
 from windlass.spec.wire import (
     LENGTH,
     MOST_FRAME_BYTES,
+    Embed,
+    Failed,
+    Generate,
     Load,
     Message,
     Offered,
@@ -98,6 +101,7 @@ class Server:
         self._stopping = False
         self._busy_s = 0.0
         first = offered[0]
+        self._names = ["", *(each.model for each in offered)]
         self._ready = Ready(
             first.model, first.family, first.parameters, first.context, first.vocabulary, first.width,
             slots, os.getpid(), first.precision, first.adapters,
@@ -158,6 +162,9 @@ class Server:
                 self._connections.discard(connection)
                 self._engine.forget(connection)
                 connection.close()
+            case (connection, Generate() | Embed() as request) if request.model not in self._names:
+                why = f"no model '{request.model}'; {did_you_mean(request.model, self._names[1:])}"
+                connection.send(Failed(request.id, "unknown_model", why))
             case (connection, message):
                 self._engine.add(connection, message)
 
