@@ -51,7 +51,7 @@ class NativeRunner:
         assert isinstance(shape, LlamaShape | Gpt2Shape)
         self.shape, self.blocks = shape, blocks
         self.precision = precision or _kept(weights.precision)
-        self._shared, self._team = shared, Team(shared, threads)
+        self._shared, self.team = shared, Team(shared, threads)
         self._kept: list[Any] = []
         self._adapters: list[int] = []
         self._logits_BV = np.empty((0, shape.vocabulary), np.float32)
@@ -79,7 +79,7 @@ class NativeRunner:
             len(tokens), len(spans), len(outs),
             at(tokens_T), at(fields_S5), at(tables), at(outs_B), at(logits_BV), at(hidden_TD),
         )  # fmt: skip
-        if self._shared.windlass_run(self._model, self._team.handle, ctypes.byref(batch)):
+        if self._shared.windlass_run(self._model, self.team.handle, ctypes.byref(batch)):
             raise MemoryError(f"no memory for a step of {len(tokens)} tokens")
         return Computed(logits_BV, hidden_TD)
 

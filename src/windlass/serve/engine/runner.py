@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.serve.engine.adapters import Adapter
+from windlass.serve.engine.native import Team
 from windlass.spec.shape import Gpt2Shape, LlamaShape
 
 BLOCK_TOKENS = 16
@@ -49,6 +50,10 @@ class Runner(Protocol):
     precision: str
     blocks: int
     """How many blocks there are; numbers in tables are below it."""
+
+    @property
+    def team(self) -> Team | None:
+        """Return threads that may also choose tokens, between two steps."""
 
     def run(self, spans: Sequence[Span], tables: NDArray[np.int32], *, hidden: bool = False) -> Computed:
         """Compute a step. The arrays returned are good until the next one."""

@@ -20,7 +20,7 @@ from windlass.serve.engine.draw import Row, draw, score
 from windlass.serve.engine.embed import Embedding
 from windlass.serve.engine.grammar import Grammars, Matcher, Refused
 from windlass.serve.engine.prefix import Blocks, Policy
-from windlass.serve.engine.runner import BLOCK_TOKENS, Computed, Runner, Span
+from windlass.serve.engine.runner import Computed, Runner, Span
 from windlass.serve.engine.schedule import Roster, decide_budget, decide_chunks
 from windlass.serve.engine.sequence import Owner, Sequence
 from windlass.spec.errors import did_you_mean
@@ -239,7 +239,7 @@ class Engine:
         return [Row(one.request, first + i, one.counts, mask) for i in range(1 + len(one.draft))]
 
     def _choose(self, ready: list[Sequence], rows: list[Row], logits_BV: NDArray[np.float32]) -> None:
-        drawn = draw(logits_BV, rows)
+        drawn = draw(logits_BV, rows, self.runner.team)
         at = 0
         for one in ready:
             guesses, one.draft = one.draft, []
@@ -284,10 +284,9 @@ class Engine:
     def _measure(self) -> drafts.Costs:
         """Time steps of few and of more rows, in blocks that are free at the start."""
         roster, most = self._roster, DRAFTED_SEQUENCES * (1 + drafts.LONGEST)
-        positions = roster.tables.shape[1] * BLOCK_TOKENS
 
         def run(rows: int) -> None:
-            some = min(rows, positions)
+            some = min(rows, self.runner.shape.context)
             self.runner.run([Span(0, 0, [0] * some, outs=some)], roster.tables)
 
         return drafts.Costs.measured(run, most)
@@ -303,7 +302,7 @@ class Engine:
         whole = self._embeddings.pop(one)
         whole.done += 1
         if whole.is_done:
-            self._replies.append((whole.owner, Vectors(whole.request.id, whole.vectors())))
+            self._replies.append((whole.owner, embed.answer(whole.request.id, whole.vectors())))
 
     def _score_prompt(self, part: Part, logits_BV: NDArray[np.float32]) -> None:
         """Score the prompt tokens that follow those of a chunk; tell them when the prompt is read."""
@@ -335,7 +334,7 @@ class Engine:
         self._roster.add(one)
 
     def _refusal(self, owner: Owner, request: Generate) -> tuple[str, str] | None:
-        if any(one.owner == owner and one.request.id == request.id for one in self._roster):
+        if self._is_under_way(owner, request.id):
             return "duplicate_id", f"request '{request.id}' is under way already"
         if request.adapter and request.adapter not in self._adapters:
             near = did_you_mean(request.adapter, list(self._adapters))
@@ -350,6 +349,8 @@ class Engine:
     def _add_embed(self, owner: Owner, request: Embed) -> None:
         shape = self.runner.shape
         wrong = embed.refusal(request, shape.vocabulary, shape.context)
+        if self._is_under_way(owner, request.id):
+            wrong = "duplicate_id", f"request '{request.id}' is under way already"
         if wrong is not None:
             self._replies.append((owner, Failed(request.id, *wrong)))
             return
@@ -361,6 +362,9 @@ class Engine:
             whole.parts.append(one)
             self._embeddings[one] = whole
             self._roster.add(one)
+
+    def _is_under_way(self, owner: Owner, id_: str) -> bool:
+        return any(one.owner == owner and one.request.id == id_ for one in self._roster)
 
     def _take_grammars(self) -> None:
         """Let those go on whose grammar is compiled, or cannot be."""

@@ -30,7 +30,7 @@ class TorchRunner:
     def __init__(self, model: LanguageModel, *, blocks: int) -> None:
         shape = model.shape
         assert isinstance(shape, LlamaShape | Gpt2Shape)
-        self.shape, self.blocks = shape, blocks
+        self.shape, self.blocks, self.team = shape, blocks, None
         weight = model.output_weight
         self.precision = str(weight.dtype).removeprefix("torch.")
         self._model, self._device = model.eval(), weight.device
