@@ -12,7 +12,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 import transformers
 from conversation import Asked, converse
-from transformers import GenerationConfig, LlamaForCausalLM
+from transformers import ContinuousBatchingConfig, GenerationConfig, LlamaForCausalLM
+
+PAGE_TOKENS = 256
 
 
 class Transformers:
@@ -24,7 +26,13 @@ class Transformers:
         self.setting = "continuous batching, sdpa"
         loaded = LlamaForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="sdpa")
         config = GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0)
-        self._manager = loaded.eval().init_continuous_batching(generation_config=config)
+        # By itself it would fill most of the machine's memory with zeros for keys and values.
+        pages = ContinuousBatchingConfig(
+            page_size=PAGE_TOKENS, num_blocks=4 * job["slots"], max_batch_tokens=job["context"]
+        )
+        self._manager = loaded.eval().init_continuous_batching(
+            generation_config=config, continuous_batching_config=pages
+        )
         self._manager.start()
 
     def answer(self, requests: list[Asked], output: int, concurrency: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from windlass.cli import bench_serve, bench_soak
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.cluster.on_local import LocalProcess
@@ -21,6 +22,8 @@ examples:
   windlass bench train --layouts
   windlass bench train --sync --steps 1000
   windlass bench elastic
+  windlass bench serve --models small
+  windlass bench soak --minutes 20
 
 Peers come with: pip install 'windlass[bench]'. The latest figures are in docs/benchmarks.md.
 """
@@ -47,6 +50,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         inner.set_defaults(run=action)
         if what == "train":
             _add_train(inner)
+    serve = "serving, beside llama.cpp, CTranslate2, OpenVINO and transformers"
+    bench_serve.configure(whats.add_parser("serve", help=serve))
+    soak = "an engine under mixed traffic: memory, leaks and wrong answers"
+    bench_soak.configure(whats.add_parser("soak", help=soak))
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:

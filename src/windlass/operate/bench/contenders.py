@@ -156,10 +156,9 @@ class PeerProcess:
 
 @contextmanager
 def our_engine(load: Load, log: Path, options: Sequence[str] = ()) -> Iterator[OurEngine]:
-    """Start our engine for a load."""
-    arguments = ["--slots", str(load.slots), "--threads", str(load.threads), *options]
-    if load.precision != "float32":
-        arguments += ["--weights", load.precision]
+    """Start our engine for a load. It guesses no tokens ahead: no peer here does."""
+    arguments = ["--slots", str(load.slots), "--threads", str(load.threads)]
+    arguments += ["--precision", load.precision, "--no-drafts", *options]
     with Engine(load.model, log, arguments) as engine:
         yield OurEngine(engine)
 

@@ -10,6 +10,7 @@ the vocabulary, as a trained model's do, and no contender can win by guessing a 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -45,13 +46,16 @@ def subject(name: str) -> LlamaShape:
     return SUBJECTS[name]
 
 
-def write_subject(shape: LlamaShape, folder: Path) -> Path:
+def write_subject(
+    shape: LlamaShape, folder: Path, *, special_tokens: Mapping[str, int | list[int] | None] | None = None
+) -> Path:
     """Write the model unless it is there already; config.json comes last, so half a model is none."""
     config = folder / "config.json"
     if not config.exists():
         folder.mkdir(parents=True, exist_ok=True)
         save_file(_weights(shape), folder / "model.safetensors", metadata={"format": "pt"})
-        config.write_text(json.dumps(config_from_shape(shape, dtype="float32"), indent=2))
+        fields = config_from_shape(shape, dtype="float32", special_tokens=special_tokens)
+        config.write_text(json.dumps(fields, indent=2))
     return folder
 
 
