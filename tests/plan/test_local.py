@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from windlass.plan.local.calibrate import Correction, Experience
 from windlass.plan.local.machine import MachineFacts
 from windlass.plan.local.memory import held_bytes, local_memory
-from windlass.plan.local.profile import load_profile
+from windlass.plan.local.profile import DEEP, Block, load_profile
 from windlass.plan.local.step import Step, local_step
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job
@@ -62,6 +62,21 @@ def test_a_pass_that_was_measured_is_predicted_as_it_was() -> None:
         for n in (1, 3)
     )
     assert (three - one) / 2 == pytest.approx(block.layer_s, rel=1e-6)
+
+
+@pytest.mark.parametrize("axis", ["sharded", "tp"])
+@pytest.mark.parametrize("micro", [1, 4])
+def test_what_dividing_added_to_a_layer_is_added_whatever_the_layer_computes(axis: str, micro: int) -> None:
+    def dearer(block: Block) -> Block:
+        if block.division != axis:
+            return block
+        more = {"shallow_s": block.shallow_s + 0.2, "deep_s": block.deep_s + DEEP * 0.2}
+        return block.model_copy(update=more)
+
+    slow = tuple(s.model_copy(update={"blocks": tuple(map(dearer, s.blocks))}) for s in MADE_UP.settings)
+    of = step(batch=2 * micro, micro=micro, **{axis: 2})
+    added = local_step(MADE_UP.model_copy(update={"settings": slow}), of).seconds - seconds(of)
+    assert added == pytest.approx(of.micro_batches * SHAPE.layers * 0.2, rel=0.2)
 
 
 @settings(deadline=None, max_examples=30)
