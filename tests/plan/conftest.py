@@ -13,8 +13,13 @@ AGAIN = {"none": 1.0, "selective": 1.04, "full": 4 / 3}
 KEPT = {"none": 34.0, "selective": 20.0, "full": 2.0}
 
 
+def _mixed(table: dict[str, float], case: Case) -> float:
+    """Of layers to which the policy applies, and of the others."""
+    return case.recompute_share * table[case.recompute] + (1 - case.recompute_share) * table["none"]
+
+
 def fake_time(case: Case) -> StepTime:
-    work = 6 * case.sizes.parameters * case.global_batch * case.sequence * AGAIN[case.recompute]
+    work = 6 * case.sizes.parameters * case.global_batch * case.sequence * _mixed(AGAIN, case)
     tokens = case.micro_batch * case.sequence / case.cp
     share = 0.5 * tokens / (tokens + 256 * case.tp)
     products = work / (case.devices * case.device.peak_flops[case.precision] * share)
@@ -38,7 +43,7 @@ def fake_memory(case: Case) -> DeviceMemory:
     layers = case.sizes.layers / case.pp * min(case.pp, case.micro_batches) * (1 + 1 / (4 * case.virtual))
     parts = {
         "state": weights * (16 - divided + divided / case.shards),
-        "activations": KEPT[case.recompute] * tokens * case.sizes.width * layers / case.tp,
+        "activations": _mixed(KEPT, case) * tokens * case.sizes.width * layers / case.tp,
     }
     total = sum(parts.values())
     return DeviceMemory(total, 0.9 * total, 1.1 * total, parts)

@@ -73,7 +73,7 @@ def test_tensor_parallelism_stays_within_the_fast_links() -> None:
 
 def test_pins_leave_only_what_they_say() -> None:
     work = Work(LARGE, 4096, 1024, 1e9, pins=parse_pins("tp=8,recompute=full,micro_batch=2"))
-    seen = {(case.tp, case.recompute, case.micro_batch) for case in cases(work, pool("64xH100"))}
+    seen = {(case.tp, case.recompute_name, case.micro_batch) for case in cases(work, pool("64xH100"))}
     assert seen == {(8, "full", 2)}
 
 

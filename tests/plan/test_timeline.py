@@ -9,10 +9,11 @@ from windlass.plan.fleet.timeline import kind_of, shares_of, timeline
 
 
 def layout(
-    pp: int, micro_batches: int, virtual: int = 1, recompute: str = "none", **parts: float
+    pp: int, micro_batches: int, virtual: int = 1, recompute: str = "none", share: float = 1.0, **parts: float
 ) -> dict[str, Any]:
+    axes = {"pp": pp, "virtual": virtual, "micro_batches": micro_batches}
     return {
-        "choices": {"pp": pp, "virtual": virtual, "micro_batches": micro_batches, "recompute": recompute},
+        "choices": {**axes, "recompute": recompute, "recompute_share": share},
         "step_parts_s": {name.replace("_", " "): seconds for name, seconds in parts.items()},
     }
 
@@ -70,6 +71,8 @@ def test_many_micro_batches_are_drawn_as_few_pieces() -> None:
 def test_recomputing_makes_the_way_back_three_times_as_long() -> None:
     pieces = timeline(layout(1, 1, recompute="full", products=4.0))
     assert [piece.end_s - piece.begin_s for piece in pieces] == [1.0, 3.0]
+    pieces = timeline(layout(1, 1, recompute="full", share=0.5, products=3.5))
+    assert [piece.end_s - piece.begin_s for piece in pieces] == [1.0, 2.5]
 
 
 def test_parts_are_told_by_their_names() -> None:

@@ -145,6 +145,11 @@ class Case:
     """Whether logits are never stored in float32, because the loss is compiled or taken in chunks."""
 
     @property
+    def recompute_name(self) -> str:
+        """The policy, with the share of the layers where these are not all: "full/0.5"."""
+        return self.recompute if self.recompute_share == 1 else f"{self.recompute}/{self.recompute_share:g}"
+
+    @property
     def micro_batches(self) -> int:
         """Forward and backward passes of a device in a step."""
         return max(1, self.global_batch // (self.dp * self.micro_batch))

@@ -59,7 +59,7 @@ def layout_facts(work: Work, outlook: Outlook) -> dict[str, Any]:
 def choices(work: Work, case: Case) -> dict[str, Any]:
     """Return what a search decides."""
     names = ("dp", "tp", "pp", "virtual", "cp", "ep", "sharding", "shards", "micro_batch", "micro_batches")
-    chosen = {name: getattr(case, name) for name in (*names, "recompute", "precision")}
+    chosen = {name: getattr(case, name) for name in (*names, "recompute", "recompute_share", "precision")}
     return {**chosen, "sync": work.sync.policy}
 
 

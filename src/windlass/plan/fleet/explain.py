@@ -79,7 +79,7 @@ def case_name(case: Case) -> str:
         named.append(f"sharding={case.sharding}")
     named.append(f"micro_batch={case.micro_batch}")
     if case.recompute != "none":
-        named.append(f"recompute={case.recompute}")
+        named.append(f"recompute={case.recompute_name}")
     return ",".join(named)
 
 

@@ -25,8 +25,11 @@ Shards = tuple[Sharding, int]
 """What is divided, among how many."""
 HALVES: tuple[Precision, ...] = ("bfloat16", "float16", "float32")
 """The first of them that a device has is what it is made for."""
-RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
-"""From the fastest to the smallest: where one fits, those behind it are only slower."""
+RECOMPUTES: tuple[tuple[Recompute, float], ...] = (
+    ("none", 1.0), ("selective", 1.0), ("full", 0.25), ("full", 0.5), ("full", 0.75), ("full", 1.0),
+)  # fmt: skip
+"""Policies with their share of the layers, from the fastest to the smallest: where one fits, those behind it
+are only slower."""
 
 
 @dataclass(frozen=True)
@@ -74,17 +77,17 @@ def variants(work: Work, pool: Pool, division: Division) -> Iterator[Iterator[It
 def recomputed(
     work: Work, pool: Pool, division: Division, precision: Precision, sharding: Shards, micro_batch: int
 ) -> Iterator[Case]:
-    """Yield the recomputations, the fastest first."""
-    for recompute in RECOMPUTES:
-        if work.allows("recompute", recompute):
+    """Yield the recomputations, the fastest first; one that was asked for by name is that of all layers."""
+    for recompute, share in RECOMPUTES:
+        if work.allows("recompute", recompute if share == 1 else None):
             yield Case(
                 sizes=work.sizes, sequence=work.sequence, global_batch=work.global_batch,
                 micro_batch=micro_batch, device=pool.device, devices=division.devices,
                 per_machine=min(pool.per_machine, division.devices), tp=division.tp,
                 sequence_parallel=division.tp > 1, pp=division.pp, virtual=division.virtual, cp=division.cp,
                 ep=division.ep, dp=division.dp, sharding=sharding[0], shards=sharding[1],
-                recompute=recompute, precision=precision, attention=habits_of(work.software).attention,
-                software=work.software,
+                recompute=recompute, recompute_share=share, precision=precision,
+                attention=habits_of(work.software).attention, software=work.software,
             )  # fmt: skip
 
 

@@ -80,7 +80,8 @@ def timeline(layout: Mapping[str, Any]) -> list[Piece]:
     """Return what every stage does in a step, from 0 to its end."""
     choices, shares = layout["choices"], shares_of(layout["step_parts_s"])
     stages, passes = choices["pp"], choices["micro_batches"]
-    forward = 1 / 4 if choices["recompute"] == "full" else 1 / 3
+    again = choices["recompute_share"] if choices["recompute"] == "full" else 0
+    forward = 1 / (3 + again)
     if choices["virtual"] == 1 and stages * passes <= MOST_PASSES:
         busy = list(_one_forward_one_backward(stages, passes, forward))
     else:

@@ -166,7 +166,7 @@ def _planned(plan: Outlook) -> dict[str, Any]:
         "cp": case.cp,
         "ep": case.ep,
         "sharding": case.sharding,
-        "recompute": case.recompute,
+        "recompute": case.recompute_name,
         "micro_batch": case.micro_batch,
         "steps": plan.steps,
         "step_s": plan.step.seconds,
