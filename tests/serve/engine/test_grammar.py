@@ -211,6 +211,7 @@ def test_a_bad_grammar_is_refused_with_its_reason(
     assert "\n" not in found
 
 
+@pytest.mark.slow
 def test_a_grammar_whose_automaton_explodes_is_refused(vocabulary: LLTokenizer) -> None:
     assert "too many expressions" in (why_not(vocabulary, SLOW) or "")
 
@@ -301,6 +302,13 @@ def test_a_process_that_dies_of_a_grammar_is_replaced(model: Path, end: int) -> 
     assert "memory" in (trial.why_not(Grammar("regex", "a")) or "")
     assert trial.why_not(Grammar("regex", "a")) is None
     trial.close()
+
+
+def test_what_ends_when_idle_starts_again(model: Path, end: int) -> None:
+    impatient = Grammars(model, MODEL_TOKENS, [end], idle_s=0.0)
+    for pattern in ("a", "b", "c"):
+        assert isinstance(settled(impatient, Grammar("regex", pattern)), Matcher)
+    impatient.close()
 
 
 def test_a_model_without_tokenizer_says_so(tmp_path: Path) -> None:

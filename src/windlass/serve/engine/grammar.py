@@ -4,7 +4,8 @@
 
 A grammar that is wrong, too large or too slow ends as a reason, never as a stalled or dead engine: what
 the trial does not survive within its time and memory is not compiled here, and what is compiled bounds
-its own work in every step. Compiled grammars are kept; a request gets a copy, which is cheap.
+its own work in every step. Compiled grammars are kept; a request gets a copy, which is cheap. The thread
+that waits for all this, and the process, end when nothing was asked for a while.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from windlass.serve.engine.grammar_trial import Trial
 from windlass.spec.wire import Grammar
 
 KEPT_GRAMMARS = 64
+IDLE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -114,12 +116,14 @@ class Grammars:
         stop_tokens: Sequence[int],
         *,
         wake: Callable[[], None] = lambda: None,
+        idle_s: float = IDLE_S,
     ) -> None:
         self._words = 0
-        self._wake = wake
+        self._wake, self._idle_s = wake, idle_s
         self._known: OrderedDict[Grammar, Pending] = OrderedDict()
         self._asked: queue.SimpleQueue[tuple[Grammar, Pending] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
         self._trial = Trial(model, vocabulary, stop_tokens)
         self._vocabulary: LLTokenizer | str
         try:
@@ -141,22 +145,24 @@ class Grammars:
 
     def close(self) -> None:
         """End the thread and the process."""
-        if self._thread is not None:
+        with self._starting:
+            thread = self._thread
+        if thread is not None:
             self._asked.put(None)
-            self._thread.join()
-        self._trial.close()
+            thread.join()
 
     def _ask(self, grammar: Grammar, pending: Pending) -> None:
         if isinstance(self._vocabulary, str):
             pending.settle(self._vocabulary)
             return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, args=(self._vocabulary,), daemon=True)
-            self._thread.start()
-        self._asked.put((grammar, pending))
+        with self._starting:
+            self._asked.put((grammar, pending))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, args=(self._vocabulary,), daemon=True)
+                self._thread.start()
 
     def _serve(self, vocabulary: LLTokenizer) -> None:
-        while (asked := self._asked.get()) is not None:
+        while (asked := self._next()) is not None:
             grammar, pending = asked
             reason = self._trial.why_not(grammar)
             try:
@@ -164,3 +170,17 @@ class Grammars:
             except BadGrammar as error:
                 pending.settle(error.message)
             self._wake()
+
+    def _next(self) -> tuple[Grammar, Pending] | None:
+        """Return what to compile next; None, with the process ended, when there is no more."""
+        try:
+            asked = self._asked.get(timeout=self._idle_s)
+        except queue.Empty:
+            asked = None
+        if asked is None:
+            with self._starting:
+                if not self._asked.empty():  # asked for in the last moment
+                    return self._asked.get()
+                self._trial.close()
+                self._thread = None
+        return asked

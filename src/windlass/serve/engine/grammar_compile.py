@@ -19,6 +19,7 @@ from windlass.spec.wire import Grammar
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
+END_TOKEN = "<|end|>"
 MOST_TEXT_BYTES = 256 << 10
 MOST_REASON_CHARS = 300
 LIMITS = LLParserLimits(
@@ -51,8 +52,9 @@ def load_vocabulary(model: Path, size: int, stop_tokens: Sequence[int]) -> LLTok
     if not path.exists():
         raise BadGrammar("this model has no tokenizer, and structured output needs one")
     text = path.read_text("utf-8")
-    known = _size_of(json.loads(text))
-    ends = [token for token in stop_tokens if token < known]
+    parts = json.loads(text)
+    known = _size_of(parts)
+    ends = [token for token in stop_tokens if token < known] or _ends_of(parts)
     try:
         return LLTokenizer(text, n_vocab=max(size, known), eos_token=ends or None)
     except ValueError as error:
@@ -112,6 +114,11 @@ def _size_of(tokenizer: dict[str, Any]) -> int:
     entries = tokenizer["model"].get("vocab", {})
     known: int = len(entries) if isinstance(entries, list) else max(entries.values(), default=-1) + 1
     return max([known, *(int(added["id"]) + 1 for added in tokenizer.get("added_tokens", []))])
+
+
+def _ends_of(tokenizer: dict[str, Any]) -> list[int]:
+    """Return the ids of what our own tokenizers put between documents."""
+    return [int(added["id"]) for added in tokenizer.get("added_tokens", []) if added["content"] == END_TOKEN]
 
 
 def _first_line(text: str) -> str:
