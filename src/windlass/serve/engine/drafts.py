@@ -73,8 +73,8 @@ def look_up(one: Running, most: int) -> list[int]:
 def draft(one: Running, trigrams: Trigrams) -> list[int]:
     """Return a guess of the next tokens of a sequence; there may be none."""
     request = one.request
-    if one.counts is not None or one.matcher is not None or request.logprobs > 0:
-        return []  # scores after a guess depend on the guess by more than the model
+    if one.counts is not None or one.matcher is not None or request.logprobs > 0 or one.wants_scores:
+        return []  # scores after a guess depend on the guess by more than the model, or are told themselves
     most = min(LONGEST, one.left - 1)
     if most < 1:
         return []

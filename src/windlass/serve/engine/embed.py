@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from windlass.serve.engine.sequence import Owner, Sequence, outside
-from windlass.spec.wire import Embed
+from windlass.spec.wire import Embed, Failed, Vectors
 
 
 @dataclass(eq=False)
@@ -31,6 +31,14 @@ class Embedding:
             length = float(np.linalg.norm(part.sum_D))
             found.append((part.sum_D / length if length else part.sum_D).tolist())
         return found
+
+
+def answer(id_: str, vectors: list[list[float]]) -> Vectors | Failed:
+    """Return the last word on a request: vectors, or that they are none."""
+    if np.isfinite(np.array(vectors)).all():
+        return Vectors(id_, vectors)
+    reason = "the states of this model are not numbers; its weights are damaged"
+    return Failed(id_, "not_a_number", reason)
 
 
 def refusal(request: Embed, vocabulary: int, context: int) -> tuple[str, str] | None:

@@ -19,7 +19,7 @@ from windlass.serve.engine import embed
 from windlass.serve.engine.sequence import Owner
 from windlass.serve.engine.shelf import Reply
 from windlass.spec.shape import Shape
-from windlass.spec.wire import Embed, Failed, Generate, ToEngine, Tokens, Vectors
+from windlass.spec.wire import Embed, Failed, Generate, ToEngine, Tokens
 
 TOKENS_PER_STEP = 2048
 
@@ -105,7 +105,7 @@ class Encoder:
             one = self._waiting.popleft()
             if one.step(self._model, TOKENS_PER_STEP):
                 vectors = [one.vectors[i] for i in range(len(one.vectors))]
-                self._replies.append((one.owner, Vectors(one.request.id, vectors)))
+                self._replies.append((one.owner, embed.answer(one.request.id, vectors)))
             else:
                 self._waiting.append(one)
             self.steps += 1

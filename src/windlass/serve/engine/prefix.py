@@ -137,23 +137,35 @@ class Blocks:
             node.mark = next(self._clock)
             uses = node.uses if self._policy == "lfu" else 0
             heapq.heappush(self._leaving, (uses, node.last, node.mark, node))
+        if len(self._leaving) > 2 * self.count:  # most are out of date; at most one for each block is not
+            self._leaving = [entry for entry in self._leaving if _is_due(entry)]
+            heapq.heapify(self._leaving)
 
     def _evict(self) -> bool:
         """Free the idle leaf that should go first; return whether there was one."""
         while self._leaving:
-            _, _, mark, node = heapq.heappop(self._leaving)
-            if mark != node.mark or node.users or node.children or node.parent is None:
-                continue  # it was used again, or has followers, since it was queued
-            del node.parent.children[node.tokens]
-            self.idle -= 1
-            self.give(node.block)
-            if node.parent.parent is not None:
-                self._may_go(node.parent)
-            elif not node.parent.children:
-                self._roots = {root: top for root, top in self._roots.items() if top is not node.parent}
-            node.parent = None
-            return True
+            entry = heapq.heappop(self._leaving)
+            if _is_due(entry):
+                self._drop(entry[-1])
+                return True
         return False
+
+    def _drop(self, node: Node) -> None:
+        parent, node.parent = node.parent, None
+        assert parent is not None, "a root is no block"
+        del parent.children[node.tokens]
+        self.idle -= 1
+        self.give(node.block)
+        if parent.parent is not None:
+            self._may_go(parent)
+        elif not parent.children:
+            self._roots = {root: top for root, top in self._roots.items() if top is not parent}
+
+
+def _is_due(entry: tuple[int, int, int, Node]) -> bool:
+    """Whether a node in the queue may go; not if it was used again, or has followers, since it was queued."""
+    *_, mark, node = entry
+    return mark == node.mark and not node.users and not node.children and node.parent is not None
 
 
 def _below(node: Node) -> list[Node]:

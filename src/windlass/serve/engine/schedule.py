@@ -47,7 +47,7 @@ def decide_budget(most: int, least: int, *, decoding: int, seconds_per_token: fl
     """Return how many prompt tokens a step may take, so that those who decode wait for `pause_s` at most."""
     if not decoding or seconds_per_token <= 0.0:
         return most
-    return max(least, min(most, int(pause_s / seconds_per_token)))
+    return min(most, max(least, int(pause_s / seconds_per_token)))
 
 
 @dataclass(eq=False, slots=True)
@@ -55,7 +55,7 @@ class _Tenant:
     """What one tenant waits for, and how much was computed for it."""
 
     waiting: dict[int, deque[Sequence]] = field(default_factory=dict)
-    """By priority."""
+    """By priority; a line in which nobody is left is gone."""
     served: float = 0.0
 
 
@@ -82,20 +82,15 @@ class Roster:
 
     def add(self, one: Sequence, *, first: bool = False) -> None:
         """Let a sequence wait, before all others of its tenant and priority if it was set aside."""
-        if len(self._tenants) > MOST_TENANTS:
-            self._forget_tenants()
-        tenant = self._tenants.setdefault(one.request.tenant, _Tenant())
-        if not any(tenant.waiting.values()) and not first:
-            # Whoever comes back does not bring the right to make up for having been away.
-            busy = [other.served for other in self._tenants.values() if any(other.waiting.values())]
-            tenant.served = max(tenant.served, min(busy, default=tenant.served))
-        line = tenant.waiting.setdefault(one.request.priority, deque())
+        if not first:
+            self._welcome(one.request.tenant)
+        line = self._tenants[one.request.tenant].waiting.setdefault(one.request.priority, deque())
         line.appendleft(one) if first else line.append(one)
 
     def remove(self, one: Sequence) -> None:
         """Take a sequence away, wherever it is."""
         if one.slot < 0:
-            self._tenants[one.request.tenant].waiting[one.request.priority].remove(one)
+            self._leave_line(one)
         else:
             self._release(one)
 
@@ -157,18 +152,23 @@ class Roster:
                         best = rank, one
         return None if best is None else best[1]
 
-    def _forget_tenants(self) -> None:
-        """Drop the accounts of tenants that neither run nor wait, so that they do not pile up."""
+    def _welcome(self, name: str) -> None:
+        """Open a tenant's account; who was away does not bring the right to make up for it.
+
+        Accounts compare those who are there: when nobody is, all begin anew.
+        """
         running = {one.request.tenant for one in self.running}
-        gone = [
-            name for name, tenant in self._tenants.items()
-            if name not in running and not any(tenant.waiting.values())
-        ]  # fmt: skip
-        for name in gone:
-            del self._tenants[name]
+        busy = {key: one for key, one in self._tenants.items() if one.waiting or key in running}
+        if not busy or len(self._tenants) > MOST_TENANTS:
+            self._tenants = dict(busy)
+        tenant = self._tenants.setdefault(name, _Tenant())
+        tenant.served = max(tenant.served, min((one.served for one in busy.values()), default=0.0))
 
     def _leave_line(self, one: Sequence) -> None:
-        self._tenants[one.request.tenant].waiting[one.request.priority].remove(one)
+        lines = self._tenants[one.request.tenant].waiting
+        lines[one.request.priority].remove(one)
+        if not lines[one.request.priority]:
+            del lines[one.request.priority]
 
     def _start(self, one: Sequence) -> None:
         one.slot = self._free_slots.pop()

@@ -1,0 +1,142 @@
+"""Tiny models in all families, and engines over them.
+
+Weights are spread widely, so that scores lie far apart and answers wander through the vocabulary.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from windlass.models.build import build
+from windlass.models.huggingface import save_model
+from windlass.models.language import LanguageModel
+from windlass.models.weights import Weights, load_weights
+from windlass.serve.engine.drafts import Costs
+from windlass.serve.engine.native import library
+from windlass.serve.engine.native_runner import NativeRunner
+from windlass.serve.engine.step import Answer, Engine, Settings
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, RopeScaling
+
+BLOCKS = 64
+STRETCHED = RopeScaling(factor=4.0, original_context=32)
+PLAIN: dict[str, Any] = {"vocabulary": 101, "context": 200, "layers": 2}
+SHAPES = {
+    "llama": LlamaShape(**PLAIN, width=48, heads=6, kv_heads=2, ffn_width=72),
+    "tied": LlamaShape(
+        **PLAIN, width=40, heads=4, kv_heads=4, ffn_width=61, tied=True, rope_scaling=STRETCHED
+    ),
+    "wide heads": LlamaShape(**PLAIN, width=36, heads=3, kv_heads=1, explicit_head_width=22, ffn_width=40),
+    "gpt2": Gpt2Shape(**PLAIN, width=36, heads=3, ffn_width=50),
+    "bert": BertShape(**PLAIN, width=36, heads=3, ffn_width=50),
+    "letters": LlamaShape(vocabulary=6, context=64, layers=1, width=16, heads=2, kv_heads=1, ffn_width=24),
+}
+MORE_IS_CHEAPER = Costs({1: 1.0, 1000: 0.5})
+"""Costs of a machine on which drafts always pay."""
+
+
+@pytest.fixture(scope="session")
+def shared() -> ctypes.CDLL:
+    found = library()
+    if found is None:
+        pytest.skip("the native library is not built here, or this processor cannot run it")
+    return found
+
+
+@pytest.fixture(scope="session")
+def model() -> Callable[[str], LanguageModel]:
+    """Return a torch model by the name of its shape."""
+
+    @functools.cache
+    def made(name: str) -> LanguageModel:
+        built = build(SHAPES[name], seed=3)
+        generator = torch.Generator().manual_seed(11)
+        with torch.no_grad():
+            for parameter in built.parameters():
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.25)
+        return built.eval()
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def directory(
+    model: Callable[[str], LanguageModel], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """Return where a model is stored."""
+
+    @functools.cache
+    def stored(name: str) -> Path:
+        path = tmp_path_factory.mktemp("model") / name.replace(" ", "-")
+        save_model(model(name), path)
+        return path
+
+    return stored
+
+
+@pytest.fixture(scope="session")
+def weights(directory: Callable[[str], Path]) -> Callable[[str], Weights]:
+    return functools.cache(lambda name: load_weights(directory(name)))
+
+
+@pytest.fixture(scope="session")
+def runner(shared: ctypes.CDLL, weights: Callable[[str], Weights]) -> Callable[..., NativeRunner]:
+    """Return a runner, the same for the same wishes: its blocks hold what earlier tests left in them."""
+
+    @functools.cache
+    def made(
+        name: str = "llama",
+        *,
+        precision: str = "float32",
+        blocks: int = BLOCKS,
+        threads: int = 1,
+        half: bool = False,
+    ) -> NativeRunner:
+        return NativeRunner(
+            shared, weights(name), blocks=blocks, threads=threads, precision=precision, half=half
+        )
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def engine(runner: Callable[..., NativeRunner]) -> Callable[..., Engine]:
+    """Return a fresh engine: `drafts` are "forced" wherever there is something to guess, or off."""
+
+    def made(
+        name: str = "llama",
+        settings: Settings | None = None,
+        *,
+        drafts: str = "off",
+        adapters: dict[str, int] | None = None,
+        **wishes: Any,
+    ) -> Engine:
+        plain = replace(settings or Settings(), drafts=False)
+        one = Engine(runner(name, **wishes), plain, adapters=adapters)
+        one._costs = MORE_IS_CHEAPER if drafts == "forced" else None
+        return one
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def drain() -> Callable[[Engine], dict[str, list[Answer]]]:
+    """Step until nothing is left; blocks are in their places after every step, and none is used at last."""
+
+    def steps(engine: Engine) -> dict[str, list[Answer]]:
+        answers: dict[str, list[Answer]] = {}
+        while not engine.is_idle:
+            for _, message in engine.step():
+                answers.setdefault(message.id, []).append(message)
+            engine.check()
+        assert engine.blocks_used == 0
+        return answers
+
+    return steps
