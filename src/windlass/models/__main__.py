@@ -10,6 +10,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from windlass.models.files import COMPANIONS, CONFIG, read_config
 from windlass.models.grouped import without_quantisation
 from windlass.models.huggingface import load_model, save_model
@@ -33,7 +35,7 @@ def convert(
             f"{source}: its weights are {quantised}, which only Windlass reads",
             hint="take the version that it was made from, or write float32 from what is left: --dequantise",
         )
-    model = load_model(source)
+    model = load_model(source, dtype=torch.float32 if quantised else None)
     told = {
         "family": model.shape.family,
         "parameters": model.parameter_count,
