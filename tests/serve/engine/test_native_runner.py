@@ -1,0 +1,204 @@
+"""The native runner beside the torch models that its weights come from.
+
+Legend: T tokens, V vocabulary, D width.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from windlass.models.build import build
+from windlass.models.language import LanguageModel
+from windlass.models.sizes import weight_sizes
+from windlass.models.weights import Weights
+from windlass.serve.engine.adapters import Adapter
+from windlass.serve.engine.native_runner import NativeRunner
+from windlass.serve.engine.quantise import quantise
+from windlass.serve.engine.runner import Span
+from windlass.spec.errors import BadInput
+from windlass.spec.shape import LlamaShape
+
+FAMILIES = ("llama", "tied", "wide heads", "gpt2")
+PRECISIONS = ("float32", "bfloat16", "int8", "int4")
+TOKENS = np.random.default_rng(5).integers(0, 101, 200).tolist()
+TABLES = np.random.default_rng(6).permutation(64)[:52].astype(np.int32).reshape(4, 13)
+"""The blocks of four sequences, in no order."""
+
+Models = Callable[[str], LanguageModel]
+Runners = Callable[..., NativeRunner]
+
+
+@torch.inference_mode()
+def states(model: LanguageModel, tokens: list[int]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the scores after every token, and the final states."""
+    x_1TD = model(torch.tensor([tokens]))
+    return model.logits(x_1TD)[0].numpy(), x_1TD[0].numpy()
+
+
+def copied(model: LanguageModel) -> LanguageModel:
+    copy = build(model.shape)
+    copy.load_state_dict(model.state_dict())
+    return copy.eval()
+
+
+def scores(runner: NativeRunner, tokens: list[int], adapter: int = -1) -> NDArray[np.float32]:
+    span = Span(1, 0, tokens, outs=len(tokens), adapter=adapter)
+    return runner.run([span], TABLES).logits_BV.copy()
+
+
+def distance(got: NDArray[np.float32], wanted: NDArray[np.float32]) -> float:
+    return float(np.abs(got - wanted).max() / np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_scores_and_states_are_those_of_the_torch_model(name: str, model: Models, runner: Runners) -> None:
+    got = runner(name).run([Span(2, 0, TOKENS, outs=200)], TABLES, hidden=True)
+    logits_TV, hidden_TD = states(model(name), TOKENS)
+    assert got.hidden_TD is not None
+    assert distance(got.logits_BV, logits_TV) < 1e-5
+    assert distance(got.hidden_TD, hidden_TD) < 1e-5
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_keys_in_half_the_memory_give_nearly_the_same(name: str, model: Models, runner: Runners) -> None:
+    logits_TV, _ = states(model(name), TOKENS)
+    assert distance(scores(runner(name, half=True), TOKENS), logits_TV) < 3e-3
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_bfloat16_weights_are_the_torch_models_rounded(name: str, model: Models, runner: Runners) -> None:
+    rounded = copied(model(name))
+    head = "head.weight" if name in ("llama", "wide heads") else "embedding.weight"
+    with torch.no_grad():
+        for key, weight in rounded.named_parameters():
+            if key == head or (key.startswith("layers.") and weight.ndim == 2):
+                weight.copy_(weight.bfloat16())
+    logits_TV, _ = states(rounded, TOKENS)
+    assert distance(scores(runner(name, precision="bfloat16"), TOKENS), logits_TV) < 1e-5
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("int8", 0.15), ("int4", 0.6)])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_integer_weights_give_scores_that_are_close(
+    name: str, precision: str, bound: float, model: Models, runner: Runners
+) -> None:
+    logits_TV, _ = states(model(name), TOKENS)
+    lost_TV = scores(runner(name, precision=precision), TOKENS) - logits_TV
+    assert 0 < np.linalg.norm(lost_TV) / np.linalg.norm(logits_TV) < bound
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["float32 keys", "float16 keys"])
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_token_gets_the_same_bits_in_any_chunk_and_company(
+    name: str, precision: str, half: bool, runner: Runners
+) -> None:
+    one = runner(name, precision=precision, half=half)
+    wanted = scores(one, TOKENS)
+    one.run([Span(0, 0, TOKENS[:7]), Span(2, 0, TOKENS[:50])], TABLES)
+    for number in range(10):
+        got = one.run(
+            [Span(2, 50 + number, [TOKENS[50 + number]]), Span(0, 7 + number, [TOKENS[7 + number]])], TABLES
+        )
+        assert np.array_equal(got.logits_BV, wanted[[50 + number, 7 + number]])
+    mixed = [Span(0, 17, TOKENS[17:20], outs=3), Span(2, 60, TOKENS[60:150], outs=90)]
+    assert np.array_equal(one.run(mixed, TABLES).logits_BV, wanted[[*range(17, 20), *range(60, 150)]])
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_threads_do_not_change_a_bit(precision: str, threads: int, runner: Runners) -> None:
+    several = runner(precision=precision, threads=threads)
+    assert np.array_equal(scores(several, TOKENS), scores(runner(precision=precision), TOKENS))
+
+
+def test_only_the_scores_that_are_wanted_come_back(runner: Runners) -> None:
+    spans = [Span(0, 0, TOKENS[:5], outs=0), Span(1, 0, TOKENS[:9], outs=2), Span(2, 0, TOKENS[:3])]
+    computed = runner().run(spans, TABLES)
+    assert computed.logits_BV.shape == (3, 101)
+    assert computed.hidden_TD is None
+    assert np.array_equal(computed.logits_BV, scores(runner(), TOKENS[:9])[[7, 8, 2]])
+
+
+def adapter_of(shape: LlamaShape, names: list[str], rank: int = 3) -> Adapter:
+    random = np.random.default_rng(8)
+    sizes = weight_sizes(shape)
+    matrices = {
+        name: (
+            random.standard_normal((rank, sizes[name][1])).astype(np.float32),
+            random.standard_normal((sizes[name][0], rank)).astype(np.float32),
+        )
+        for name in names
+    }
+    return Adapter("poet", rank, 0.25, matrices)
+
+
+def merged(model: LanguageModel, adapter: Adapter) -> LanguageModel:
+    copy = copied(model)
+    weights = dict(copy.named_parameters())
+    with torch.no_grad():
+        for name, (down, up) in adapter.matrices.items():
+            weights[name].add_(torch.from_numpy(adapter.scale * up @ down))
+    return copy
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_adapter_computes_what_the_merged_model_does(
+    name: str, shared: ctypes.CDLL, model: Models, weights: Callable[[str], Weights]
+) -> None:
+    plain = model(name)
+    names = [key for key, size in weight_sizes(plain.shape).items() if "layers." in key and len(size) == 2]
+    adapter = adapter_of(plain.shape, names)
+    one = NativeRunner(shared, weights(name), blocks=64, threads=1)
+    before = scores(one, TOKENS)
+    number = one.take_adapter(adapter)
+    wanted, _ = states(merged(plain, adapter), TOKENS)
+    assert distance(scores(one, TOKENS, number), wanted) < 1e-4
+    assert np.array_equal(scores(one, TOKENS), before)
+
+
+def test_adapters_and_the_plain_model_share_a_step(
+    shared: ctypes.CDLL, model: Models, weights: Callable[[str], Weights]
+) -> None:
+    one = NativeRunner(shared, weights("llama"), blocks=64, threads=1)
+    shape = model("llama").shape
+    numbers = [
+        one.take_adapter(adapter_of(shape, [f"layers.{layer}.ffn.up.weight"], rank))
+        for layer, rank in ((0, 2), (1, 9))
+    ]
+    alone = [scores(one, TOKENS[:20], number)[-1] for number in (-1, *numbers)]
+    spans = [Span(slot, 0, TOKENS[:20], adapter=number) for slot, number in enumerate((-1, *numbers))]
+    assert np.array_equal(one.run(spans, TABLES).logits_BV, np.array(alone))
+    assert not np.array_equal(alone[0], alone[1])
+
+
+def test_an_adapter_of_too_high_a_rank_is_refused(runner: Runners, model: Models) -> None:
+    with pytest.raises(BadInput, match="rank 257 is above 256"):
+        runner().take_adapter(adapter_of(model("llama").shape, [], 257))
+
+
+@pytest.mark.parametrize(("stored", "asked"), [("int4", "int8"), ("int8", "int4")])
+def test_integers_stay_as_they_are_stored_whatever_is_asked_for(
+    stored: str, asked: str, shared: ctypes.CDLL, weights: Callable[[str], Weights]
+) -> None:
+    plain, bits = weights("llama"), {"int8": 8, "int4": 4}
+
+    class Stored:
+        """The same weights, as a compressed directory hands them out."""
+
+        shape, sizes, precision, head_name = plain.shape, plain.sizes, stored, plain.head_name
+
+        def get(self, name: str) -> object:
+            found = plain.get(name)
+            return quantise(found.widened(), bits[stored]) if len(plain.sizes[name]) == 2 else found
+
+    def loaded(precision: str) -> NativeRunner:
+        return NativeRunner(shared, Stored(), blocks=64, threads=1, precision=precision)  # type: ignore[arg-type]
+
+    assert np.array_equal(scores(loaded(asked), TOKENS), scores(loaded(stored), TOKENS))
