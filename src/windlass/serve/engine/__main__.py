@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--precision", choices=PRECISIONS, help="of the weights; as stored if left out")
     add("--runner", choices=("auto", "native", "torch"), default="auto", help="what computes")
     add("--keys-memory", type=_positive, help="bytes for keys and values of each model")
-    add("--keys", choices=("float32", "float16"), help="how keys and values are kept")
+    add("--keys", choices=("float16", "float32"), default="float16", help="how keys and values are kept")
     add("--prefix-cache", choices=("lru", "lfu", "off"), default="lru", help="which known prefixes go first")
     add("--no-drafts", action="store_true", help="never guess tokens ahead")
     return parser

@@ -41,8 +41,8 @@ class Options:
     threads: int | None = None
     keys_bytes: int | None = None
     """Memory for keys and values; None takes what all slots could need, up to a quarter of what is free."""
-    half_keys: bool | None = None
-    """Whether keys and values are kept in float16; None: where weights are smaller than float32, too."""
+    half_keys: bool = True
+    """Whether keys and values are kept in float16: half the memory to read for every token."""
 
 
 def load_engine(
@@ -71,8 +71,6 @@ def load_runner(directory: Path, weights: Weights, shape: LlamaShape | Gpt2Shape
     if shared is None:
         return _torch_runner(directory, shape, options)
     half = options.half_keys
-    if half is None:
-        half = (options.precision or weights.precision) != "float32"
     return NativeRunner(
         shared, weights,
         blocks=block_count(shape, options, half=half),

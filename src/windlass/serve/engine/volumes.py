@@ -52,7 +52,7 @@ def options_of(args: argparse.Namespace) -> Options:
     )
     return Options(
         settings, args.precision, args.runner, args.threads, args.keys_memory,
-        None if args.keys is None else args.keys == "float16",
+        args.keys == "float16",
     )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def _volume(name: str, directory: Path, options: Options, adapters: dict[str, Pa
     precision = options.precision or quantised or stored
     keys = 0
     if not isinstance(shape, BertShape):
-        half = precision != "float32" if options.half_keys is None else options.half_keys
+        half = options.half_keys
         keys = block_count(shape, options, half=half) * block_bytes(shape, half=half)
     offered = Offered(
         name, shape.family, shape.parameters, shape.context, shape.vocabulary, shape.width,
