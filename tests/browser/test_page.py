@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from windlass.spec.wire import Generate
+
 CHROMIUM = shutil.which("chromium")
 
 pytestmark = [
@@ -144,6 +146,25 @@ def test_both_languages_have_all_words(page: Page) -> None:
         }"""
     )
     assert missing == []
+
+
+def test_one_model_leaves_nothing_to_choose(page: Page) -> None:
+    expect(page.locator("#models")).to_be_hidden()
+
+
+def test_an_adapter_is_chosen_and_asked(browser: Browser, start_gateway: Any, engine: Any) -> None:
+    gateway = start_gateway(adapters=["poet"])
+    gateway.wait_until("/readyz", 200)
+    with browser.new_context(locale="en-GB") as context:
+        page = context.new_page()
+        page.goto(gateway.url)
+        page.locator("#models").select_option("tiny@3:poet")
+        expect(page.locator("#model")).to_contain_text("tiny@3:poet")
+        page.get_by_label("Prompt").fill("the fox")
+        page.get_by_role("button", name="Run").click()
+        expect(page.locator("#status")).to_contain_text("tokens in")
+    (sent,) = engine.of(Generate)
+    assert sent.adapter == "poet"
 
 
 def test_the_page_is_reached_by_keyboard_in_a_sensible_order(page: Page) -> None:

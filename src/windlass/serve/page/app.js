@@ -5,10 +5,11 @@ import { choose, say } from "./words.js";
 
 const find = (id) => document.getElementById(id);
 const ask = find("ask"), prompt = find("prompt"), answer = find("answer"), status = find("status");
-const error = find("error"), run = find("run"), stop = find("stop");
+const error = find("error"), run = find("run"), stop = find("stop"), models = find("models");
 
 const turns = [];        // the conversation so far, in chat mode
-let model = null;        // what /v1/models says
+let offered = [];        // what /v1/models says, without models that write nothing
+let model = null;        // the one of them that is asked
 let running = null;      // the AbortController of the answer in the making
 
 const mode = () => ask.elements.mode.value;
@@ -169,10 +170,21 @@ async function copyCurl() {
 async function load() {
   try {
     const listed = await (await fetch("/v1/models")).json();
-    model = listed.data[0];
+    offered = listed.data.filter((each) => each.family !== "bert");
+    models.replaceChildren(...offered.map((each) => new Option(each.id)));
+    model = offered[0] ?? listed.data[0];
   } catch {
+    offered = [];
     model = null;
   }
+  find("choice").hidden = offered.length < 2;
+  limit();
+  describe();
+}
+
+function change() {
+  model = offered[models.selectedIndex];
+  clear();
   limit();
   describe();
 }
@@ -217,6 +229,7 @@ function invite() {
 
 ask.addEventListener("submit", (event) => { event.preventDefault(); start(); });
 ask.noValidate = true;
+models.addEventListener("change", change);
 stop.addEventListener("click", () => running?.abort());
 find("clear").addEventListener("click", clear);
 find("curl").addEventListener("click", copyCurl);

@@ -1,7 +1,7 @@
 // Every word of the page, in English and Chinese. The keys are the page's data-word attributes.
 
 const english = {
-  skip: "Skip to the prompt", ask: "Ask the model", mode: "Kind of request", completion: "Completion",
+  skip: "Skip to the prompt", ask: "Ask the model", mode: "Kind of request", model: "Model", completion: "Completion",
   chat: "Chat", answer: "Answer", prompt: "Prompt", run: "Run", stop: "Stop", clear: "Clear",
   curl: "Copy as curl", copied: "Copied.", copyFailed: "The browser did not allow copying.",
   keys: "Ctrl+Enter runs, Esc stops.", settings: "Settings", temperature: "Temperature",
@@ -20,7 +20,7 @@ const english = {
 };
 
 const chinese = {
-  skip: "跳到输入框", ask: "向模型提问", mode: "请求方式", completion: "续写", chat: "对话", answer: "回答",
+  skip: "跳到输入框", ask: "向模型提问", mode: "请求方式", model: "模型", completion: "续写", chat: "对话", answer: "回答",
   prompt: "输入", run: "运行", stop: "停止", clear: "清空", curl: "复制为 curl", copied: "已复制。",
   copyFailed: "浏览器不允许复制。", keys: "Ctrl+Enter 运行，Esc 停止。", settings: "设置", temperature: "温度",
   maxTokens: "最多词元数", seed: "随机种子", seedHint: "任意", api: "接口说明", errors: "错误说明", metrics: "指标",
