@@ -1,0 +1,211 @@
+"""An answer is the same alone and in any mix, on any schedule, to the last bit.
+
+Every mix draws its own engine (blocks, slots, chunks, cache, drafts, precision) and its own company
+(tenants, priorities, shared prefixes, moments of arrival), and is compared message by message with
+requests that were answered one at a time by an engine without any of that.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from windlass.serve.engine.step import Answer, Engine, Settings
+from windlass.spec.wire import Cancel, Embed, Generate, Tokens, Vectors
+
+PRECISIONS = ("float32", "bfloat16", "int8", "int4")
+ALONE = Settings(slots=1, shares_prefixes=False)
+VOCABULARY = 101
+
+Engines = Callable[..., Engine]
+Drain = Callable[[Engine], dict[str, list[Answer]]]
+
+
+def a_prompt(chance: random.Random, known: list[int]) -> list[int]:
+    """Begin as others do, or repeat yourself, or neither."""
+    if chance.random() < 0.3:
+        return (known[: chance.randint(2, 9)] * 12)[: chance.randint(4, 60)]
+    new = [chance.randrange(VOCABULARY) for _ in range(chance.randint(1, 30))]
+    return known[: chance.randrange(90)] + new
+
+
+def a_request(chance: random.Random, number: int, known: list[int]) -> Generate:
+    return Generate(
+        str(number),
+        a_prompt(chance, known),
+        chance.randint(0, 40),
+        temperature=chance.choice([0.0, 0.0, 0.8, 1.5]),
+        top_k=chance.choice([0, 0, 20]),
+        top_p=chance.choice([1.0, 0.9]),
+        presence_penalty=chance.choice([0.0, 0.0, 0.5]),
+        frequency_penalty=chance.choice([0.0, 0.0, 0.3]),
+        repetition_penalty=chance.choice([1.0, 1.0, 1.2]),
+        seed=chance.randrange(2**60),
+        logprobs=chance.choice([-1, -1, 0, 3]),
+        stop_tokens=chance.choice([[], [], [5, 6, 7]]),
+        score_prompt=chance.random() < 0.2,
+        tenant=chance.choice("ab"),
+        priority=chance.choice([0, 0, 0, 1, 2]),
+    )
+
+
+def some_requests(chance: random.Random) -> list[Generate]:
+    known = [chance.randrange(VOCABULARY) for _ in range(90)]
+    return [a_request(chance, number, known) for number in range(chance.randint(2, 12))]
+
+
+def a_crowded_engine(chance: random.Random, engine: Engines, name: str, precision: str) -> Engine:
+    settings = Settings(
+        slots=chance.choice([2, 4, 16]),
+        prompt_tokens=chance.choice([5, 32, 512]),
+        shares_prefixes=chance.random() < 0.8,
+        most_idle_blocks=chance.choice([None, None, 3]),
+        policy=chance.choice(["lru", "lfu"]),
+    )
+    drafts, blocks = chance.choice(["forced", "forced", "off"]), chance.choice([13, 16, 30, 64])
+    return engine(name, settings, precision=precision, blocks=blocks, drafts=drafts)
+
+
+def together(one: Engine, requests: list[Generate], chance: random.Random) -> dict[str, list[Answer]]:
+    """Let requests arrive at random moments; blocks are in their places after every step."""
+    waiting, answers = list(requests), {request.id: [] for request in requests}
+    while waiting or not one.is_idle:
+        while waiting and chance.random() < 0.3:
+            one.add("me", waiting.pop())
+        for _, message in one.step():
+            answers[message.id].append(message)
+        one.check()
+    assert one.blocks_used == 0
+    return answers
+
+
+def compare(seed: int, engine: Engines, drain: Drain) -> None:
+    chance = random.Random(seed)
+    name = chance.choice(["llama", "llama", "tied", "gpt2"])
+    precision = chance.choice(PRECISIONS)
+    requests = some_requests(chance)
+    got = together(a_crowded_engine(chance, engine, name, precision), requests, chance)
+    for request in requests:
+        single = engine(name, ALONE, precision=precision)
+        single.add("me", request)
+        assert got[request.id] == drain(single)[request.id], (seed, request)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_company_and_schedule_do_not_change_an_answer(seed: int, engine: Engines, drain: Drain) -> None:
+    compare(seed, engine, drain)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 400))
+def test_company_and_schedule_do_not_change_any_answer_of_hundreds(
+    seed: int, engine: Engines, drain: Drain
+) -> None:
+    compare(seed, engine, drain)
+
+
+def greedy(engine: Engine, prompts: list[list[int]], drain: Drain) -> list[list[Answer]]:
+    for number, prompt in enumerate(prompts):
+        engine.add("me", Generate(str(number), prompt, 30, temperature=0.0))
+    answers = drain(engine)
+    return [answers[str(number)] for number in range(len(prompts))]
+
+
+PROMPTS = [[1, 2, 3] * 15, [1, 2, 3] * 15 + [4], [9] * 33, [50], list(range(60))]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    ("settings", "wishes"),
+    [
+        (Settings(shares_prefixes=False), {}),
+        (Settings(prompt_tokens=1), {}),
+        (Settings(slots=2), {}),
+        (Settings(), {"blocks": 14}),
+        (Settings(), {"drafts": "forced"}),
+        (Settings(most_idle_blocks=0, policy="lfu"), {"drafts": "forced", "blocks": 14}),
+        (Settings(), {"threads": 2}),
+    ],
+    ids=["no cache", "token by token", "few slots", "few blocks", "drafts", "everything", "threads"],
+)
+def test_no_setting_changes_a_greedy_answer(
+    precision: str, settings: Settings, wishes: dict[str, object], engine: Engines, drain: Drain
+) -> None:
+    wanted = greedy(engine(precision=precision), PROMPTS, drain)
+    assert greedy(engine("llama", settings, precision=precision, **wishes), PROMPTS, drain) == wanted
+
+
+def test_a_second_time_is_like_the_first(engine: Engines, drain: Drain) -> None:
+    one = engine(drafts="forced")
+    first = greedy(one, PROMPTS, drain)
+    assert one.blocks_idle > 0
+    assert greedy(one, PROMPTS, drain) == first
+
+
+def test_sequences_were_really_set_aside_and_drafts_really_right(engine: Engines, drain: Drain) -> None:
+    """The mixes above prove nothing unless these things happen in them."""
+    crowded = engine("llama", Settings(slots=4), blocks=14, drafts="forced")
+    for number, prompt in enumerate(PROMPTS):
+        crowded.add("me", Generate(str(number), prompt, 100, temperature=0.0))
+    sequences = list(crowded._roster)
+    drain(crowded)
+    assert sum(one.set_aside for one in sequences) > 0
+    assert crowded.steps < crowded.tokens
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_cancelling_and_vanishing_leave_the_others_as_they_were(
+    seed: int, engine: Engines, drain: Drain
+) -> None:
+    chance = random.Random(seed)
+    requests = some_requests(chance)
+    one = a_crowded_engine(chance, engine, "llama", "float32")
+    owners = {request.id: chance.choice(["stays", "stays", "vanishes"]) for request in requests}
+    cancelled = {request.id for request in requests if chance.random() < 0.3}
+    answers: dict[str, list[Answer]] = {request.id: [] for request in requests}
+    for request in requests:
+        one.add(owners[request.id], request)
+    step, moments = 0, {id_: chance.randrange(25) for id_ in cancelled}
+    while not one.is_idle:
+        for id_ in (id_ for id_, at in moments.items() if at == step):
+            one.add(owners[id_], Cancel(id_))
+        if step == 10:
+            one.forget("vanishes")
+        for owner, message in one.step():
+            assert owner == "stays" or step < 10
+            answers[message.id].append(message)
+        one.check()
+        step += 1
+    assert one.blocks_used == 0
+    for request in requests:
+        single = engine("llama", ALONE)
+        single.add("me", request)
+        wanted, got = drain(single)[request.id], answers[request.id]
+        if got and got[-1] == Tokens(request.id, finish="cancelled"):
+            assert request.id in cancelled
+            got.pop()
+            wanted = wanted[: len(got)]
+        elif owners[request.id] == "vanishes":
+            wanted = wanted[: len(got)]
+        assert got == wanted
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_vectors_are_the_same_beside_texts(seed: int, engine: Engines, drain: Drain) -> None:
+    chance = random.Random(seed)
+    requests = some_requests(chance)
+    inputs = [a_prompt(chance, requests[0].tokens) for _ in range(5)]
+    single = engine("llama", ALONE)
+    single.add("me", Embed("vectors", inputs))
+    (wanted,) = drain(single)["vectors"]
+    one = a_crowded_engine(chance, engine, "llama", "float32")
+    one.add("me", Embed("vectors", inputs, tenant="a"))
+    for request in requests:
+        one.add("me", request)
+    (got,) = drain(one)["vectors"]
+    assert isinstance(got, Vectors)
+    assert isinstance(wanted, Vectors)
+    for mine, yours in zip(got.vectors, wanted.vectors, strict=True):
+        assert mine == pytest.approx(yours, abs=1e-12)  # sums of chunks are rounded in another order
