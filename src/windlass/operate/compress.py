@@ -22,7 +22,7 @@ from windlass.spec.errors import BadInput
 from windlass.spec.job import STDLIB
 from windlass.spec.progress import Progress, Report
 from windlass.spec.run import LINEAGE
-from windlass.store.manifest import DirectoryWriter, verify
+from windlass.store.manifest import MANIFEST, DirectoryWriter, verify
 from windlass.store.place import Place
 
 WEIGHTS = ("bfloat16", "int8", "int4")
@@ -67,17 +67,18 @@ def compress(home: Path, reference: str, wanted: Wanted, report: Report) -> Vers
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home, prefix="compress-") as scratch:
         made = Path(scratch) / "model"
-        calibrate_on = _calibration(model, wanted, report)
+        calibrate_on, held_out = _calibration(model, wanted, report), _held_out(model, wanted, report)
         told = _make(model, made, wanted.weights, calibrate_on, report)
         facts: dict[str, Any] = {
-            "from": str(model.version or model.path),
+            "from": str(version or path),
             "weights": wanted.weights,
             "was": told["was"],
             "calibrated_on": str(calibrate_on) if calibrate_on else None,
-            "bytes_before": _weight_bytes(model.path),
+            "bytes_before": _weight_bytes(path),
             "bytes_after": _weight_bytes(made),
         }
-        facts |= _measured(model, made, wanted, told["shape"], report)
+        if held_out is not None:
+            facts |= _measured(model, made, held_out, told["shape"], report)
         lineage = {**model.lineage, "shape": told["shape"], "parameters": told["parameters"]}
         lineage.pop("metrics", None)  # those of the original, on other tokens than these were measured on
         _add_lineage(made, {**lineage, "compressed": facts})
@@ -98,6 +99,16 @@ def _calibration(model: _Model, wanted: Wanted, report: Report) -> Path | None:
         return None
 
 
+def _held_out(model: _Model, wanted: Wanted, report: Report) -> Path | None:
+    """Return the corpus to measure on; a model without tokenizer cannot be asked."""
+    if not (model.path / "tokenizer.json").exists():
+        return None
+    corpus = model.lineage.get("corpus")
+    is_here = bool(corpus) and (Path(str(corpus)) / MANIFEST).exists()
+    text = wanted.text or (None if is_here else STDLIB)
+    return corpus_to_measure_on(text, model.path, model.version, model.home, report)
+
+
 def _make(
     model: _Model, made: Path, weights: str, calibrate_on: Path | None, report: Report
 ) -> dict[str, Any]:
@@ -107,13 +118,9 @@ def _make(
 
 
 def _measured(
-    model: _Model, made: Path, wanted: Wanted, shape: dict[str, Any], report: Report
+    model: _Model, made: Path, corpus: Path, shape: dict[str, Any], report: Report
 ) -> dict[str, Any]:
-    """Return what both are worth on the same held-out text; without a tokenizer there is no asking."""
-    if not (model.path / "tokenizer.json").exists():
-        return {}
-    text = wanted.text or (None if _has_own_text(model) else STDLIB)
-    corpus = corpus_to_measure_on(text, model.path, model.version, model.home, report)
+    """Return what both are worth on the same tokens."""
     sequences = max(1, MEASURED_TOKENS // int(shape["context"]))
     found = []
     for path, stage in ((model.path, "before"), (made, "after")):
@@ -136,11 +143,6 @@ def _run(verb: str, args: list[str], home: Path, tell: Callable[[dict[str, Any]]
             done = event.get("done", done)
         process.check()
     return done
-
-
-def _has_own_text(model: _Model) -> bool:
-    corpus = model.lineage.get("corpus")
-    return bool(corpus) and (Path(str(corpus)) / "manifest.json").exists()
 
 
 def _passing_on(report: Report, stage: str | None = None) -> Callable[[dict[str, Any]], None]:
