@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     for option, default, what in (
-        ("--models", ",".join(ASKED.models), "small (15M weights), base (110M)"),
+        ("--models", ",".join(ASKED.models), "tiny (to try it), small (15M weights), base (110M)"),
         ("--precisions", ",".join(ASKED.precisions), "of the weights"),
         ("--concurrency", ",".join(map(str, ASKED.concurrency)), "requests in flight"),
     ):
@@ -75,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
         print_json({"figures": found, "cells": as_json(cells)})
     else:
         print_table([row for cell in cells for row in _rows(cell)], HEAD)
-        print_table([(name, f"{value:.3g}") for name, value in found.items()], ("figure", "value"))
+        if found:
+            print_table([(name, f"{value:.3g}") for name, value in found.items()], ("figure", "value"))
     return 0
 
 

@@ -22,6 +22,9 @@ from windlass.spec.shape import LlamaShape
 
 CONTEXT = 2048
 SUBJECTS = {
+    "tiny": LlamaShape(
+        vocabulary=512, context=512, layers=2, width=64, heads=4, kv_heads=4, ffn_width=160, tied=True
+    ),
     "small": LlamaShape(
         vocabulary=32000, context=CONTEXT, layers=6, width=288, heads=6, kv_heads=6, ffn_width=768, tied=True
     ),
@@ -36,7 +39,7 @@ SUBJECTS = {
         tied=True,
     ),
 }
-"""About 15 and 110 million weights, with the vocabulary of Llama 2."""
+"""small and base have about 15 and 110 million weights and the vocabulary of Llama 2; tiny is for trying."""
 SEED = 6
 
 
