@@ -115,6 +115,15 @@ def test_casts_leave_less_of_the_gain_of_eight_bits_to_narrow_models() -> None:
     assert 1 < gain(2048) < gain(16384) < 2.1
 
 
+def test_software_that_fuses_nothing_waits_longer_for_its_host() -> None:
+    small = case(replace(GPT, width=1024, heads=16, kv_heads=16, head_width=64, ffn_width=4096), tp=1, pp=1)
+    eager, fused = (
+        step_time(replace(small, software=software), Known()).parts["host"]
+        for software in ("fsdp-2023", "fsdp2-2025")
+    )
+    assert eager > 1.4 * fused > 0
+
+
 def test_a_pipeline_is_chosen_only_where_it_promises_more_than_the_margin() -> None:
     plain, pipeline = case(pp=1, dp=8), case()
     assert ranked_s(plain, 1.0) < ranked_s(pipeline, 1.0 / (1 + 0.9 * MARGIN))

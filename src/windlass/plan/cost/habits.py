@@ -21,6 +21,8 @@ class Habits:
     """Defaults are those of software that the table does not name."""
 
     attention: Attention = "flash"
+    eager: bool = False
+    """Whether every small operation is a kernel of its own that the interpreter launches."""
     overlaps_tensor: bool = False
     """Whether products are cut, so that the exchanges of tensor parallelism pass behind them."""
     divides_sends: bool = False

@@ -48,6 +48,8 @@ class Constants:
     """Passes over activations, over those counted."""
     launch_s: Number = 0.75e-3
     """Of the host for the forward pass of one layer."""
+    eager: Number = 1.5
+    """Times that where nothing is fused: norms, rotations and activations are several kernels each."""
     link: Number = 0.75
     network: Number = 0.70
     """Share of the stated rate that collectives get."""

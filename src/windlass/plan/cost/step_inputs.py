@@ -111,6 +111,7 @@ class StepInputs:
     again: Number
     """Share of the layers whose forward pass is computed twice."""
     again_attention: Number
+    is_eager: Number
     loss_bytes: Number
     unfused: Number
     fused: Number
@@ -183,6 +184,7 @@ def step_inputs(case: Case) -> StepInputs:
         gathers=1.0 if case.pp == 1 else 1 / case.micro_batches,
         again=case.recompute_share if case.recompute == "full" else 0.0,
         again_attention=case.recompute_share if case.recompute == "selective" else 0.0,
+        is_eager=float(habits.eager),
         loss_bytes=LOSS_BYTES[case.fused_loss],
         unfused=float(case.attention == "unfused"),
         fused=float(case.attention == "fused-softmax"),

@@ -120,7 +120,8 @@ def layer_time(x: StepInputs, known: Constants) -> LayerTime:
     attention = forward * (again + x.again_attention * (1 - x.flash)) + backward
     elementwise = elementwise_s(x, known)
     tensor, experts = tensor_s(x, known), experts_s(x, known)
-    host = known.launch_s * (1 + TP_LAUNCH * (x.tp > 1) + x.expert_layers) * (1.5 + again)
+    launch = known.launch_s * (1 + x.is_eager * (known.eager - 1))
+    host = launch * (1 + TP_LAUNCH * (x.tp > 1) + x.expert_layers) * (1.5 + again)
     computing = products * (2 + again) + attention + elementwise * (2 + again)
     idle = larger(host - computing, 0.0)
     return LayerTime(

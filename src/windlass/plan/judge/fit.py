@@ -24,7 +24,7 @@ from windlass.plan.judge.rows import Row
 DOUBT = {
     "product": 0.08, "shape": 0.4, "float8": 0.1, "float4": 0.15, "casts": 0.4, "experts": 0.2,
     "ep_exposed": 0.3, "flash": 0.25, "batched": 0.4,
-    "softmax": 0.2, "elementwise": 0.4, "launch_s": 0.5, "link": 0.1, "network": 0.25,
+    "softmax": 0.2, "elementwise": 0.4, "launch_s": 0.5, "eager": 0.3, "link": 0.1, "network": 0.25,
     "link_latency_s": 0.4, "network_latency_s": 0.5, "congestion": 0.5, "tp_exposed": 0.2,
     "tp_overlapped": 0.4,
     "dp_exposed": 0.3, "divided_exposed": 0.3, "gather_exposed": 0.7, "send_exposed": 0.7, "send_s": 0.5,
