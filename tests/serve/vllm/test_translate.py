@@ -86,6 +86,11 @@ def test_the_prompt_is_scored_before_the_first_token() -> None:
     assert said == [PromptScores("a", [-0.5, -0.25]), Tokens("a", [9], logprobs=[-4.0])]
 
 
+def test_a_vllm_too_old_to_send_token_ids_is_told_from_an_empty_answer() -> None:
+    with pytest.raises(Garbled, match="later is needed"):
+        Hearing(Generate("a", [1], 5)).hear(event(text="hello", finish_reason=None))
+
+
 def test_an_error_in_the_stream_ends_the_answer() -> None:
     hearing = Hearing(Generate("a", [1], 5))
     (said,) = hearing.hear('{"error": {"message": "out of memory"}}')

@@ -113,7 +113,9 @@ class Hearing:
             raise Garbled(f"vLLM sent an event that cannot be read ({type(error).__name__})") from None
 
     def _choice(self, choice: dict[str, Any]) -> list[Tokens | PromptScores | Failed]:
-        tokens = _ids(choice.get("token_ids") or [])
+        if choice.get("token_ids") is None:
+            raise Garbled("vLLM sends no token ids; version 0.12 or later is needed")
+        tokens = _ids(choice["token_ids"])
         scores = _scores(choice.get("logprobs"), max(0, self.request.logprobs))
         said: list[Tokens | PromptScores | Failed] = []
         if self._echo_due:
