@@ -31,8 +31,8 @@ examples:
 
 
 COMPRESS_EPILOG = """\
-Without --calibrate the training part of the model's own corpus is used, if it is here, else nothing.
-Without --text the held-out part of that corpus is used, else Python's standard library.
+Without --calibrate, int4 is calibrated on the training part of the model's own corpus, if it is here.
+Without --text, the held-out part of that corpus is measured on, else Python's standard library.
 
 examples:
   windlass models compress base --weights int8
@@ -216,6 +216,7 @@ def _facts(version: Version) -> dict[str, Any]:
         "parameters": lineage.get("parameters"),
         "precision": version.precision,
         "metrics": lineage.get("metrics"),
+        "adapter_of": version.manifest.meta.get("adapter_of"),
         "digest": version.manifest.digest,
         "bytes": version.manifest.bytes,
         "registered": version.registered,

@@ -57,8 +57,11 @@ def merge(target: Path, shape: LlamaShape | Gpt2Shape, adapter: Path) -> Path:
     return target
 
 
-def start(directory: Path, runner: Any, adapters: dict[str, Path] | None = None) -> Engine:
-    engine = load_engine(directory, Options(Settings(slots=8), runner=runner, threads=1), adapters)
+def start(
+    directory: Path, runner: Any, adapters: dict[str, Path] | None = None, precision: str | None = None
+) -> Engine:
+    options = Options(Settings(slots=8), precision, runner=runner, threads=1)
+    engine = load_engine(directory, options, adapters)
     assert isinstance(engine, Engine)
     return engine
 
@@ -94,16 +97,17 @@ def test_an_adapter_gives_what_the_merged_model_gives(tmp_path: Path, family: st
     assert answers(engine, ask("1"))["1"][0] != merged[0]
 
 
-@pytest.mark.parametrize("runner", ["native", "torch"])
+@pytest.mark.parametrize(("runner", "precision"), [("native", None), ("native", "int8"), ("torch", None)])
 def test_requests_with_other_adapters_and_with_none_do_not_touch_each_other(
-    tmp_path: Path, runner: str
+    tmp_path: Path, runner: str, precision: str | None
 ) -> None:
     shape = SHAPES["llama"]
     save_model(build(shape, seed=5), tmp_path / "base")
     adapters = {f"a{seed}": write_adapter(tmp_path / f"a{seed}", shape, seed) for seed in (1, 2)}
-    engine = start(tmp_path / "base", runner, adapters)
+    engine = start(tmp_path / "base", runner, adapters, precision)
     names = ["", "a1", "a2"]
     alone = {name: answers(engine, ask("1", name))["1"] for name in names}
+    assert len({tuple(tokens) for tokens, _ in alone.values()}) == 3
     together = answers(engine, *(ask(f"{name}/{n}", name) for n in range(2) for name in names))
     for id_, answer in together.items():
         wanted = alone[id_.partition("/")[0]]
