@@ -78,7 +78,8 @@ def reason_of(matcher: LLMatcher) -> str:
     """Say why a matcher failed, in one line and without the grammar itself."""
     message = matcher.get_error()
     found = message.rpartition("\nerror: ")[2]  # what the parser of regular expressions ends with
-    return _first_line(found).partition(". Enable ")[0]  # options of the library that nobody here can set
+    told = _first_line(found).partition(". Enable ")[0]  # options of the library that nobody here can set
+    return told.replace("lexer error:", "the automaton grows too large:")
 
 
 def _written(grammar: Grammar) -> str:
