@@ -86,27 +86,29 @@ def compress(home: Path, reference: str, wanted: Wanted, report: Report) -> Vers
 
 
 def _calibration(model: _Model, wanted: Wanted, report: Report) -> Path | None:
-    """Return the corpus to calibrate on: the one asked for, else the model's own, if it is here."""
-    if wanted.weights == "bfloat16":
-        if wanted.calibrate:
-            raise BadInput("--calibrate: rounding to bfloat16 takes no text", hint="leave it out")
+    """Return the corpus to calibrate on: the one asked for; else, for 4 bits, the model's own if it is here.
+
+    At 8 bits calibration makes no difference that can be measured (docs/log.md).
+    """
+    if wanted.calibrate and wanted.weights == "bfloat16":
+        raise BadInput("--calibrate: rounding to bfloat16 takes no text", hint="leave it out")
+    text = wanted.calibrate
+    if text is None and (wanted.weights != "int4" or not _own_corpus_is_here(model)):
         return None
-    try:
-        return corpus_to_measure_on(wanted.calibrate, model.path, model.version, model.home, report)
-    except BadInput:
-        if wanted.calibrate:
-            raise
-        return None
+    return corpus_to_measure_on(text, model.path, model.version, model.home, report)
 
 
 def _held_out(model: _Model, wanted: Wanted, report: Report) -> Path | None:
     """Return the corpus to measure on; a model without tokenizer cannot be asked."""
     if not (model.path / "tokenizer.json").exists():
         return None
-    corpus = model.lineage.get("corpus")
-    is_here = bool(corpus) and (Path(str(corpus)) / MANIFEST).exists()
-    text = wanted.text or (None if is_here else STDLIB)
+    text = wanted.text or (None if _own_corpus_is_here(model) else STDLIB)
     return corpus_to_measure_on(text, model.path, model.version, model.home, report)
+
+
+def _own_corpus_is_here(model: _Model) -> bool:
+    corpus = model.lineage.get("corpus")
+    return bool(corpus) and (Path(str(corpus)) / MANIFEST).exists()
 
 
 def _make(
