@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from llguidance import LLTokenizer
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from windlass.corpus.vocabulary import train_bpe
 from windlass.serve.engine.draw import Row, draw
@@ -317,6 +317,21 @@ def test_a_model_without_tokenizer_says_so(tmp_path: Path) -> None:
     assert isinstance(outcome, Refused)
     assert "no tokenizer" in outcome.reason
     grammars.close()
+
+
+def test_a_tokenizer_without_an_end_keeps_all_its_tokens_for_text(tmp_path: Path) -> None:
+    plain = Tokenizer(models.BPE())
+    plain.pre_tokenizer, plain.decoder = pre_tokenizers.ByteLevel(), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    plain.train_from_iterator([], trainers.BpeTrainer(initial_alphabet=alphabet, show_progress=False))
+    plain.save(str(tmp_path / "tokenizer.json"))
+    vocabulary = load_vocabulary(tmp_path, 256, [])
+    matcher = Matcher(compile_grammar(vocabulary, Grammar("regex", "!+")), -(-vocabulary.vocab_size // 32))
+    assert plain.token_to_id("!") == 0
+    matcher.advance(0)
+    bits = np.unpackbits(matcher.mask().view(np.uint8), count=256, bitorder="little")
+    assert np.flatnonzero(bits).tolist() == [0]
+    assert not matcher.finished
 
 
 def test_a_tokenizer_that_cannot_be_used_says_so(tmp_path: Path) -> None:

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
 END_TOKEN = "<|end|>"
+NO_END = {
+    "content": "<|no end|>",
+    "special": True,
+    "single_word": False,
+    "lstrip": False,
+    "rstrip": False,
+    "normalized": False,
+}
 MOST_TEXT_BYTES = 256 << 10
 MOST_REASON_CHARS = 300
 LIMITS = LLParserLimits(
@@ -51,12 +59,14 @@ def load_vocabulary(model: Path, size: int, stop_tokens: Sequence[int]) -> LLTok
     path = model / "tokenizer.json"
     if not path.exists():
         raise BadGrammar("this model has no tokenizer, and structured output needs one")
-    text = path.read_text("utf-8")
-    parts = json.loads(text)
+    parts = json.loads(path.read_bytes())
     known = _size_of(parts)
     ends = [token for token in stop_tokens if token < known] or _ends_of(parts)
+    if not ends:  # the library wants one: it gets a token that no model has
+        ends, known = [known], known + 1
+        parts["added_tokens"] = [*parts.get("added_tokens", []), NO_END | {"id": ends[0]}]
     try:
-        return LLTokenizer(text, n_vocab=max(size, known), eos_token=ends or None)
+        return LLTokenizer(json.dumps(parts), n_vocab=max(size, known), eos_token=ends)
     except ValueError as error:
         reason = _first_line(str(error))
         raise BadGrammar(f"structured output cannot use this model's tokenizer: {reason}") from None
