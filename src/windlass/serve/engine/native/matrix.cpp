@@ -175,10 +175,12 @@ void any_tile(const Matrix& matrix, const Rows& in, int row, int panel, const Ta
     }
 }
 
-// One tile of at most 6 rows; few rows take several panels at once, or a chain would wait for itself.
+// One tile of at most 6 rows and, if they are few, of several panels, or a chain would wait for itself.
 void tile_of(int m, int p, const Matrix& matrix, const Rows& in, int row, int panel, const Target& to) {
     switch (m * 8 + p) {
         case 1 * 8 + 4: return any_tile<1, 4>(matrix, in, row, panel, to);
+        case 1 * 8 + 3: return any_tile<1, 3>(matrix, in, row, panel, to);
+        case 1 * 8 + 2: return any_tile<1, 2>(matrix, in, row, panel, to);
         case 1 * 8 + 1: return any_tile<1, 1>(matrix, in, row, panel, to);
         case 2 * 8 + 2: return any_tile<2, 2>(matrix, in, row, panel, to);
         case 2 * 8 + 1: return any_tile<2, 1>(matrix, in, row, panel, to);
@@ -190,16 +192,29 @@ void tile_of(int m, int p, const Matrix& matrix, const Rows& in, int row, int pa
     }
 }
 
-// All rows of a block times `panels` neighbouring panels: tiles as equal as they come.
+// Rows times panels: a panel stays in the first cache while all rows, in tiles as equal as they come, use it.
 void block(const Matrix& matrix, const Rows& in, int first, int rows, int panel, int panels, int most, const Target& to) {
-    int tiles = (rows + most - 1) / most;
-    for (int t = 0, row = first; t < tiles; t++) {
-        int m = (rows - (row - first) + tiles - t - 1) / (tiles - t);
-        int wide = m == 1 ? 4 : m <= 3 ? 2 : 1;
-        if (panels % wide) wide = 1;
-        for (int p = 0; p < panels; p += wide) tile_of(m, wide, matrix, in, row, panel + p, to);
-        row += m;
+    const int tiles = (rows + most - 1) / most;
+    const int widest = rows == 1 ? 4 : rows <= 3 ? 2 : 1;
+    for (int p = 0; p < panels;) {
+        int wide = std::min(widest, panels - p);
+        for (int t = 0, row = first; t < tiles; t++) {
+            int m = (rows - (row - first) + tiles - t - 1) / (tiles - t);
+            tile_of(m, wide, matrix, in, row, panel + p, to);
+            row += m;
+        }
+        p += wide;
     }
+}
+
+// How many panels a thread takes at once: few enough that all threads end together.
+int panels_at_once(int panels, int rows, int threads) {
+    if (rows == 1) {
+        for (int at_once : {4, 3, 2})
+            if (panels % (at_once * threads) == 0) return at_once;
+        return panels < 64 * threads ? 2 : 4;
+    }
+    return std::clamp(panels / (8 * threads), rows <= 3 ? 2 : 1, 8);
 }
 
 }  // namespace
@@ -208,7 +223,7 @@ void multiply(Team& team, const Matrix& matrix, const Rows& in, int rows, float*
               const float* bias, Then then) {
     const Target to{out, out_stride, bias, then, matrix.n};
     const int most = matrix.is_integer() ? 4 : 6;
-    const int panels = matrix.panels(), group = 4;
+    const int panels = matrix.panels(), group = panels_at_once(panels, rows, team.size());
     const int groups = (panels + group - 1) / group;
     const int blocks = (rows + kBlockRows - 1) / kBlockRows;
     team.each(groups * blocks, [&](int piece) {
