@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.torch import load_file, save_file
@@ -111,6 +111,26 @@ def test_a_file_cut_off_anywhere_is_refused(folder: Path, kept: int) -> None:
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(Damaged, match="not a whole safetensors file"):
         load_weights(folder)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=4))
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_a_header_with_any_bytes_changed_is_read_or_refused_by_us(
+    folder: Path, changes: list[tuple[int, int]]
+) -> None:
+    path = folder / "model.safetensors"
+    kept = path.read_bytes()
+    data = bytearray(kept)
+    for at, value in changes:
+        data[at % (8 + int.from_bytes(kept[:8], "little"))] = value
+    try:
+        path.write_bytes(data)
+        weights = load_weights(folder)
+        assert all(weights.get(name).widened().shape == size for name, size in weights.sizes.items())
+    except (BadInput, Damaged):
+        pass
+    finally:
+        path.write_bytes(kept)
 
 
 def test_flipped_bytes_are_found_where_there_is_a_manifest(tmp_path: Path) -> None:

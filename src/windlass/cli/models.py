@@ -69,11 +69,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
             verb.add_argument(
                 "target", type=Path, metavar="DIRECTORY", help="a directory that does not exist yet"
             )
+        elif name == "compress":
+            _configure_compress(verb)
+        if name in ("import", "export"):
             verb.add_argument(
                 "--dequantise", action="store_true", help="write int8 and int4 weights as float32"
             )
-        elif name == "compress":
-            _configure_compress(verb)
         add_home(verb)
         verb.add_argument("--json", action="store_true", help="print JSON")
         verb.set_defaults(run=action)
@@ -131,7 +132,7 @@ def run_import(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(dir=home, prefix="import-") as scratch:
         made = Path(scratch) / "model"
         if args.adapter_of is None:
-            convert(args.source.resolve(), made, home / "logs")
+            convert(args.source.resolve(), made, home / "logs", dequantise=args.dequantise)
         else:
             name, base, _ = resolve_model(home, args.adapter_of)
             take_adapter(args.source.resolve(), base, name, made, home / "logs")
