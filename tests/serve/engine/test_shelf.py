@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.serve.engine.sequence import Owner
-from windlass.serve.engine.shelf import RETRY_S, Reply, Shelf, Station, Volume
+from windlass.serve.engine.shelf import RETRY_S, Shelf
+from windlass.serve.engine.station import Reply, Station
+from windlass.serve.engine.volume import Volume
 from windlass.spec.errors import BadInput, Damaged
 from windlass.spec.wire import Cancel, Embed, Failed, Generate, Offered, ToEngine, Tokens
 

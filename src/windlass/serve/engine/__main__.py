@@ -34,8 +34,8 @@ def main(argv: list[str]) -> int:
 
 
 def _start(args: argparse.Namespace, parent: int) -> Server:
+    from windlass.serve.engine.opening import open_station
     from windlass.serve.engine.server import Server
-    from windlass.serve.engine.volumes import open_station
 
     station, offered = open_station(args)
     return Server(station, offered, args.slots, args.socket, parent=parent)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from windlass.models.language import LanguageModel
 from windlass.serve.engine import embed
 from windlass.serve.engine.sequence import Owner
-from windlass.serve.engine.shelf import Reply
+from windlass.serve.engine.station import Reply
 from windlass.spec.shape import Shape
 from windlass.spec.wire import Embed, Failed, Generate, ToEngine, Tokens
 
@@ -83,6 +83,8 @@ class Encoder:
                 self._replies.append((owner, Failed(message.id, "not_generative", why)))
             case Embed():
                 wrong = embed.refusal(message, shape.vocabulary, shape.context)
+                if any((one.owner, one.request.id) == (owner, message.id) for one in self._waiting):
+                    wrong = "duplicate_id", f"request '{message.id}' is under way already"
                 if wrong is not None:
                     self._replies.append((owner, Failed(message.id, *wrong)))
                 else:

@@ -19,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-from windlass.serve.engine.shelf import Reply, Station
+from windlass.serve.engine.station import Reply, Station
 from windlass.spec.errors import BadInput, InUse, did_you_mean
 from windlass.spec.wire import (
     LENGTH,

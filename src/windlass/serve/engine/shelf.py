@@ -10,110 +10,21 @@ A shelf is used as one engine is: add, step, forget.
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import queue
-import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
 
 from windlass.serve.engine.sequence import Owner
-from windlass.spec.errors import BadInput, WindlassError, did_you_mean
+from windlass.serve.engine.station import Reply, Station
+from windlass.serve.engine.volume import Loaded, Request, Volume, give_back
+from windlass.spec.errors import BadInput, did_you_mean
 from windlass.spec.units import format_bytes
-from windlass.spec.wire import (
-    Cancel,
-    Embed,
-    Failed,
-    Generate,
-    Offered,
-    PromptScores,
-    ToEngine,
-    Tokens,
-    Vectors,
-)
-
-Reply = tuple[Owner, Tokens | PromptScores | Vectors | Failed]
-Request = tuple[Owner, Generate | Embed]
+from windlass.spec.wire import Cancel, Failed, Offered, ToEngine, Tokens
 
 LOOK_S = 0.01
 """How long a step waits for a model when there is nothing to compute."""
 RETRY_S = 30.0
 """So long a model that failed is not tried again; until then its requests fail at once."""
-
-
-class Station(Protocol):
-    """What computes for one model: our engine, or anything that behaves like it."""
-
-    @property
-    def steps(self) -> int: ...
-
-    @property
-    def tokens(self) -> int: ...
-
-    @property
-    def running_count(self) -> int: ...
-
-    @property
-    def waiting_count(self) -> int: ...
-
-    @property
-    def is_idle(self) -> bool: ...
-
-    @property
-    def blocks_used(self) -> int: ...
-
-    @property
-    def blocks_idle(self) -> int: ...
-
-    @property
-    def blocks_in_all(self) -> int: ...
-
-    def add(self, owner: Owner, message: ToEngine) -> None: ...
-
-    def forget(self, owner: Owner) -> None: ...
-
-    def rest(self) -> None: ...
-
-    def step(self) -> Sequence[Reply]: ...
-
-
-@dataclass(eq=False)
-class Volume:
-    """One model, in memory or not."""
-
-    offered: Offered
-    bytes: int
-    """What it takes in memory; counted from when its loading begins."""
-    load: Callable[[], Station]
-    station: Station | None = None
-    loading: bool = False
-    leaving: bool = False
-    wanted: bool = False
-    """To be loaded although nobody has asked for it yet."""
-    waiting: list[Request] = field(default_factory=list)
-    asked: int = 0
-    """When it was last asked for: the number of that request among all."""
-    failure: str = ""
-    failed_at: float = 0.0
-
-    @property
-    def is_due(self) -> bool:
-        """Whether it should be loaded, and is not."""
-        return bool(self.waiting or self.wanted) and self.station is None and not self.loading
-
-    @property
-    def takes(self) -> bool:
-        """Whether requests go straight to it."""
-        return self.station is not None and not self.leaving
-
-    @property
-    def held_bytes(self) -> int:
-        return self.bytes if self.station is not None or self.loading else 0
-
-
-Loaded = tuple[Volume, Station | str]
 
 
 class Shelf:
@@ -259,7 +170,7 @@ class Shelf:
             return
         volume = min(due, key=lambda v: (not v.waiting, v.asked))
         if self._budget is None or self._held_bytes + volume.bytes <= self._budget:
-            self._begin(volume)
+            volume.begin(self._loaded)
         elif volume.waiting:
             self._clear(volume.bytes)
         else:
@@ -280,17 +191,12 @@ class Shelf:
     def _held_bytes(self) -> int:
         return sum(volume.held_bytes for volume in self._volumes.values())
 
-    def _begin(self, volume: Volume) -> None:
-        volume.loading = True
-        name = f"load {volume.offered.model}"
-        threading.Thread(target=_load, args=(volume, self._loaded), name=name, daemon=True).start()
-
     def _put_away(self, volume: Volume) -> None:
         assert volume.station is not None
         self._past_steps += volume.station.steps
         self._past_tokens += volume.station.tokens
         volume.station, volume.leaving = None, False
-        _give_back()
+        give_back()
 
     def _hand_over(self, volume: Volume) -> None:
         assert volume.station is not None
@@ -320,22 +226,3 @@ class Shelf:
 
     def _stations(self) -> list[Station]:
         return [volume.station for volume in self._volumes.values() if volume.station is not None]
-
-
-def _load(volume: Volume, done: queue.SimpleQueue[Loaded]) -> None:
-    """Load a model in its thread; whatever is wrong with it is told as its failure."""
-    name = volume.offered.model
-    try:
-        done.put((volume, volume.load()))
-    except WindlassError as error:
-        done.put((volume, f"'{name}' cannot be loaded: {error.message}"))
-    except Exception as error:  # noqa: BLE001 - the door of the thread: the other models live on
-        done.put((volume, f"'{name}' cannot be loaded: {type(error).__name__}"))
-
-
-def _give_back() -> None:
-    """Let the system have the memory of a model that is gone; the allocator would keep it."""
-    gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

@@ -10,8 +10,10 @@ from windlass.models.files import CONFIG, read_config
 from windlass.models.grouped import without_quantisation
 from windlass.serve.engine.load import Options, block_count, load_engine
 from windlass.serve.engine.runner import block_bytes
-from windlass.serve.engine.shelf import Shelf, Station, Volume
+from windlass.serve.engine.shelf import Shelf
+from windlass.serve.engine.station import Station
 from windlass.serve.engine.step import Settings
+from windlass.serve.engine.volume import Volume
 from windlass.spec.config import shape_from_config
 from windlass.spec.errors import BadInput
 from windlass.spec.shape import BertShape
