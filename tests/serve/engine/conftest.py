@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,15 @@ SHAPES = {
 }
 MORE_IS_CHEAPER = Costs({1: 1.0, 1000: 0.5})
 """Costs of a machine on which drafts always pay."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Models this small are slower on several threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

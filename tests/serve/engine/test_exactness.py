@@ -56,7 +56,13 @@ def some_requests(chance: random.Random) -> list[Generate]:
     return [a_request(chance, number, known) for number in range(chance.randint(2, 12))]
 
 
-def a_crowded_engine(chance: random.Random, engine: Engines, name: str, precision: str) -> Engine:
+def a_crowded_engine(
+    chance: random.Random,
+    engine: Engines,
+    name: str = "llama",
+    precision: str = "float32",
+    half: bool = False,
+) -> Engine:
     settings = Settings(
         slots=chance.choice([2, 4, 16]),
         prompt_tokens=chance.choice([5, 32, 512]),
@@ -65,7 +71,7 @@ def a_crowded_engine(chance: random.Random, engine: Engines, name: str, precisio
         policy=chance.choice(["lru", "lfu"]),
     )
     drafts, blocks = chance.choice(["forced", "forced", "off"]), chance.choice([13, 16, 30, 64])
-    return engine(name, settings, precision=precision, blocks=blocks, drafts=drafts)
+    return engine(name, settings, precision=precision, half=half, blocks=blocks, drafts=drafts)
 
 
 def together(one: Engine, requests: list[Generate], chance: random.Random) -> dict[str, list[Answer]]:
@@ -84,11 +90,11 @@ def together(one: Engine, requests: list[Generate], chance: random.Random) -> di
 def compare(seed: int, engine: Engines, drain: Drain) -> None:
     chance = random.Random(seed)
     name = chance.choice(["llama", "llama", "tied", "gpt2"])
-    precision = chance.choice(PRECISIONS)
+    precision, half = chance.choice(PRECISIONS), chance.random() < 0.5
     requests = some_requests(chance)
-    got = together(a_crowded_engine(chance, engine, name, precision), requests, chance)
+    got = together(a_crowded_engine(chance, engine, name, precision, half), requests, chance)
     for request in requests:
-        single = engine(name, ALONE, precision=precision)
+        single = engine(name, ALONE, precision=precision, half=half)
         single.add("me", request)
         assert got[request.id] == drain(single)[request.id], (seed, request)
 
@@ -161,7 +167,7 @@ def test_cancelling_and_vanishing_leave_the_others_as_they_were(
 ) -> None:
     chance = random.Random(seed)
     requests = some_requests(chance)
-    one = a_crowded_engine(chance, engine, "llama", "float32")
+    one = a_crowded_engine(chance, engine)
     owners = {request.id: chance.choice(["stays", "stays", "vanishes"]) for request in requests}
     cancelled = {request.id for request in requests if chance.random() < 0.3}
     answers: dict[str, list[Answer]] = {request.id: [] for request in requests}
@@ -200,7 +206,7 @@ def test_vectors_are_the_same_beside_texts(seed: int, engine: Engines, drain: Dr
     single = engine("llama", ALONE)
     single.add("me", Embed("vectors", inputs))
     (wanted,) = drain(single)["vectors"]
-    one = a_crowded_engine(chance, engine, "llama", "float32")
+    one = a_crowded_engine(chance, engine)
     one.add("me", Embed("vectors", inputs, tenant="a"))
     for request in requests:
         one.add("me", request)

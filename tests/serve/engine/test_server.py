@@ -20,8 +20,9 @@ import pytest
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.serve.engine.__main__ import main
+from windlass.serve.engine.load import Options, load_engine
 from windlass.serve.engine.server import Server, listen
-from windlass.serve.engine.step import Engine
+from windlass.serve.engine.step import Engine, Settings
 from windlass.spec.door import exit_code_of
 from windlass.spec.errors import BadInput, InUse
 from windlass.spec.shape import LlamaShape
@@ -35,6 +36,7 @@ from windlass.spec.wire import (
     Generate,
     Load,
     Message,
+    Offered,
     Ready,
     Tokens,
     Vectors,
@@ -43,6 +45,7 @@ from windlass.spec.wire import (
 )  # fmt: skip
 
 SHAPE = LlamaShape(vocabulary=300, context=4096, layers=2, width=32, heads=4, kv_heads=2, ffn_width=48)
+OFFERED = Offered("tiny@1", "llama", SHAPE.parameters, 4096, 300, 32, adapters=["poet"])
 PATIENCE_S = 60.0
 
 
@@ -81,15 +84,24 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
+@pytest.fixture(scope="module")
+def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("server") / "model"
+    save_model(build(SHAPE, seed=1), path)
+    return path
+
+
 @pytest.fixture
-def engine() -> Engine:
-    return Engine(build(SHAPE, seed=1), slots=2)
+def engine(model_directory: Path) -> Engine:
+    loaded = load_engine(model_directory, Options(Settings(slots=2, drafts=False), threads=1))
+    assert isinstance(loaded, Engine)
+    return loaded
 
 
 @pytest.fixture
 def served(engine: Engine, folder: Path) -> Iterator[Path]:
     path = folder / "engine.sock"
-    server = Server(engine, "tiny@1", path)
+    server = Server(engine, [OFFERED], 2, path)
     thread = threading.Thread(target=server.run)
     thread.start()
     yield path
@@ -103,7 +115,9 @@ def test_every_connection_is_greeted_with_what_is_served(served: Path) -> None:
     for _ in range(2):
         client = Client(served)
         ready = client.receive()
-        assert ready == Ready("tiny@1", "llama", SHAPE.parameters, 4096, 300, 32, 2, os.getpid())
+        assert ready == Ready(
+            "tiny@1", "llama", SHAPE.parameters, 4096, 300, 32, 2, os.getpid(), adapters=["poet"]
+        )
         client.close()
 
 
@@ -131,10 +145,20 @@ def test_ids_of_two_connections_do_not_meet(served: Path) -> None:
 
 def test_load_is_told_when_the_engine_falls_idle(served: Path) -> None:
     client = Client(served)
-    client.send(Generate("text", [1], 3))
+    client.send(Generate("text", [1] * 40, 3))
     last = client.until(lambda m: isinstance(m, Load) and m.running == 0)[-1]
     assert isinstance(last, Load)
     assert (last.tokens, last.waiting) == (3, 0)
+    assert (last.blocks, last.blocks_cached) == (0, 2)
+    assert last.blocks_in_all >= 256
+    client.close()
+
+
+def test_a_request_for_a_model_that_is_not_served_is_refused(served: Path) -> None:
+    client = Client(served)
+    client.send(Generate("other", [1], 3, model="huge@7"), Generate("mine", [1], 3, model="tiny@1"))
+    got = client.until(_ends({"other", "mine"}))
+    assert [(m.id, m.code) for m in got if isinstance(m, Failed)] == [("other", "unknown_model")]
     client.close()
 
 
@@ -146,6 +170,7 @@ def test_a_connection_that_vanishes_frees_its_slots(served: Path, engine: Engine
     staying.send(Generate("mine", [1], 3))
     staying.until(_ends({"mine"}))
     assert engine.steps < 3000
+    assert engine.blocks_used == 0
     staying.close()
 
 
@@ -221,12 +246,6 @@ def test_a_start_that_fails_is_told_as_json(
     rest = ["--name", "it", "--socket", str(folder / "s")] if arguments else []
     assert exit_code_of(main, [*arguments, *rest]) == 2
     assert told in capsys.readouterr().out
-
-
-@pytest.fixture
-def model_directory(folder: Path) -> Path:
-    save_model(build(SHAPE, seed=1), folder / "model")
-    return folder / "model"
 
 
 @pytest.mark.slow

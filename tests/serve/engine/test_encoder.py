@@ -1,0 +1,102 @@
+"""The engine of bert: vectors and no text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from windlass.models.build import build
+from windlass.models.language import LanguageModel
+from windlass.serve.engine.encoder import TOKENS_PER_STEP, Encoder
+from windlass.serve.engine.station import Reply
+from windlass.spec.wire import Cancel, Embed, Failed, Generate, Tokens, Vectors
+
+INPUTS = [[1, 2, 3], [4], [5] * 20, [6, 7]]
+
+Models = Callable[[str], LanguageModel]
+
+
+def drain(encoder: Encoder) -> list[Reply]:
+    replies: list[Reply] = []
+    while not encoder.is_idle:
+        replies += encoder.step()
+    return replies
+
+
+def test_vectors_are_the_normalised_means_of_the_inputs_own_states(model: Models) -> None:
+    encoder = Encoder(model("bert"))
+    encoder.add("me", Embed("it", INPUTS))
+    ((owner, answer),) = drain(encoder)
+    assert owner == "me"
+    assert isinstance(answer, Vectors)
+    for vector, tokens in zip(answer.vectors, INPUTS, strict=True):
+        with torch.inference_mode():
+            mean = model("bert")(torch.tensor([tokens]))[0].mean(dim=0)
+        assert vector == pytest.approx((mean / mean.norm()).tolist(), abs=1e-5)
+
+
+def test_a_large_request_takes_several_steps_and_lets_others_in_between(model: Models) -> None:
+    encoder = Encoder(model("bert"))
+    encoder.add("me", Embed("large", [[1] * 200] * (3 * TOKENS_PER_STEP // 200)))
+    encoder.add("you", Embed("small", [[2]]))
+    assert [message.id for _, message in drain(encoder)] == ["small", "large"]
+    assert encoder.steps > 3
+
+
+def test_it_does_not_generate(model: Models) -> None:
+    encoder = Encoder(model("bert"))
+    encoder.add("me", Generate("it", [1], 1))
+    ((_, failed),) = drain(encoder)
+    assert isinstance(failed, Failed)
+    assert failed.code == "not_generative"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "code"),
+    [
+        ([], "bad_tokens"),
+        ([[1], []], "bad_tokens"),
+        ([[999]], "bad_tokens"),
+        ([[1] * 201], "context_exceeded"),
+    ],
+)
+def test_wrong_inputs_are_refused(inputs: list[list[int]], code: str, model: Models) -> None:
+    encoder = Encoder(model("bert"))
+    encoder.add("me", Embed("it", inputs))
+    ((_, failed),) = drain(encoder)
+    assert isinstance(failed, Failed)
+    assert failed.code == code
+
+
+def test_requests_can_be_cancelled_and_owners_vanish(model: Models) -> None:
+    encoder = Encoder(model("bert"))
+    for owner, id_ in (("me", "kept"), ("me", "cancelled"), ("gone", "kept")):
+        encoder.add(owner, Embed(id_, [[1]]))
+    encoder.add("me", Cancel("cancelled"))
+    encoder.forget("gone")
+    replies = drain(encoder)
+    assert replies[0] == ("me", Tokens("cancelled", finish="cancelled"))
+    assert [(owner, message.id) for owner, message in replies[1:]] == [("me", "kept")]
+
+
+def test_an_id_under_way_cannot_be_used_again(model: Models) -> None:
+    encoder = Encoder(model("bert"))
+    encoder.add("me", Embed("it", [[1]]))
+    encoder.add("me", Embed("it", [[2]]))
+    assert sorted(type(message).__name__ for _, message in drain(encoder)) == ["Failed", "Vectors"]
+
+
+def test_a_damaged_model_says_so(model: Models) -> None:
+    broken = build(model("bert").shape, seed=1)
+    with torch.no_grad():
+        broken.embedding.weight[7] = math.nan  # type: ignore[union-attr, operator]
+    encoder = Encoder(broken)
+    encoder.add("me", Embed("bad", [[1], [7]]))
+    encoder.add("me", Embed("good", [[1]]))
+    (_, bad), (_, good) = drain(encoder)
+    assert isinstance(bad, Failed)
+    assert bad.code == "not_a_number"
+    assert isinstance(good, Vectors)
