@@ -72,17 +72,22 @@ void mix_columns(const Tile& tile, const T* const* values, int padded, int colum
     Lanes sums[R][W];
     for (int r = 0; r < R; r++)
         for (int w = 0; w < W; w++) sums[r][w] = zero();
-    for (int key = 0; key < tile.keys; key++) {
+    // The tile's first query sees the fewest keys. What others see beyond them is kept from it altogether:
+    // zero times a value that is no number is no number.
+    auto mix = [&](int key, bool is_seen_by_all) {
         const T* from = values[key / kBlockTokens] + key % kBlockTokens * padded + column;
         const T* later = values[std::min(key + kAhead, tile.keys - 1) / kBlockTokens] + key % kBlockTokens * padded;
         for (int w = 0; w < W; w += 2) fetch(later + column + w * kLanes);
         Lanes value[W];
         for (int w = 0; w < W; w++) value[w] = load(from + w * kLanes);
         for (int r = 0; r < R; r++) {
+            if (!is_seen_by_all && key >= tile.seen[r]) continue;
             Lanes share = all(tile.weights[r][key]);
             for (int w = 0; w < W; w++) sums[r][w] = fma(share, value[w], sums[r][w]);
         }
-    }
+    };
+    for (int key = 0; key < tile.seen[0]; key++) mix(key, true);
+    for (int key = tile.seen[0]; key < tile.keys; key++) mix(key, false);
     for (int r = 0; r < R; r++)
         for (int w = 0; w < W; w++)
             store(tile.outs[r] + column + w * kLanes, _mm256_mul_ps(sums[r][w], all(inverse[r])));

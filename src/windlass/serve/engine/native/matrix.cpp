@@ -233,15 +233,27 @@ void multiply(Team& team, const Matrix& matrix, const Rows& in, int rows, float*
 }
 
 void quantise(const float* values, int width, uint8_t* levels, int padded_width, float* scale) {
-    Lanes most = zero();
+    // A maximum forgets what is no number; a sum of zeros does not, and infinity times zero is no number either.
+    Lanes most = zero(), zeros = zero();
     const Lanes sign = all(-0.0f);
     int i = 0;
-    for (; i + kLanes <= width; i += kLanes) most = _mm256_max_ps(most, _mm256_andnot_ps(sign, load(values + i)));
-    float largest_value = largest(most);
-    for (; i < width; i++) largest_value = std::max(largest_value, std::fabs(values[i]));
+    for (; i + kLanes <= width; i += kLanes) {
+        Lanes value = load(values + i);
+        most = _mm256_max_ps(most, _mm256_andnot_ps(sign, value));
+        zeros = fma(value, zero(), zeros);
+    }
+    float largest_value = largest(most), trouble = sum(zeros);
+    for (; i < width; i++) {
+        largest_value = std::max(largest_value, std::fabs(values[i]));
+        trouble += values[i] * 0.0f;
+    }
+    if (trouble != 0.0f) {  // the row's products are no numbers either
+        std::fill_n(levels, padded_width, uint8_t(128));
+        *scale = NAN;
+        return;
+    }
     float inverse = largest_value > 0.0f ? 127.0f / largest_value : 0.0f;
-    // A row with a value that is no number gets a scale that is none either, and so do its products.
-    *scale = largest_value < INFINITY ? largest_value / 127.0f : NAN;
+    *scale = largest_value / 127.0f;
     for (i = 0; i < width; i++) levels[i] = uint8_t(int(std::nearbyintf(values[i] * inverse)) + 128);
     for (; i < padded_width; i++) levels[i] = 128;
 }
