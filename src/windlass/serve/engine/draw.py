@@ -165,15 +165,20 @@ def _draw_native(
     asks: NDArray[Any],
     edits: NDArray[Any],
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_], Told]:
-    assert logits_BV.flags.c_contiguous
     assert logits_BV.dtype == np.float32
-    tokens_B, numeric_B = np.empty(len(asks), np.int32), np.empty(len(asks), np.bool_)
-    told = Told.empty(len(asks), max(0, int(asks["wanted"].max(initial=0))))
+    rows = len(asks)
+    # One buffer for all that is small: asking numpy for an address takes as long as choosing a token.
+    tokens_B, logprobs_B, numeric_B = small_3B = np.empty((3, rows), np.int32)
+    wanted = max(0, int(asks["wanted"].max(initial=0)))
+    told = Told.empty(rows, wanted)._replace(logprobs_B=logprobs_B.view(np.float32))
+    tokens_at = at(small_3B) or 0
+    rivals = (at(told.rivals_BK), at(told.rival_logprobs_BK)) if wanted else (None, None)
     shared.windlass_draw(
-        team and team.handle, at(logits_BV), *logits_BV.shape, at(asks), at(edits),
-        at(tokens_B), at(numeric_B), *map(at, told), told.rivals_BK.shape[1],
+        team and team.handle, at(logits_BV), *logits_BV.shape, at(asks), at(edits) if len(edits) else None,
+        tokens_at, tokens_at + 8 * rows, tokens_at + 4 * rows,
+        *rivals, wanted,
     )  # fmt: skip
-    return tokens_B, numeric_B, told
+    return tokens_B, numeric_B.view(np.bool_)[:rows], told
 
 
 def _alternatives(told: Told, wanted: Sequence[int]) -> list[list[Alternative]]:
