@@ -95,7 +95,7 @@ def test_threads_do_not_change_a_bit(shared: ctypes.CDLL, team: Team, kind: str)
             assert np.array_equal(packed.matrix.multiply(Team(shared, threads), x), wanted)
 
 
-@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, 3, 31, 68])
 def test_a_value_that_is_no_number_spoils_its_own_row_only(

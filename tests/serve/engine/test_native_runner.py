@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,13 +15,14 @@ import torch
 from numpy.typing import NDArray
 
 from windlass.models.build import build
+from windlass.models.huggingface import save_model
 from windlass.models.language import LanguageModel
 from windlass.models.sizes import weight_sizes
-from windlass.models.weights import Weights
+from windlass.models.weights import Weights, load_weights
 from windlass.serve.engine.adapters import Adapter
 from windlass.serve.engine.native_runner import NativeRunner
 from windlass.serve.engine.quantise import quantise
-from windlass.serve.engine.runner import Span
+from windlass.serve.engine.runner import BLOCK_TOKENS, Span
 from windlass.spec.errors import BadInput
 from windlass.spec.shape import LlamaShape
 
@@ -202,3 +204,17 @@ def test_integers_stay_as_they_are_stored_whatever_is_asked_for(
         return NativeRunner(shared, Stored(), blocks=64, threads=1, precision=precision)  # type: ignore[arg-type]
 
     assert np.array_equal(scores(loaded(asked), TOKENS), scores(loaded(stored), TOKENS))
+
+
+def test_a_damaged_token_spoils_nothing_before_it(shared: ctypes.CDLL, model: Models, tmp_path: Path) -> None:
+    """What comes before a token in its sequence may be shared with others, or be the token to answer with."""
+    broken = copied(model("llama"))
+    with torch.no_grad():
+        broken.embedding.weight[7] = torch.nan  # type: ignore[union-attr, operator]
+    save_model(broken, tmp_path / "broken")
+    one = NativeRunner(shared, load_weights(tmp_path / "broken"), blocks=64, threads=1)
+    clean = [token for token in TOKENS if token != 7][:BLOCK_TOKENS]
+    wanted = scores(one, clean)
+    for place in range(1, BLOCK_TOKENS):
+        got = scores(one, [*clean[:place], 7, *clean[place + 1 :]])
+        assert np.array_equal(got[:place], wanted[:place])
