@@ -16,15 +16,15 @@ import numpy as np
 from conversation import Asked, converse
 from safetensors.numpy import load_file
 
-# Read when the library is loaded. It takes MKL by itself on Intel's processors alone.
-os.environ.setdefault("CT2_USE_MKL", "1")
-
-import ctranslate2
-from ctranslate2.specs import common_spec, transformer_spec
+MKL = {"float32": "1", "int8": "0"}
+"""Whether to multiply with MKL rather than oneDNN: what was quicker here. By itself the library takes MKL on
+Intel's processors alone; it looks at this when it is loaded, so it is loaded late."""
 
 
 def convert(job: dict[str, Any], target: Path) -> None:
     """Write the model in CTranslate2's format, in float32; weights become int8 when it is loaded."""
+    from ctranslate2.specs import common_spec, transformer_spec
+
     config = json.loads((Path(job["model"]) / "config.json").read_text())
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     spec = transformer_spec.TransformerDecoderModelSpec.from_config(
@@ -68,8 +68,12 @@ class CTranslate2:
     """A Generator; its callback, called for every token, tells the times."""
 
     def __init__(self, job: dict[str, Any], model: Path) -> None:
+        os.environ["CT2_USE_MKL"] = MKL[job["precision"]]
+        import ctranslate2
+
         self.version = ctranslate2.__version__
-        self.setting = f"{job['precision']}, static batches, MKL {os.environ['CT2_USE_MKL']}"
+        library = "MKL" if MKL[job["precision"]] == "1" else "oneDNN"
+        self.setting = f"{job['precision']}, static batches, {library}"
         self._generator = ctranslate2.Generator(
             str(model), device="cpu", compute_type=job["precision"], intra_threads=job["threads"]
         )
