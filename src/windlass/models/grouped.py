@@ -25,6 +25,8 @@ BITS = {"int8": 8, "int4": 4}
 LIMITS = {8: (-64, 64), 4: (-8, 7)}
 """The least and the largest integer by bits. Two products of an unsigned 8-bit activation and a weight of at
 most 64 fit into 16 bits, so the pairs that x86 adds before widening (vpmaddubsw) cannot overflow."""
+LANES = 32
+"""Groups are multiples of it: the bytes in a register of AVX2."""
 NIBBLE = 4
 OFFSET = 8
 """A stored nibble is the integer plus this."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.models.files import CONFIG, check_manifest, listed, read_config
-from windlass.models.grouped import BITS, NIBBLE, Grouped, without_quantisation
+from windlass.models.grouped import BITS, LANES, NIBBLE, Grouped, without_quantisation
 from windlass.models.mapped import MappedTensors, widened
 from windlass.models.names import NAMINGS, Pair
 from windlass.models.sizes import weight_sizes
@@ -124,14 +124,17 @@ def _tensors_of(part: _Part) -> list[str]:
 
 
 def _holds(files: MappedTensors, part: _Part, name: str, size: tuple[int, ...]) -> bool:
+    """Whether the tensors of a weight have types and sizes that a kernel may trust."""
     if not part.tensor.endswith(".q"):
         return files.code(name) in PRECISIONS and files.shape(name) == size
-    if len(size) != 2 or {files.code(f"{name}.q"), files.code(f"{name}.scale")} - {"I8", "U8", "F32"}:
-        return False
     q, scale = files.shape(f"{name}.q"), files.shape(f"{name}.scale")
-    padded = q[-1] * (2 if files.code(f"{name}.q") == "U8" else 1)
-    fits = len(q) == len(scale) == 2 and q[0] == scale[0] == size[0] and scale[1] > 0
-    return fits and padded % scale[1] == 0 and 0 <= padded - size[1] < padded // scale[1]
+    codes = files.code(f"{name}.q"), files.code(f"{name}.scale")
+    if codes not in (("I8", "F32"), ("U8", "F32")) or not len(q) == len(scale) == len(size) == 2:
+        return False
+    padded = q[1] * (2 if codes[0] == "U8" else 1)
+    if not q[0] == scale[0] == size[0] or scale[1] == 0 or padded % (scale[1] * LANES):
+        return False
+    return 0 <= padded - size[1] < padded // scale[1]
 
 
 def _stored_grouped(files: MappedTensors, name: str, width: int) -> Grouped:

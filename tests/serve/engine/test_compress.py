@@ -102,18 +102,28 @@ def test_converting_integers_must_be_asked_for(tmp_path: Path) -> None:
     assert all(torch.equal(ours[name].float(), theirs[name].float()) for name in ours)
 
 
-@pytest.mark.parametrize("broken", ["missing", "cut", "kind"])
+@pytest.mark.parametrize("broken", ["missing", "cut", "kind", "narrow groups"])
 def test_integers_that_do_not_fit_are_refused(broken: str, tmp_path: Path) -> None:
     compress(saved(LLAMA, tmp_path / "a"), tmp_path / "b", "int8", None)
     (tmp_path / "b" / "manifest.json").unlink()
     file, name = tmp_path / "b" / "model.safetensors", "layers.0.ffn.up.weight.scale"
     tensors = load_file(file)
     scale = tensors.pop(name)
-    if broken != "missing":
-        tensors[name] = scale[:-1] if broken == "cut" else scale.half()
+    changed = {"cut": scale[:-1], "kind": scale.half(), "narrow groups": scale.repeat(1, 8)}
+    if broken in changed:
+        tensors[name] = changed[broken].contiguous()
     save_file(tensors, file)
     with pytest.raises(BadInput, match=r"weights do not fit config\.json: .*layers\.0\.ffn\.up\.weight"):
         load_weights(tmp_path / "b")
+
+
+def test_numbers_that_are_not_finite_are_refused_by_name(tmp_path: Path) -> None:
+    model = build(LLAMA, seed=2)
+    with torch.no_grad():
+        model.get_parameter("layers.1.ffn.gate.weight")[3, 4] = float("nan")
+    save_model(model, tmp_path / "a")
+    with pytest.raises(BadInput, match=r"'layers\.1\.ffn\.gate\.weight' holds numbers that are not finite"):
+        compress(tmp_path / "a", tmp_path / "b", "int8", None)
 
 
 def test_flipped_bytes_are_found(tmp_path: Path) -> None:

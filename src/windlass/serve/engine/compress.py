@@ -97,7 +97,12 @@ def _tensors(weights: Weights, source: Path, precision: str, corpus: Path | None
     moments = _moments(weights, source, matrices, corpus)
     for done, (name, moments_KK) in enumerate(moments, start=1):
         bits = HEAD_BITS if name == weights.head_name else BITS[precision]
-        matrix = quantise(weights.get(name).widened(), bits, moments_KK)
+        values = weights.get(name).widened()
+        if not np.isfinite(values).all():
+            raise BadInput(
+                f"{source}: '{name}' holds numbers that are not finite", hint="it did not train well"
+            )
+        matrix = quantise(values, bits, moments_KK)
         made[f"{name}.q"], made[f"{name}.scale"] = torch.from_numpy(matrix.q), torch.from_numpy(matrix.scale)
         emit(_progress("quantise", done, len(matrices), "matrices"))
     for name in weights.names():

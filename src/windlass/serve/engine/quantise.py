@@ -15,12 +15,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.models.grouped import LIMITS, NIBBLE, Grouped, grouped
+from windlass.models.grouped import LANES, LIMITS, NIBBLE, Grouped, grouped
 
 Floats = NDArray[np.float32]
 
-LANES = 32
-"""Groups are multiples of it: the bytes in a register of AVX2."""
 MOST_GROUP = 128
 NIBBLE_GROUP = 32
 CLIPPINGS = np.linspace(1.0, 0.6, 9, dtype=np.float32)
