@@ -82,6 +82,7 @@ def test_a_row_that_cannot_be_a_case_says_why(tmp_path: Path, changed: dict[str,
         ("FSDP SHARD_GRAD_OP DEFAULT", "gradients", 2),
         ("FSDP FULL_SHARD PURE", "full", 2),
         ("FSDP2 shard=1", "full", 1),
+        ("HSDP shard=1", "full", 1),
     ],
 )
 def test_words_for_sharding_are_understood(tmp_path: Path, word: str, sharding: str, shards: int) -> None:
@@ -119,6 +120,8 @@ def test_a_framework_is_of_the_time_of_its_devices(
         ("Megatron-Bridge", "flash2", "flash"),
         ("torchtitan", "FlashAttention-3", "flash3"),
         ("torchtitan", "sdpa-flash", "flash"),
+        ("Megatron-Bridge", "FA2", "flash"),
+        ("Megatron-LM", "fused-softmax", "fused-softmax"),
         ("Megatron-LM", "unfused", "unfused"),
     ],
 )

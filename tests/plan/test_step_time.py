@@ -115,6 +115,14 @@ def test_casts_leave_less_of_the_gain_of_eight_bits_to_narrow_models() -> None:
     assert 1 < gain(2048) < gain(16384) < 2.1
 
 
+def test_weights_divided_within_machines_are_gathered_over_fast_links() -> None:
+    everywhere = case(tp=1, pp=1, dp=64, sharding="full", shards=64)
+    slow = replace(everywhere, device=replace(H100, network_bytes_s=H100.network_bytes_s / 8))
+    far, near = step_time(slow).parts, step_time(replace(slow, shards=8)).parts
+    assert near["weights gathered"] < far["weights gathered"] / 2
+    assert far["gradient exchange"] == 0 < near["gradient exchange"]
+
+
 def test_software_that_fuses_nothing_waits_longer_for_its_host() -> None:
     small = case(replace(GPT, width=1024, heads=16, kv_heads=16, head_width=64, ffn_width=4096), tp=1, pp=1)
     eager, fused = (

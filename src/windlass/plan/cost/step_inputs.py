@@ -102,6 +102,10 @@ class StepInputs:
     ep: Number
     ep_group: Group
     shards: Number
+    shard_group: Group
+    """Devices that gather weights from each other, neighbours first."""
+    copy_group: Group
+    """Devices that hold the same shard of them: one of each shard group."""
     machine_doublings: Number
     gradient_bytes: Number
     is_full: Number
@@ -177,6 +181,8 @@ def step_inputs(case: Case) -> StepInputs:
         ep=case.ep,
         ep_group=group(case.ep, inside // case.tp),
         shards=case.shards,
+        shard_group=group(case.shards, inside // case.tp),
+        copy_group=group(max(1, case.dp * case.cp // case.shards), inside // (case.tp * case.shards)),
         machine_doublings=math.log2(max(1.0, case.devices / inside)),
         gradient_bytes=case.gradient_bytes or (2 if case.precision == "float16" else 4),
         is_full=float(case.sharding == "full"),

@@ -83,9 +83,9 @@ def head_s(x: StepInputs, known: Constants) -> Number:
 def gather_s(x: StepInputs, known: Constants, computing: Number) -> Number:
     """What gathering weights and scattering gradients adds to one layer and one micro-batch."""
     size = x.layer_weights * HALF
-    exchange = 2 * ring_s(x, known, size, x.dp_group) + ring_s(x, known, 1.5 * size, x.dp_group)
+    exchange = 2 * ring_s(x, known, size, x.shard_group) + ring_s(x, known, 1.5 * size, x.shard_group)
     exposed = larger(exchange - computing, known.gather_exposed * exchange)
-    return x.is_full * (x.dp > 1) * x.gathers * exposed
+    return x.is_full * (x.shards > 1) * x.gathers * exposed
 
 
 def sends_s(x: StepInputs, known: Constants) -> Number:
@@ -98,7 +98,8 @@ def sends_s(x: StepInputs, known: Constants) -> Number:
 def gradients_s(x: StepInputs, known: Constants, computing: Number) -> Number:
     """Sum of gradients over replicas, of which the backward pass of the last micro-batch hides a part.
 
-    Where the optimizer is divided, gradients are scattered and weights gathered around its step.
+    Where the optimizer is divided, gradients are scattered and weights gathered around its step. Where groups
+    of devices divide everything, a device sums its shard with those of the other groups.
     """
     weights = x.most_layers * x.layer_weights + x.end_weights
     scatter = ring_s(x, known, weights * x.gradient_bytes, x.dp_group)
@@ -106,7 +107,10 @@ def gradients_s(x: StepInputs, known: Constants, computing: Number) -> Number:
     window = x.most_layers * computing * 2 / 3
     summed = larger(known.dp_exposed * 2 * scatter, 2 * scatter - window)
     divided = known.divided_exposed * (scatter + gather)
-    return (1 - x.is_full) * (x.dp > 1) * ((1 - x.is_sharded) * summed + x.is_sharded * divided)
+    copies = ring_s(x, known, weights * x.gradient_bytes / x.shards, x.copy_group)
+    shards = (x.dp > x.shards) * larger(known.dp_exposed * 2 * copies, 2 * copies - window)
+    whole = (x.dp > 1) * ((1 - x.is_sharded) * summed + x.is_sharded * divided)
+    return x.is_full * shards + (1 - x.is_full) * whole
 
 
 def optimizer_s(x: StepInputs, known: Constants) -> Number:

@@ -14,6 +14,12 @@ from windlass.plan.cost.habits import habits_of
 _ZERO = re.compile(r"zero\D{0,8}([0-3])")
 STAGES: tuple[Sharding, ...] = ("none", "optimizer", "gradients", "full")
 _OF = re.compile(r"(\d+) of (\d+)")
+_KERNELS: tuple[tuple[re.Pattern[str], Attention], ...] = (
+    (re.compile(r"flash\D*[34]|\bfa-?[34]|cudnn"), "flash3"),
+    (re.compile(r"flash|\bfa-?[12]|sdpa|xformers"), "flash"),
+    (re.compile(r"unfused|eager|math"), "unfused"),
+    (re.compile(r"fused"), "fused-softmax"),
+)
 
 
 @dataclass(frozen=True)
@@ -27,15 +33,9 @@ class Era:
 
     def attention_of(self, word: str) -> Attention:
         """Return the kernel that the word names, or the usual one."""
-        word = word.lower()
-        usual = habits_of(self.software).attention
-        if re.search(r"flash\D*3|fa3|cudnn", word):
-            return "flash3"
-        if "flash" in word and not (word == "flash" and usual == "flash3"):
-            return "flash"
-        if "fused" in word:
-            return "unfused" if word.startswith("un") else "fused-softmax"
-        return usual
+        usual, named = habits_of(self.software).attention, kernel_of(word)
+        flashes = word.lower() == "flash" and usual == "flash3"  # of no version that the word tells
+        return usual if named is None or flashes else named
 
 
 ERAS = (
@@ -64,7 +64,7 @@ ERAS = (
 EAGER = "-eager"
 OF_2021 = ("V100", "A100")
 
-FULL = ("full", "uniform", "block", "yes", "true", "on", "1")
+FULL = ("full", "uniform", "block", "checkpoint", "activation", "yes", "true", "on", "1")
 """How words for computing all activations twice begin."""
 PRECISIONS: tuple[tuple[str, Precision], ...] = (
     ("fp4", "float4"), ("float4", "float4"), ("fp8", "float8"), ("float8", "float8"),
@@ -80,11 +80,17 @@ def era_of(framework: str, notes: str, attention: str = "", gpu: str = "") -> Er
     """
     name = framework.lower()
     era = next((era for word, era in ERAS if word in name), Era("", True))
-    if era.software == "megatron-2021" and ("flash" in attention.lower() or not gpu.startswith(OF_2021)):
+    flashes = (kernel_of(attention) or "").startswith("flash")
+    if era.software == "megatron-2021" and (flashes or not gpu.startswith(OF_2021)):
         era = dict(ERAS)["megatron-core"]
     if re.search(r"\beager\b", notes):
         return replace(era, software=era.software + EAGER)
     return era
+
+
+def kernel_of(word: str) -> Attention | None:
+    """Return the kernel of attention that a word names; None for none."""
+    return next((kernel for named, kernel in _KERNELS if named.search(word.lower())), None)
 
 
 def precision_of(word: str) -> Precision | None:
@@ -94,8 +100,11 @@ def precision_of(word: str) -> Precision | None:
     return next((ours for theirs, ours in PRECISIONS if theirs in word.lower()), None)
 
 
-def sharding_of(word: str, replicas: int) -> tuple[Sharding, int]:
-    """Return what is divided among how many devices, of `replicas` that hold the same weights."""
+def sharding_of(word: str, dp: int, cp: int = 1) -> tuple[Sharding, int]:
+    """Return what is divided among how many devices.
+
+    A stated number is one of data parallelism; devices that divide a sequence divide weights as well.
+    """
     lower = word.lower()
     stage = _ZERO.search(lower)
     kind: Sharding = "none"
@@ -103,12 +112,12 @@ def sharding_of(word: str, replicas: int) -> tuple[Sharding, int]:
         kind = STAGES[int(stage[1])]
     elif "grad_op" in lower:
         kind = "gradients"
-    elif "fsdp" in lower:
+    elif "fsdp" in lower or "hsdp" in lower:
         kind = "full"
     elif "optimizer" in lower:
         kind = "optimizer"
     stated = re.search(r"shard=(\d+)", lower)
-    return (kind, int(stated[1]) if stated else replicas) if kind != "none" else ("none", 1)
+    return (kind, cp * (int(stated[1]) if stated else dp)) if kind != "none" else ("none", 1)
 
 
 def recompute_of(word: str, era: Era) -> tuple[Recompute, float]:

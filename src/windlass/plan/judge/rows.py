@@ -162,7 +162,7 @@ def _case(line: _Line, guessed: list[str]) -> Case:
     if dp * tp * pp * cp != devices:
         raise _Missing("tp x pp x cp x dp is not the number of devices")
     global_batch = line.count("global_batch")
-    sharding, shards = sharding_of(line.word("sharding"), dp * cp)
+    sharding, shards = sharding_of(line.word("sharding"), dp, cp)
     recompute, share = recompute_of(line.word("recompute"), era)
     precision = precision_of(line.word("precision"))
     if precision is None:
