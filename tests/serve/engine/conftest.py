@@ -34,6 +34,9 @@ SHAPES = {
         **PLAIN, width=40, heads=4, kv_heads=4, ffn_width=61, tied=True, rope_scaling=STRETCHED
     ),
     "wide heads": LlamaShape(**PLAIN, width=36, heads=3, kv_heads=1, explicit_head_width=22, ffn_width=40),
+    "48 channels": LlamaShape(**PLAIN, width=32, heads=2, kv_heads=1, explicit_head_width=48, ffn_width=40),
+    "136 channels": LlamaShape(**PLAIN, width=32, heads=1, kv_heads=1, explicit_head_width=136, ffn_width=40),
+    "1024 wide": LlamaShape(**PLAIN, width=1024, heads=2, kv_heads=2, explicit_head_width=8, ffn_width=1024),
     "gpt2": Gpt2Shape(**PLAIN, width=36, heads=3, ffn_width=50),
     "bert": BertShape(**PLAIN, width=36, heads=3, ffn_width=50),
     "letters": LlamaShape(vocabulary=6, context=64, layers=1, width=16, heads=2, kv_heads=1, ffn_width=24),

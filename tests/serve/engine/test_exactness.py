@@ -7,11 +7,18 @@ requests that were answered one at a time by an engine without any of that.
 
 from __future__ import annotations
 
+import ctypes
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
+import msgspec
+import numpy as np
 import pytest
 
+from windlass.models.weights import Weights
+from windlass.serve.engine.adapters import Adapter
+from windlass.serve.engine.native_runner import NativeRunner
 from windlass.serve.engine.step import Answer, Engine, Settings
 from windlass.spec.wire import Cancel, Embed, Generate, Tokens, Vectors
 
@@ -215,3 +222,40 @@ def test_vectors_are_the_same_beside_texts(seed: int, engine: Engines, drain: Dr
     assert isinstance(wanted, Vectors)
     for mine, yours in zip(got.vectors, wanted.vectors, strict=True):
         assert mine == pytest.approx(yours, abs=1e-12)  # sums of chunks are rounded in another order
+
+
+@pytest.fixture(scope="module")
+def adapted(shared: ctypes.CDLL, weights: Callable[[str], Weights]) -> NativeRunner:
+    """A runner with two adapters, numbers 0 and 1."""
+    runner = NativeRunner(shared, weights("llama"), blocks=20, threads=1)
+    numbers = np.random.default_rng(2)
+    for rank in (2, 5):
+        matrices = {
+            name: tuple(
+                numbers.standard_normal(size).astype(np.float32) for size in ((rank, columns), (rows, rank))
+            )
+            for name, (rows, columns) in (("layers.0.attention.value.weight", (16, 48)),)
+        }
+        runner.take_adapter(Adapter(str(rank), rank, 0.5, matrices))  # type: ignore[arg-type]
+    return runner
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_adapters_share_steps_but_neither_answers_nor_prefixes(
+    seed: int, adapted: NativeRunner, drain: Drain
+) -> None:
+    chance = random.Random(seed)
+    names = {"small": 0, "large": 1}
+    requests = [
+        msgspec.structs.replace(request, adapter=chance.choice(["", *names]))
+        for request in some_requests(chance)
+    ]
+    got = together(Engine(adapted, Settings(slots=4), adapters=names), requests, chance)
+    for request in requests:
+        single = Engine(adapted, replace(ALONE, drafts=False), adapters=names)
+        single.add("me", request)
+        assert got[request.id] == drain(single)[request.id]
+    same = [Generate(name, requests[0].tokens, 9, temperature=0.0, adapter=name) for name in ("", *names)]
+    answers = together(Engine(adapted, Settings(), adapters=names), same, chance)
+    texts = {str([m.tokens for m in answer if isinstance(m, Tokens)]) for answer in answers.values()}
+    assert len(texts) == 3

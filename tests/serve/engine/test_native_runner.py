@@ -27,6 +27,8 @@ from windlass.spec.errors import BadInput
 from windlass.spec.shape import LlamaShape
 
 FAMILIES = ("llama", "tied", "wide heads", "gpt2")
+SIZES = ("48 channels", "136 channels", "1024 wide")
+"""Shapes that take other ways through the kernels."""
 PRECISIONS = ("float32", "bfloat16", "int8", "int4")
 TOKENS = np.random.default_rng(5).integers(0, 101, 200).tolist()
 TABLES = np.random.default_rng(6).permutation(64)[:52].astype(np.int32).reshape(4, 13)
@@ -58,13 +60,14 @@ def distance(got: NDArray[np.float32], wanted: NDArray[np.float32]) -> float:
     return float(np.abs(got - wanted).max() / np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, *SIZES])
 def test_scores_and_states_are_those_of_the_torch_model(name: str, model: Models, runner: Runners) -> None:
     got = runner(name).run([Span(2, 0, TOKENS, outs=200)], TABLES, hidden=True)
     logits_TV, hidden_TD = states(model(name), TOKENS)
+    bound = 1e-4 if name == "1024 wide" else 1e-5  # sums of more numbers are rounded more often
     assert got.hidden_TD is not None
-    assert distance(got.logits_BV, logits_TV) < 1e-5
-    assert distance(got.hidden_TD, hidden_TD) < 1e-5
+    assert distance(got.logits_BV, logits_TV) < bound
+    assert distance(got.hidden_TD, hidden_TD) < bound
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -101,7 +104,16 @@ def test_integer_weights_give_scores_that_are_close(
 def test_a_token_gets_the_same_bits_in_any_chunk_and_company(
     name: str, precision: str, half: bool, runner: Runners
 ) -> None:
-    one = runner(name, precision=precision, half=half)
+    expect_the_same_bits(runner(name, precision=precision, half=half))
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_token_gets_the_same_bits_in_models_of_other_sizes(name: str, runner: Runners) -> None:
+    expect_the_same_bits(runner(name, half=True))
+
+
+def expect_the_same_bits(one: NativeRunner) -> None:
+    """Compute tokens at one go, one by one beside others, and in chunks beside others."""
     wanted = scores(one, TOKENS)
     one.run([Span(0, 0, TOKENS[:7]), Span(2, 0, TOKENS[:50])], TABLES)
     for number in range(10):

@@ -349,31 +349,52 @@ def test_wrong_inputs_are_refused(inputs: list[list[int]], code: str, engine: En
     assert failed.code == code
 
 
-@pytest.fixture(scope="session")
-def damaged(shared: ctypes.CDLL, model: Models, tmp_path_factory: pytest.TempPathFactory) -> NativeRunner:
-    """A model in which token 7 is no number, and everything else is as it was."""
-    broken = build(model("llama").shape)
-    broken.load_state_dict(model("llama").state_dict())
-    with torch.no_grad():
-        broken.embedding.weight[7] = math.nan  # type: ignore[union-attr, operator]
-    path = tmp_path_factory.mktemp("broken") / "model"
-    save_model(broken, path)
-    return NativeRunner(shared, load_weights(path), blocks=64, threads=1)
+@pytest.fixture
+def damaged(shared: ctypes.CDLL, model: Models, tmp_path: Path) -> Callable[..., NativeRunner]:
+    """Return a runner of a model in which one weight is no number, and the others are as they were."""
+
+    def made(name: str, row: int, precision: str) -> NativeRunner:
+        broken = build(model("llama").shape)
+        broken.load_state_dict(model("llama").state_dict())
+        with torch.no_grad():
+            dict(broken.named_parameters())[name][row] = math.nan
+        save_model(broken, tmp_path / "broken")
+        weights = load_weights(tmp_path / "broken")
+        return NativeRunner(shared, weights, blocks=64, threads=1, precision=precision)
+
+    return made
 
 
+PRECISIONS = ("float32", "bfloat16", "int8", "int4")
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_scores_that_are_no_numbers_fail_their_requests_and_nothing_else(
-    damaged: NativeRunner, engine: Engines, drain: Drain
+    precision: str, damaged: Callable[..., NativeRunner], engine: Engines, drain: Drain
 ) -> None:
-    one = Engine(damaged, Settings(drafts=False))
+    one = Engine(damaged("embedding.weight", 7, precision), Settings(drafts=False))
     one.add("me", Generate("bad", [1, 7, 2], 5))
     one.add("me", Embed("bad vectors", [[1], [2, 7]]))
-    one.add("me", Generate("good", [1, 2, 3], 20, temperature=0.0))
+    good = Generate("good", [1, 2, 3], 20, temperature=0.0)
+    one.add("me", good)
     answers = drain(one)
     for id_ in ("bad", "bad vectors"):
         (failed,) = answers[id_]
         assert isinstance(failed, Failed)
         assert failed.code == "not_a_number"
-    assert answers["good"] == answered(engine(), Generate("good", [1, 2, 3], 20, temperature=0.0), drain)
+    assert answers["good"] == answered(engine(precision=precision), good, drain)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # quantising what is no number
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", ["layers.0.attention.key.weight", "layers.1.ffn.down.weight", "norm.weight"])
+def test_a_damaged_matrix_never_answers_as_if_nothing_were_wrong(
+    name: str, precision: str, damaged: Callable[..., NativeRunner], drain: Drain
+) -> None:
+    one = Engine(damaged(name, 3, precision), Settings(drafts=False))
+    (failed,) = answered(one, Generate("it", [1, 2, 3], 5), drain)
+    assert isinstance(failed, Failed)
+    assert failed.code == "not_a_number"
 
 
 def test_blocks_are_given_back_and_bounded(engine: Engines, drain: Drain) -> None:
