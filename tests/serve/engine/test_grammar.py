@@ -304,6 +304,21 @@ def test_a_process_that_dies_of_a_grammar_is_replaced(model: Path, end: int) -> 
     trial.close()
 
 
+@pytest.mark.slow
+def test_an_automaton_that_reached_its_largest_size_is_compiled_anew(grammars: Grammars) -> None:
+    grammar = Grammar("schema", '{"type": "string", "minLength": 100000}')
+    rng = np.random.default_rng(0)
+    spent = settled(grammars, grammar)
+    assert isinstance(spent, Matcher)
+    while spent.failure is None:
+        allowed = np.flatnonzero(np.unpackbits(spent.mask().view(np.uint8), bitorder="little"))
+        spent.advance(int(rng.choice(allowed)) if len(allowed) else 0)
+    assert "too large" in spent.failure
+    fresh = settled(grammars, grammar)
+    assert isinstance(fresh, Matcher)
+    assert fresh.mask().any()
+
+
 def test_what_ends_when_idle_starts_again(model: Path, end: int) -> None:
     impatient = Grammars(model, MODEL_TOKENS, [end], idle_s=0.0)
     for pattern in ("a", "b", "c"):

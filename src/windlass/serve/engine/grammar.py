@@ -26,7 +26,7 @@ from windlass.serve.engine.grammar_compile import BadGrammar, compile_grammar, l
 from windlass.serve.engine.grammar_trial import Trial
 from windlass.spec.wire import Grammar
 
-KEPT_GRAMMARS = 64
+KEPT_GRAMMARS = 32
 IDLE_S = 60.0
 
 
@@ -102,6 +102,15 @@ class Pending:
             return Refused(self._outcome)
         return Matcher(self._outcome.deep_copy(), self._words)
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether the automaton, which all answers extend together, has reached its largest size."""
+        if not isinstance(self._outcome, LLMatcher):
+            return False
+        copy = self._outcome.deep_copy()
+        copy.compute_bitmask()
+        return bool(copy.is_error())
+
     def settle(self, outcome: LLMatcher | str) -> None:
         self._outcome = outcome
 
@@ -135,7 +144,7 @@ class Grammars:
     def request(self, grammar: Grammar) -> Pending:
         """Begin to compile a grammar, unless it is known."""
         pending = self._known.get(grammar)
-        if pending is None:
+        if pending is None or pending.is_spent:
             pending = self._known[grammar] = Pending(self._words)
             self._ask(grammar, pending)
         self._known.move_to_end(grammar)

@@ -35,7 +35,7 @@ LIMITS = LLParserLimits(
     step_lexer_fuel=100_000,  # about 14,000 a millisecond
     step_max_items=20_000,  # about 20,000 a millisecond
     max_items_in_row=2_000,
-    max_lexer_states=20_000,  # up to 2 kB each
+    max_lexer_states=50_000,  # about 1 kB each
     max_grammar_size=100_000,
     verbose_errors=False,
 )
@@ -87,6 +87,8 @@ def compile_grammar(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
 def reason_of(matcher: LLMatcher) -> str:
     """Say why a matcher failed, in one line and without the grammar itself."""
     message = matcher.get_error()
+    if message.startswith("Parser Error: token"):  # goes on to quote the answer
+        return "the tokens so far do not fit the grammar, or its automaton grew too large"
     found = message.rpartition("\nerror: ")[2]  # what the parser of regular expressions ends with
     told = _first_line(found).partition(". Enable ")[0]  # options of the library that nobody here can set
     return told.replace("lexer error:", "the automaton grows too large:")
