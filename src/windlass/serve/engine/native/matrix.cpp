@@ -85,8 +85,17 @@ struct Target {
     int n;
 };
 
+// Within its caller, or the sums would travel through memory.
 template <int M, int P>
-void keep_tile(const Target& to, int row, int panel, Lanes (&sums)[M][2 * P]) {
+[[gnu::always_inline]] inline void keep_tile(const Target& to, int row, int panel, Lanes (&sums)[M][2 * P]) {
+    if ((panel + P) * kPanel <= to.n && !to.bias) {
+        for (int m = 0; m < M; m++) {
+            float* out = to.out + size_t(row + m) * to.stride + panel * kPanel;
+            for (int p = 0; p < 2 * P; p++)
+                store(out + p * kLanes, to.then == Then::kAdd ? _mm256_add_ps(load(out + p * kLanes), sums[m][p]) : sums[m][p]);
+        }
+        return;
+    }
     for (int m = 0; m < M; m++)
         for (int p = 0; p < 2 * P; p++) {
             int column = panel * kPanel + p * kLanes;
