@@ -135,6 +135,8 @@ class Child:
 async def start(order: Order) -> Child:
     """Start the server; it is not there yet when this returns."""
     port, key = _free_port(), secrets.token_urlsafe(32)
+    # How our own processes allocate memory is nothing for a program that we do not know.
+    inherited = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
     process = await asyncio.create_subprocess_exec(
         *order.command(port),
         stdin=asyncio.subprocess.DEVNULL,
@@ -143,7 +145,7 @@ async def start(order: Order) -> Child:
         start_new_session=True,
         preexec_fn=_die_with_parent,
         env={
-            **os.environ,
+            **inherited,
             "VLLM_API_KEY": key,
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
