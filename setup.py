@@ -6,6 +6,7 @@ The library is optional: where it cannot be built or run, the engine computes wi
 from __future__ import annotations
 
 import platform
+import zlib
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -17,13 +18,18 @@ X86 = ["-mavx2", "-mfma", "-mf16c"] if platform.machine() in ("x86_64", "AMD64")
 # arranges the code for one row and for many.
 FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-Wall", "-Wextra", *X86]
 
+SOURCES = sorted(path for path in NATIVE.iterdir() if path.suffix in (".cpp", ".h"))
+# The library says what it was built from; one of other sources is not used (see native.py).
+SUM = zlib.crc32(b"".join(path.read_bytes() for path in SOURCES))
+
 setup(
     ext_modules=[
         Extension(
             "windlass.serve.engine._native",
-            sources=sorted(str(path) for path in NATIVE.glob("*.cpp")),
-            depends=sorted(str(path) for path in NATIVE.glob("*.h")),
+            sources=[str(path) for path in SOURCES if path.suffix == ".cpp"],
+            depends=[str(path) for path in SOURCES],
             extra_compile_args=FLAGS,
+            define_macros=[("WINDLASS_SOURCES", f"{SUM}u")],
             extra_link_args=["-pthread"],
             language="c++",
             optional=True,

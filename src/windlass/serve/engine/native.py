@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ MIX, OUT, UP, DOWN = range(4)
 _POINTER = ctypes.c_void_p
 _INT = ctypes.c_int
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "windlass_sources": (ctypes.c_uint, []),
     "windlass_team_new": (_POINTER, [_INT]),
     "windlass_team_free": (None, [_POINTER]),
     "windlass_pack": (_POINTER, [_INT, _INT, _INT, _INT, _POINTER, _POINTER]),
@@ -78,9 +80,18 @@ def library() -> ctypes.CDLL | None:
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(shared, name)
             function.restype, function.argtypes = result, arguments
-        return shared if shared.windlass_supported() else None
+        is_ours = shared.windlass_sources() == sources_sum()
+        return shared if is_ours and shared.windlass_supported() else None
     except (OSError, AttributeError):  # built for another machine, or from other sources
         return None
+
+
+def sources_sum() -> int:
+    """Return the checksum of the sources beside this file; setup.py computes the same."""
+    sources = sorted(
+        path for path in (Path(__file__).parent / "native").iterdir() if path.suffix in (".cpp", ".h")
+    )
+    return zlib.crc32(b"".join(path.read_bytes() for path in sources))
 
 
 def at(array: NDArray[Any] | None) -> int | None:

@@ -9,7 +9,14 @@
 
 using namespace windlass;
 
+#ifndef WINDLASS_SOURCES
+#define WINDLASS_SOURCES 0u
+#endif
+
 extern "C" {
+
+// A checksum of the sources that this was built from.
+unsigned windlass_sources() { return WINDLASS_SOURCES; }
 
 // Whether this machine can run the kernels.
 int windlass_supported() {
