@@ -26,9 +26,12 @@ class Transformers:
         self.setting = "continuous batching, sdpa"
         loaded = LlamaForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="sdpa")
         config = GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0)
-        # By itself it would fill most of the machine's memory with zeros for keys and values.
+        # By itself it would fill most of the memory with zeros, and hang for want of a GPU's kernel.
         pages = ContinuousBatchingConfig(
-            page_size=PAGE_TOKENS, num_blocks=4 * job["slots"], max_batch_tokens=job["context"]
+            page_size=PAGE_TOKENS,
+            num_blocks=4 * job["slots"],
+            max_batch_tokens=job["context"],
+            auto_switch_to_flash=False,
         )
         self._manager = loaded.eval().init_continuous_batching(
             generation_config=config, continuous_batching_config=pages
