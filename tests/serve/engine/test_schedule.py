@@ -229,6 +229,23 @@ def test_equal_prompts_wait_for_the_first_to_read_it() -> None:
     assert second.blocks[:2] == first.blocks[:2]
 
 
+def test_many_who_wait_for_a_prompt_are_looked_at_once_and_hold_up_nobody() -> None:
+    class Counting(Roster):
+        looked = 0
+
+        def _waits_for_prefix(self, one: Sequence) -> bool:
+            self.looked += 1
+            return super()._waits_for_prefix(one)
+
+    roster = Counting(Blocks(64), slots=4, context=256)
+    queue = Queue(roster)
+    first, *_ = [queue.add(tokens=list(range(40))) for _ in range(50)]
+    other = queue.add(tokens=[99] * 40)
+    roster.admit()
+    assert roster.running == [first, other]
+    assert roster.looked == 51
+
+
 def test_equal_prompts_of_other_tenants_are_not_waited_for_and_not_shared() -> None:
     roster = a_roster(slots=4)
     queue = Queue(roster)

@@ -11,6 +11,7 @@ to the same numbers, and goes on.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Iterator
 from collections.abc import Sequence as Listed
@@ -96,10 +97,8 @@ class Roster:
 
     def admit(self) -> None:
         """Give slots and blocks to those who are next, setting lower priorities aside where they must."""
-        passed: set[int] = set()
-        while (one := self._next(passed)) is not None:
+        for one in self._in_turn():
             if one.pending is not None or self._waits_for_prefix(one):
-                passed.add(id(one))
                 continue
             if not self._make_room(one):
                 return
@@ -141,16 +140,13 @@ class Roster:
         """Raise AssertionError if a block is lost or held twice."""
         self.blocks.check([block for one in self.running for block in one.blocks[len(one.path) :]])
 
-    def _next(self, passed: set[int]) -> Sequence | None:
-        best: tuple[tuple[float, ...], Sequence] | None = None
-        for tenant in self._tenants.values():
-            for priority, line in tenant.waiting.items():
-                one = next((one for one in line if id(one) not in passed), None)
-                if one is not None:
-                    rank = (-priority, tenant.served, one.arrival)
-                    if best is None or rank < best[0]:
-                        best = rank, one
-        return None if best is None else best[1]
+    def _in_turn(self) -> Iterator[Sequence]:
+        """Yield those who wait, as they are next; who is set aside meanwhile is not among them."""
+        lines = [list(line) for tenant in self._tenants.values() for line in tenant.waiting.values()]
+        return heapq.merge(*lines, key=self._rank)
+
+    def _rank(self, one: Sequence) -> tuple[float, ...]:
+        return -one.request.priority, self._tenants[one.request.tenant].served, one.arrival
 
     def _welcome(self, name: str) -> None:
         """Open a tenant's account; who was away does not bring the right to make up for it.
