@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from windlass.operate.bench.contenders import Peer, installed_peers
@@ -142,3 +144,28 @@ def test_a_tiny_model_goes_through_the_whole_harness(tmp_path: Path) -> None:
 def test_a_peer_knows_which_precisions_it_has(tmp_path: Path) -> None:
     _peer(tmp_path, "echo", ECHO)
     assert installed_peers(tmp_path) == [Peer("echo", tmp_path / "echo", "drivers/drive.py", ["float32"])]
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from windlass.operate.bench.contenders import Load, installed_peers, peer_process
+
+folder = Path(sys.argv[1])
+load = Load(folder, "float32", 1, 1, 16, folder)
+with peer_process(installed_peers(folder)[0], load, folder / "log") as peer:
+    print(peer.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_a_bench_that_is_killed_leaves_no_peer_behind(tmp_path: Path) -> None:
+    _peer(tmp_path, "echo", ECHO)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as bench:
+        assert bench.stdout is not None
+        peer = psutil.Process(int(bench.stdout.readline()))
+        bench.kill()
+    assert psutil.wait_procs([peer], timeout=60)[1] == []
