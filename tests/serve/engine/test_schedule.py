@@ -84,6 +84,20 @@ def test_the_oldest_is_next() -> None:
     assert roster.waiting_count == 2
 
 
+def test_a_request_is_known_from_its_arrival_to_its_end() -> None:
+    roster = a_roster(slots=1)
+    queue = Queue(roster)
+    parts = [queue.add() for _ in range(2)]
+    for part in parts:
+        assert roster.has("me", part.request.id)
+    roster.admit()
+    roster.set_aside(parts[0])
+    roster.remove(parts[0])
+    assert not roster.has("me", parts[0].request.id)
+    assert roster.has("me", parts[1].request.id)
+    assert not roster.has("you", parts[1].request.id)
+
+
 def test_tenants_take_turns_however_many_requests_one_has() -> None:
     roster = a_roster(slots=1)
     queue = Queue(roster)

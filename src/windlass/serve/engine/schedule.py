@@ -12,7 +12,7 @@ to the same numbers, and goes on.
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ import numpy as np
 
 from windlass.serve.engine.prefix import Blocks, Node
 from windlass.serve.engine.runner import BLOCK_TOKENS
-from windlass.serve.engine.sequence import Sequence
+from windlass.serve.engine.sequence import Owner, Sequence
 
 OLDEST_SHARE = 4
 MOST_TENANTS = 1024
@@ -70,6 +70,7 @@ class Roster:
         """The blocks of the sequence in each slot."""
         self._free_slots = list(range(slots - 1, -1, -1))
         self._tenants: dict[str, _Tenant] = {}
+        self._asked: Counter[tuple[Owner, str]] = Counter()
 
     @property
     def waiting_count(self) -> int:
@@ -81,15 +82,23 @@ class Roster:
             for line in tenant.waiting.values():
                 yield from line
 
+    def has(self, owner: Owner, id_: str) -> bool:
+        """Whether a request is under way; asked for every new one, however many wait."""
+        return (owner, id_) in self._asked
+
     def add(self, one: Sequence, *, first: bool = False) -> None:
         """Let a sequence wait, before all others of its tenant and priority if it was set aside."""
         if not first:
             self._welcome(one.request.tenant)
+            self._asked[one.owner, one.request.id] += 1
         line = self._tenants[one.request.tenant].waiting.setdefault(one.request.priority, deque())
         line.appendleft(one) if first else line.append(one)
 
     def remove(self, one: Sequence) -> None:
         """Take a sequence away, wherever it is."""
+        self._asked[one.owner, one.request.id] -= 1
+        if not self._asked[one.owner, one.request.id]:
+            del self._asked[one.owner, one.request.id]
         if one.slot < 0:
             self._leave_line(one)
         else:

@@ -334,7 +334,7 @@ class Engine:
         self._roster.add(one)
 
     def _refusal(self, owner: Owner, request: Generate) -> tuple[str, str] | None:
-        if self._is_under_way(owner, request.id):
+        if self._roster.has(owner, request.id):
             return "duplicate_id", f"request '{request.id}' is under way already"
         if request.adapter and request.adapter not in self._adapters:
             near = did_you_mean(request.adapter, list(self._adapters))
@@ -349,7 +349,7 @@ class Engine:
     def _add_embed(self, owner: Owner, request: Embed) -> None:
         shape = self.runner.shape
         wrong = embed.refusal(request, shape.vocabulary, shape.context)
-        if self._is_under_way(owner, request.id):
+        if self._roster.has(owner, request.id):
             wrong = "duplicate_id", f"request '{request.id}' is under way already"
         if wrong is not None:
             self._replies.append((owner, Failed(request.id, *wrong)))
@@ -362,9 +362,6 @@ class Engine:
             whole.parts.append(one)
             self._embeddings[one] = whole
             self._roster.add(one)
-
-    def _is_under_way(self, owner: Owner, id_: str) -> bool:
-        return any(one.owner == owner and one.request.id == id_ for one in self._roster)
 
     def _take_grammars(self) -> None:
         """Let those go on whose grammar is compiled, or cannot be."""
