@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="serve a LoRA adapter, a registered one or a directory, of the first MODEL or of the one named",
     )
     add_address(parser)
-    parser.add_argument("--slots", type=int, help="requests computed together (default: 16)")
+    parser.add_argument("--slots", type=int, help="requests computed together (default: 32)")
     parser.add_argument("--queue", type=int, help="requests that may wait (default: 256)")
     parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
     parser.add_argument(

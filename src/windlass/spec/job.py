@@ -318,7 +318,7 @@ class Serve(Table):
     port: Annotated[int, Field(ge=0, le=65535)] = Field(
         8000, description="port to listen on; 0 takes a free one"
     )
-    slots: Annotated[int, Field(ge=1, le=1024)] = Field(16, description="requests computed together")
+    slots: Annotated[int, Field(ge=1, le=1024)] = Field(32, description="requests computed together")
     queue: Annotated[int, Field(ge=0)] = Field(256, description="requests that may wait for a slot")
     threads: Annotated[int, Field(ge=1)] | None = Field(
         None, description="CPU threads; all cores if left out"

@@ -6,7 +6,7 @@
 // over ascending k: the same chain for one row and for a thousand. That is what makes answers independent
 // of company.
 //
-// Integers: weights are within [-63, 63] (8 bits) or [-8, 7] (4 bits) with one scale for each output and
+// Integers: weights are within [-64, 64] (8 bits) or [-8, 7] (4 bits) with one scale for each output and
 // group of k; a row of activations is turned into 255 levels around 128, so that the sums of pairs of
 // products stay below 2^15, where vpmaddubsw would saturate.
 #pragma once
