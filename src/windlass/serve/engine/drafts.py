@@ -67,7 +67,11 @@ def look_up(one: Running, most: int) -> list[int]:
     if len(tokens) < SEED:
         return []
     at = places.get((tokens[-3], tokens[-2], tokens[-1]))
-    return [] if at is None else tokens[at : at + most]
+    if at is None:
+        return []
+    # What repeats itself goes on repeating: a period shorter than the draft is copied again and again.
+    period = tokens[at : at + most]
+    return [period[i % len(period)] for i in range(most)]
 
 
 def draft(one: Running, trigrams: Trigrams) -> list[int]:

@@ -50,7 +50,7 @@ class NativeRunner:
         shape = weights.shape
         assert isinstance(shape, LlamaShape | Gpt2Shape)
         self.shape, self.blocks = shape, blocks
-        self.precision = precision or _kept(weights.precision)
+        self.precision = _precision(weights.precision, precision)
         self._shared, self.team = shared, Team(shared, threads)
         self._kept: list[Any] = []
         self._adapters: list[int] = []
@@ -209,9 +209,16 @@ def rotary_angles(shape: LlamaShape) -> NDArray[np.float32]:
     return np.outer(np.arange(shape.context, dtype=np.float32), speed_R).astype(np.float32)
 
 
-def _kept(stored: str) -> str:
-    """Return the precision that stored weights are computed in, if nothing else is asked for."""
-    return stored if stored in PRECISIONS else "float32"
+def _precision(stored: str, asked: str | None) -> str:
+    """Return the precision that stored weights are computed in."""
+    if asked is None:
+        return stored if stored in PRECISIONS else "float32"
+    if stored in BITS and asked in BITS and stored != asked:
+        raise BadInput(
+            f"these weights are stored as {stored} and cannot become {asked}",
+            hint="serve the version that they were made from with that precision, or compress that one",
+        )
+    return asked
 
 
 def _pack(shared: ctypes.CDLL, parts: list[Float | Grouped], precision: str) -> Matrix:
