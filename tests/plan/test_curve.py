@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.local.curve import Curve, Grid
+from windlass.plan.local.curve import Curve, Grid, Line
 
 sizes = st.floats(1.0, 1e9)
 points = st.dictionaries(st.integers(1, 10**9), st.floats(1e-6, 1e3), min_size=1, max_size=6)
@@ -20,6 +20,19 @@ def test_a_curve_through_rising_points_never_falls(points: dict[int, float], a: 
     rising = list(zip(sorted(points), sorted(points.values()), strict=True))
     small, large = sorted((a, b))
     assert Curve(rising)(small) <= Curve(rising)(large) * (1 + 1e-9)
+
+
+@given(st.floats(0.0, 1.0), st.floats(0.1, 10.0), st.floats(0.5, 3.0), st.integers(1, 4), sizes)
+def test_one_noisy_point_does_not_bend_a_line(
+    start: float, ratio: float, noise: float, noisy: int, size: float
+) -> None:
+    true = [(x, start + ratio * x) for x in (0.1, 1.0, 3.0, 5.0, 8.0)]
+    points = [(x, y * noise if at == noisy else y) for at, (x, y) in enumerate(true)]
+    assert Line(points)(size) == pytest.approx(start + ratio * size, rel=1e-6)
+
+
+def test_a_line_through_a_single_point_is_in_proportion() -> None:
+    assert Line([(2.0, 6.0)])(5.0) == pytest.approx(15.0)
 
 
 def test_below_the_smallest_size_only_the_start_of_the_work_is_left() -> None:

@@ -76,7 +76,7 @@ def test_what_dividing_added_to_a_layer_is_added_whatever_the_layer_computes(axi
     slow = tuple(s.model_copy(update={"blocks": tuple(map(dearer, s.blocks))}) for s in MADE_UP.settings)
     of = step(batch=2 * micro, micro=micro, **{axis: 2})
     added = local_step(MADE_UP.model_copy(update={"settings": slow}), of).seconds - seconds(of)
-    assert added == pytest.approx(of.micro_batches * SHAPE.layers * 0.2, rel=0.2)
+    assert added == pytest.approx(of.micro_batches * SHAPE.layers * 0.2, rel=0.3)
 
 
 @settings(deadline=None, max_examples=30)

@@ -20,9 +20,8 @@ EPILOG = """\
 Predictions come from this machine's profile (windlass probe) and from constants of the code, one of which
 (the copies that sharded processes hold) was chosen with two of these layouts in sight; nothing is fitted when
 this command runs. Without a profile, it is measured first. Seconds are those of the quickest quarter of the
-steps; memory is the high-water mark of the fullest process (VmHWM). If the machine is busier by a fifth than
-it was when it was probed, as a short product before and after each layout tells, the prediction is stretched
-by that much, and the table says so.
+steps; memory is the high-water mark of the fullest process (VmHWM). How busy the machine was, as a short
+product before and after each layout tells, is printed beside and changes nothing.
 
 examples:
   windlass plan verify                    fourteen layouts of three models; five minutes on two cores
@@ -107,7 +106,7 @@ def _row(one: Verified) -> tuple[str, ...]:
         format_bytes(one.predicted_bytes),
         format_bytes(one.measured_bytes),
         f"{one.memory_error:+.1%}",
-        f"{one.busy:.2f}" if one.busy != 1.0 else "",
+        f"{one.busy:.2f}",
     )
 
 

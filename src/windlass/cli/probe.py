@@ -16,7 +16,7 @@ on one core, on all, and with a process on each. `plan`, `train` and `plan verif
 writes, HOME/profile.json (docs/formats/profile.md), as long as the machine and torch stay the same.
 
 examples:
-  windlass probe               a minute or two; best while nothing else runs here
+  windlass probe               under three minutes; best while nothing else runs here
   windlass probe --quick       a rough one
   windlass probe --json
 """

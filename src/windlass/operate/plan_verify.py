@@ -5,11 +5,10 @@
 
 Seconds are the mean of the quickest quarter of the steps, which is how the probe measured too: both say what
 the machine does when nobody disturbs it. Before and after each trial a short product tells how much slower
-the machine is than when it was probed; if it is clearly so, the prediction is stretched by that. Products
-last for milliseconds and differ by a tenth on a calm machine, so smaller differences tell nothing of the
-seconds that a step takes (docs/log.md). Memory is the largest VmHWM, the kernel's high-water mark of resident
-memory, of any process of the run until its last step: unlike a sample of the resident size it misses no peak.
-Nothing is fitted to the trials.
+the machine is than when it was probed. That is told and changes nothing: products last for milliseconds, and
+what they meet says little of the seconds that a step takes (docs/log.md). Memory is the largest VmHWM, the
+kernel's high-water mark of resident memory, of any process of the run until its last step: unlike a sample of
+the resident size it misses no peak. Nothing is fitted to the trials.
 """
 
 from __future__ import annotations
@@ -41,8 +40,6 @@ LEAST_STEPS = 4
 FOLDER = "verify"
 PACKAGES = ("asyncio", "email", "http", "json", "unittest", "xml", "concurrent", "importlib", "logging")
 VOCABULARY = 4096
-BUSY = 1.2
-"""How many times slower than when it was probed the machine must be before a prediction is stretched."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class Verified:
     predicted_bytes: int
     measured_bytes: int
     busy: float
-    """How many times slower the machine was than when it was probed."""
+    """How many times slower a short product was than when the machine was probed."""
     parts_s: dict[str, float]
 
     @property
@@ -124,7 +121,6 @@ def _verified(profile: Profile, trial: Trial, job: Job, home: Path, steps: int) 
     before = measure_machine().peak_flops
     measured_s, measured_bytes = _measured(run, home / FOLDER / trial.name)
     busy = profile.peak_flops / max(before, measure_machine().peak_flops)
-    busy = busy if busy > BUSY else 1.0
     step, memory = _predicted(profile, run)
     return Verified(
         name=trial.name,
@@ -133,7 +129,7 @@ def _verified(profile: Profile, trial: Trial, job: Job, home: Path, steps: int) 
         processes=run.layout.world,
         threads=run.threads if run.layout.world == 1 else max(1, profile.cores // run.layout.world),
         micro_batch=run.micro_batch_sequences,
-        predicted_s=step.seconds * busy,
+        predicted_s=step.seconds,
         measured_s=measured_s,
         predicted_bytes=memory.bytes,
         measured_bytes=measured_bytes,

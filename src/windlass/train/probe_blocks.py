@@ -2,7 +2,7 @@
 
 The parts of a step (probe_parts.py) do not add up to the whole: autograd, the allocator and torch's
 bookkeeping for divided tensors come on top, most where tensors are small. So whole passes are measured too,
-through the same Strategy that trains, at a few sizes; plan/local/wholes.py draws curves from parts to wholes.
+through the same Strategy that trains, at a few sizes; plan/local/wholes.py goes from parts to wholes by them.
 Models of two depths tell a layer from what there is once. Models that are divided compute little for what
 they exchange, so that what dividing adds stands out from the noise of computing.
 """

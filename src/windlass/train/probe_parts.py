@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+from windlass.plan.local.parts import LOSS_CHUNK_TOKENS
 from windlass.plan.local.profile import Attention, Exchange, Product, Stream, Update, quickest_quarter
 
 TOKENS = (64, 512, 2048)
@@ -93,6 +94,7 @@ def products(effort: Effort) -> Iterator[Product]:
         for inputs in FEATURES
         for outputs in (*FEATURES, WORDS)
         if 2.0 * tokens * inputs * outputs <= effort.most_flops
+        if outputs < WORDS or tokens <= LOSS_CHUNK_TOKENS
     ]
     pools = [torch.randn(max(n * d for n, d, _ in sizes)), torch.randn(max(d * f for _, d, f in sizes))]
     pools.append(torch.randn(max(n * f for n, _, f in sizes)))

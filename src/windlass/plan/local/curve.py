@@ -1,4 +1,4 @@
-"""Curves through measured points, straight between them on logarithmic axes.
+"""Lines and curves through measured points; curves are straight between them on logarithmic axes.
 
 Times grow by powers of sizes, so between two sizes a power is drawn. Below the smallest size a time stays
 what it is there, because starting the work is all that is left; above the largest it grows in proportion.
@@ -10,6 +10,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from statistics import median
 
 Point = tuple[float, float]
 
@@ -35,6 +36,24 @@ class Curve:
         right = bisect_right(sizes, size)
         share = math.log(size / sizes[right - 1]) / math.log(sizes[right] / sizes[right - 1])
         return float(seconds[right - 1] ** (1 - share) * seconds[right] ** share)
+
+
+class Line:
+    """Seconds that start with something and then grow in proportion to a size.
+
+    The start is that of the smallest point, the ratio is the median of all others: the noise of one does not
+    bend it, as it would a curve.
+    """
+
+    def __init__(self, points: Iterable[Point]) -> None:
+        smallest, *others = sorted(points)
+        size, seconds = smallest
+        ratios = [(later - seconds) / (larger - size) for larger, later in others if larger > size]
+        self._ratio = max(0.0, median(ratios)) if ratios else seconds / size
+        self._start = max(0.0, seconds - self._ratio * size)
+
+    def __call__(self, size: float) -> float:
+        return self._start + self._ratio * size
 
 
 class Grid:

@@ -1,16 +1,16 @@
-"""From the parts of a pass to the whole of it, by curves through passes that the probe measured.
+"""From the parts of a pass to the whole of it, by passes that the probe measured.
 
-Computing and exchanging have a curve each. What a pass computes takes longer than the sum of its parts,
-because autograd, the allocator and caches that are cold come on top; passes of processes that divide
-nothing tell by how much. What dividing adds is what passes that are divided took beyond that: the exchange
-itself, but also copies before and after it and torch's bookkeeping for divided tensors.
+What a pass computes takes longer than the sum of its parts, because autograd, the allocator and caches that
+are cold come on top; passes of processes that divide nothing tell by how much, on a line. What dividing adds
+is what passes that are divided took beyond that: the exchange itself, but also copies before and after it and
+torch's bookkeeping for divided tensors. It follows a curve of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from windlass.plan.local.curve import Curve
+from windlass.plan.local.curve import Curve, Line
 from windlass.plan.local.parts import (
     Dims,
     Share,
@@ -36,7 +36,7 @@ def ends_s(rates: Rates, dims: Dims, share: Share) -> float:
 
 
 class _Wholes:
-    """The curves of one share of a pass."""
+    """What the passes of a setting tell of one share of a pass."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class _Wholes:
         self._rates, self._parts, self._exchanges, self._whole = rates, parts, exchanges, whole
         known = rates.setting.blocks
         plain = [block for block in known if block.division == "plain"] or known
-        self._computed = Curve((self._parts_of(block), whole(block)) for block in plain)
+        self._computed = Line((self._parts_of(block), whole(block)) for block in plain)
 
     def seconds(self, dims: Dims, share: Share) -> float:
         added = self._exchanges(self._rates, dims, share).items()
