@@ -41,19 +41,39 @@ MOST_PATH_BYTES = 100
 
 
 class Connection:
-    """One client: what it sends goes into the server's inbox, what it is sent waits in its own outbox."""
+    """One client: what it sends goes into the server's inbox, what it is sent waits in its own outbox.
+
+    What the socket takes at once does not wait: to wake the thread that writes would cost a core its work.
+    """
 
     def __init__(self, stream: socket.socket, inbox: queue.SimpleQueue[Arrival], greeting: Message) -> None:
         self._stream = stream
         self._inbox = inbox
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._waiting = 0
+        """How many pieces the outbox has got and not yet written."""
+        self._counts = threading.Lock()
         self.send(greeting)
         inbox.put((self, "opened"))
         for work in (self._read, self._write):
             threading.Thread(target=work, daemon=True).start()
 
     def send(self, *messages: Message) -> None:
-        self._outbox.put(b"".join(frame(message) for message in messages))
+        """Hand over messages; of all threads, only the server's own may."""
+        data = b"".join(frame(message) for message in messages)
+        if not self._waiting:
+            data = data[self._send_at_once(data) :]
+        if data:
+            with self._counts:
+                self._waiting += 1
+            self._outbox.put(data)
+
+    def _send_at_once(self, data: bytes) -> int:
+        """Return how many bytes the socket took; one that is gone takes none, as the reader will tell."""
+        try:
+            return self._stream.send(data, socket.MSG_DONTWAIT)
+        except OSError:
+            return 0
 
     def close(self) -> None:
         self._outbox.put(None)
@@ -72,6 +92,8 @@ class Connection:
         with contextlib.suppress(OSError):  # the reader learns of it too, and tells
             while (data := self._outbox.get()) is not None:
                 self._stream.sendall(data)
+                with self._counts:
+                    self._waiting -= 1
         with contextlib.suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)
         self._stream.close()
