@@ -1,5 +1,8 @@
 """The searches: pruning loses nothing, climbing loses little, and what does not fit is never chosen."""
 
+import itertools
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,6 +46,11 @@ def test_pruning_loses_nothing(fake: Predictor, work: Work, pool: Pool, objectiv
         assert value(found.best, objective) == min(value(weighed, objective) for weighed in everything)
 
 
+def rises(values: list[float]) -> bool:
+    """Whether no value is below the one before it, apart from rounding in the last place."""
+    return all(b > a or math.isclose(a, b) for a, b in itertools.pairwise(values))
+
+
 @settings(max_examples=30, deadline=None)
 @given(work=works, pool=pools, data=st.data())
 def test_what_pruning_relies_on_holds_for_the_published_models(
@@ -52,10 +60,10 @@ def test_what_pruning_relies_on_holds_for_the_published_models(
     ladder = data.draw(st.sampled_from([list(map(list, rungs)) for rungs in variants(work, pool, division)]))
     for rung in ladder:
         times = [PUBLISHED.time(case).seconds for case in rung]
-        assert times == sorted(times), "more recomputation is not slower"
+        assert rises(times), "more recomputation is quicker"
     for recompute in range(len(RECOMPUTES)):
         sizes = [PUBLISHED.memory(rung[recompute]).high for rung in ladder]
-        assert sizes == sorted(sizes), "a larger micro-batch does not need more memory"
+        assert rises(sizes), "a larger micro-batch needs less memory"
 
 
 @settings(max_examples=15, deadline=None)
