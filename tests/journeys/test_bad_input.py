@@ -134,7 +134,7 @@ def test_a_full_disk(windlass: Run, folder: Path, small_disk: Path) -> None:
         (["up", "--minutes", "nan"], "--minutes"),
         (["up", "--model", "huge"], "huge"),
         (["up", "--name", "Two Words"], "may hold only"),
-        (["serve", "nobody", "--port", "99999"], "nobody"),
+        (["serve", "nobody", "--port", "99999"], "99999"),
         (["corpus", "show", "nothing"], "nothing"),
         (["bench"], "WHAT"),
         (["init", "job.toml"], "exists already"),
