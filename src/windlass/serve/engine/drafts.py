@@ -20,8 +20,8 @@ from windlass.serve.engine.sequence import Sequence as Running
 LONGEST = 7
 SEED = 3
 """So many tokens in a row must have occurred before."""
-MOST_TABLE = 20_000
-MOST_TENANTS = 32
+MOST_TABLE = 4096
+MOST_TENANTS = 16
 FORGET = 0.1
 """Weight of the newest token in the memory of how often a draft is right."""
 GAIN = 1.1
