@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from windlass.models.mapped import widened
-from windlass.serve.engine.native import Matrix, Team
+from windlass.serve.engine.native import Matrix, Team, library
 from windlass.serve.engine.quantise import matmul_reference, quantise
 
+CPU = Path("/proc/cpuinfo")
+HAS_AVX2 = CPU.exists() and " avx2 " in CPU.read_text()
 KINDS = ("float32", "bfloat16", "int8", "int4")
 BITS = {"int8": 8, "int4": 4}
 SIZES = [(1, 1), (3, 5), (16, 32), (17, 33), (40, 96), (100, 7), (129, 200)]
@@ -145,3 +149,12 @@ def test_teams_come_and_go(shared: ctypes.CDLL) -> None:
         assert np.array_equal(packed.matrix.multiply(Team(shared, threads), x), wanted)
         Team(shared, threads)  # one that never worked
     assert threading.active_count() == before
+
+
+@pytest.mark.skipif(
+    shutil.which("g++") is None or not HAS_AVX2,
+    reason="no C++ compiler, or no processor for which there is a kernel",
+)
+def test_the_library_is_there_where_it_can_be_built() -> None:
+    """Without this, a build that fails would only make the other tests of native code skip."""
+    assert library() is not None
