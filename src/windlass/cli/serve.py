@@ -48,6 +48,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--precision", metavar="KIND", help="float32, bfloat16, int8 or int4 (default: as stored)"
     )
     parser.add_argument("--prefix-cache", metavar="POLICY", help="lru (default), lfu or off")
+    parser.add_argument("--keys", metavar="KIND", help="keys and values as float16 (default) or float32")
+    parser.add_argument(
+        "--no-drafts", action="store_const", const=False, dest="drafts", help="never guess tokens ahead"
+    )
     parser.add_argument("--memory", metavar="SIZE", help="most memory for the models, e.g. 4GiB")
     parser.add_argument(
         "--engine", metavar="ENGINE", help="windlass (default), or vllm on a machine with a GPU"

@@ -182,7 +182,8 @@ def engine_command(offer: Offer, socket: Path) -> tuple[str, list[str]]:
     given = {"--threads": serve.threads, "--memory": serve.memory, "--precision": serve.precision}
     for option, value in given.items():
         args += [option, str(value)] if value is not None else []
-    return "windlass.serve.engine", [*args, "--prefix-cache", serve.prefix_cache]
+    args += ["--prefix-cache", serve.prefix_cache, "--keys", serve.keys]
+    return "windlass.serve.engine", args if serve.drafts else [*args, "--no-drafts"]
 
 
 def _vllm_args(offer: Offer) -> list[str]:

@@ -330,6 +330,10 @@ class Serve(Table):
         "lru",
         description="beginnings of prompts that are kept: forget the least recently, or least often, used",
     )
+    keys: Literal["float16", "float32"] = Field(
+        "float16", description="how keys and values are kept; float32 is exact and takes twice the memory"
+    )
+    drafts: bool = Field(True, description="guess tokens ahead where that is measured to be quicker")
     memory: Bytes | None = Field(
         None, description="most memory for several models, e.g. '4GiB'; beyond it the longest unused leaves"
     )
