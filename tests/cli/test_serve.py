@@ -7,7 +7,7 @@ import pytest
 from windlass.cli.serve import offer_of, read_adapter
 from windlass.operate.registry import Registry, resolve_adapter
 from windlass.spec.errors import BadInput, InUse, NotFound
-from windlass.spec.job import Serve
+from windlass.spec.serve import Serve
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
 

@@ -20,7 +20,7 @@ from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.operate.registry import Registry
 from windlass.operate.service import Service
-from windlass.spec.job import Serve
+from windlass.spec.serve import Serve
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Shape
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place

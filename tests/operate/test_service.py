@@ -6,7 +6,7 @@ import pytest
 
 from windlass.operate.service import Item, Offer, engine_command, gateway_args
 from windlass.spec.errors import BadInput
-from windlass.spec.job import Serve
+from windlass.spec.serve import Serve
 
 SOCKET = Path("/run/s")
 

@@ -10,7 +10,7 @@ from windlass.cli.terminal import print_json
 from windlass.operate.registry import resolve_model
 from windlass.operate.service import Offer, Service
 from windlass.sdk import Client
-from windlass.spec.job import Serve
+from windlass.spec.serve import Serve
 
 EPILOG = """\
 examples:

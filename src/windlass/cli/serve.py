@@ -13,8 +13,8 @@ from windlass.cli.terminal import ProgressLine, print_json
 from windlass.operate.registry import NAME, Registry, Version, resolve_adapter, resolve_model
 from windlass.operate.service import Item, Offer, Service
 from windlass.spec.errors import BadInput, InUse, did_you_mean
-from windlass.spec.job import Serve
 from windlass.spec.read import parse
+from windlass.spec.serve import Serve
 
 EPILOG = """\
 examples:
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--precision", metavar="KIND", help="float32, bfloat16, int8 or int4 (default: as stored)"
     )
     parser.add_argument("--prefix-cache", metavar="POLICY", help="lru (default), lfu or off")
-    parser.add_argument("--keys", metavar="KIND", help="keys and values as float16 (default) or float32")
+    parser.add_argument("--kv", metavar="KIND", help="keys and values as float16 (default) or float32")
     parser.add_argument(
         "--no-drafts", action="store_const", const=False, dest="drafts", help="never guess tokens ahead"
     )

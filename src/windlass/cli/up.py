@@ -22,8 +22,9 @@ from windlass.operate.service import Offer, Service
 from windlass.sdk import Client
 from windlass.spec.door import INTERRUPTED
 from windlass.spec.errors import BadInput, InUse
-from windlass.spec.job import STDLIB, Job, Serve
+from windlass.spec.job import STDLIB, Job
 from windlass.spec.read import anchored, parse
+from windlass.spec.serve import Serve
 from windlass.spec.units import format_count
 
 EPILOG = """\

@@ -19,8 +19,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from windlass.spec.errors import BadInput, Damaged, InUse, NotFound, did_you_mean
-from windlass.spec.job import Name
-from windlass.spec.table import Table
+from windlass.spec.table import Name, Table
 from windlass.store.lock import locked
 from windlass.store.place import Place
 

@@ -19,7 +19,7 @@ from types import TracebackType
 
 from windlass.cluster.on_local import LocalProcess
 from windlass.spec.errors import BadInput, ProcessFailed, WindlassError
-from windlass.spec.job import Serve
+from windlass.spec.serve import Serve
 
 POLL_S = 0.1
 MOST_QUICK_DEATHS = 5
@@ -182,7 +182,7 @@ def engine_command(offer: Offer, socket: Path) -> tuple[str, list[str]]:
     given = {"--threads": serve.threads, "--memory": serve.memory, "--precision": serve.precision}
     for option, value in given.items():
         args += [option, str(value)] if value is not None else []
-    args += ["--prefix-cache", serve.prefix_cache, "--keys", serve.keys]
+    args += ["--prefix-cache", serve.prefix_cache, "--keys", serve.kv]
     return "windlass.serve.engine", args if serve.drafts else [*args, "--no-drafts"]
 
 

@@ -9,19 +9,13 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from windlass.spec.layout import Layout
+from windlass.spec.serve import Serve
 from windlass.spec.shape import RopeScaling
 from windlass.spec.sync import Sync
-from windlass.spec.table import Table
-from windlass.spec.units import parse_bytes, parse_count, parse_seconds
-
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
-Bytes = Annotated[int, BeforeValidator(parse_bytes, json_schema_input_type=int | str), Field(ge=1)]
-Count = Annotated[int, BeforeValidator(parse_count, json_schema_input_type=int | str), Field(ge=1)]
-Seconds = Annotated[float, BeforeValidator(parse_seconds, json_schema_input_type=float | str), Field(gt=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
+from windlass.spec.table import Bytes, Count, Name, Seconds, Share, Table
 
 STDLIB = "python:stdlib"
 
@@ -309,39 +303,6 @@ class Elastic(Table):
     slow_factor: Annotated[float, Field(ge=1.5)] = Field(
         4.0, description="set a worker aside that is slower than the others by this factor"
     )
-
-
-class Serve(Table):
-    """How to answer."""
-
-    host: str = Field("127.0.0.1", description="address to listen on")
-    port: Annotated[int, Field(ge=0, le=65535)] = Field(
-        8000, description="port to listen on; 0 takes a free one"
-    )
-    slots: Annotated[int, Field(ge=1, le=1024)] = Field(32, description="requests computed together")
-    queue: Annotated[int, Field(ge=0)] = Field(256, description="requests that may wait for a slot")
-    threads: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="CPU threads; all cores if left out"
-    )
-    precision: Literal["float32", "bfloat16", "int8", "int4"] | None = Field(
-        None, description="of the weights while they are served; as they are stored if left out"
-    )
-    prefix_cache: Literal["lru", "lfu", "off"] = Field(
-        "lru",
-        description="beginnings of prompts that are kept: forget the least recently, or least often, used",
-    )
-    keys: Literal["float16", "float32"] = Field(
-        "float16", description="how keys and values are kept; float32 is exact and takes twice the memory"
-    )
-    drafts: bool = Field(True, description="guess tokens ahead where that is measured to be quicker")
-    memory: Bytes | None = Field(
-        None, description="most memory for several models, e.g. '4GiB'; beyond it the longest unused leaves"
-    )
-    engine: Literal["windlass", "vllm"] = Field(
-        "windlass", description="what computes; vllm must be installed, and needs a GPU"
-    )
-    engine_args: str = Field("", description="further options of `vllm serve`, as on its command line")
-    engine_executable: str = Field("vllm", description="the vLLM program; found on PATH if it is a bare name")
 
 
 class Job(Table):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windlass.serve.gateway.caller import caller_of
 from windlass.serve.gateway.generation import (
     Answer,
     Piece,
@@ -77,9 +78,9 @@ class Work:
 
 async def converse(request: Request, ask: ChatRequest, service: Service) -> Response:
     """Answer a conversation, whole or as a stream."""
-    work = await prepare(ask, service.desk(ask.model), request.state.request_id)
-    ticket = service.link.ask(work.requests)
-    service.metrics.tokens.labels("prompt").inc(work.prompt_tokens)
+    caller = caller_of(request)
+    work = await prepare(ask, service.desk(ask.model), request.state.request_id, caller.tenant)
+    ticket = service.ask(caller, work.requests)
     if ask.stream:
         with_usage = bool(ask.stream_options and ask.stream_options.include_usage)
         frames = _frames(work, pieces(ticket, work.answers), with_usage)
@@ -91,7 +92,7 @@ async def converse(request: Request, ask: ChatRequest, service: Service) -> Resp
     return Response(reply.model_dump_json(exclude_unset=True), media_type="application/json")
 
 
-async def prepare(ask: ChatRequest, desk: Desk, request_id: str) -> Work:
+async def prepare(ask: ChatRequest, desk: Desk, request_id: str, tenant: str) -> Work:
     """Render the template, tokenise, check against the model, and write the engine's orders."""
     writer, served = desk.writer, desk.served
     check_tokens(list(ask.logit_bias), writer.vocabulary, "logit_bias")
@@ -105,6 +106,7 @@ async def prepare(ask: ChatRequest, desk: Desk, request_id: str) -> Work:
         tokens,
         id_=request_id,
         most_tokens=most,
+        tenant=tenant,
         logprobs=(ask.top_logprobs or 0) if ask.logprobs else -1,
     )
     stops = [*ask.stop, *served.template.stops]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windlass.serve.gateway.caller import caller_of
 from windlass.serve.gateway.generation import (
     Answer,
     Piece,
@@ -69,9 +70,9 @@ class Work:
 
 async def complete(request: Request, ask: CompletionRequest, service: Service) -> Response:
     """Answer a request, whole or as a stream."""
-    work = await prepare(ask, service.desk(ask.model), request.state.request_id)
-    ticket = service.link.ask(work.requests)
-    service.metrics.tokens.labels("prompt").inc(work.prompt_tokens)
+    caller = caller_of(request)
+    work = await prepare(ask, service.desk(ask.model), request.state.request_id, caller.tenant)
+    ticket = service.ask(caller, work.requests)
     if ask.stream:
         with_usage = bool(ask.stream_options and ask.stream_options.include_usage)
         arriving = pieces(ticket, work.answers, work.shown)
@@ -84,7 +85,7 @@ async def complete(request: Request, ask: CompletionRequest, service: Service) -
     return Response(reply.model_dump_json(exclude_unset=True), media_type="application/json")
 
 
-async def prepare(ask: CompletionRequest, desk: Desk, request_id: str) -> Work:
+async def prepare(ask: CompletionRequest, desk: Desk, request_id: str, tenant: str) -> Work:
     """Tokenise, check against the model, and write the engine's orders."""
     writer = desk.writer
     check_tokens(list(ask.logit_bias), writer.vocabulary, "logit_bias")
@@ -108,6 +109,7 @@ async def prepare(ask: CompletionRequest, desk: Desk, request_id: str) -> Work:
             tokens,
             id_=f"{request_id}-{number}",
             most_tokens=most,
+            tenant=tenant,
             logprobs=-1 if ask.logprobs is None else ask.logprobs,
             score_prompt=bool(ask.echo) and ask.logprobs is not None,
         )

@@ -12,6 +12,7 @@ from contextlib import closing
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windlass.serve.gateway.caller import caller_of
 from windlass.serve.gateway.engine_link import Ticket
 from windlass.serve.gateway.errors import ApiError
 from windlass.serve.gateway.messages import EmbeddingRequest
@@ -40,8 +41,7 @@ async def embed(request: Request, ask: EmbeddingRequest, service: Service) -> Re
         )
     inputs = [await _tokens(desk, entry, offered.context) for entry in ask.input]
     read = sum(map(len, inputs))
-    service.metrics.tokens.labels("prompt").inc(read)
-    vectors = await while_connected(request, _vectors(desk, ask, inputs, request.state.request_id))
+    vectors = await while_connected(request, _vectors(desk, ask, inputs, request))
     if vectors is None:
         return Response(status_code=CLIENT_LEFT)
     reply = EmbeddingReply(
@@ -68,18 +68,20 @@ async def _tokens(desk: Desk, entry: str | list[int], context: int) -> list[int]
 
 
 async def _vectors(
-    desk: Desk, ask: EmbeddingRequest, inputs: list[list[int]], request_id: str
+    desk: Desk, ask: EmbeddingRequest, inputs: list[list[int]], request: Request
 ) -> list[list[float]]:
     """Ask the engine for a few inputs at a time, so that one big request does not hold up the others."""
+    caller, request_id = caller_of(request), request.state.request_id
     vectors: list[list[float]] = []
     for start in range(0, len(inputs), INPUTS_PER_MESSAGE):
         message = Embed(
             id=f"{request_id}-{start}",
             inputs=inputs[start : start + INPUTS_PER_MESSAGE],
             model=desk.model,
+            tenant=caller.tenant,
             priority=ask.priority or 0,
         )
-        with closing(desk.link.ask([message])) as ticket:
+        with closing(desk.service.ask(caller, [message])) as ticket:
             vectors += await _answer(ticket)
     return vectors
 

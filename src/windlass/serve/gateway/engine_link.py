@@ -64,6 +64,9 @@ class Ticket:
     """
 
     def __init__(self, ids: Sequence[str], forget: Callable[[str, bool], None]) -> None:
+        self.tokens = 0
+        """How many the engine has written."""
+        self._at_end: list[Callable[[], None]] = []
         self._ids = list(ids)
         self._places = {id_: place for place, id_ in enumerate(ids)}
         self._open = set(ids)
@@ -81,7 +84,13 @@ class Ticket:
             raise arrived
         return arrived
 
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Have something called once, when the ticket is closed."""
+        self._at_end.append(call)
+
     def put(self, message: Answer) -> None:
+        if isinstance(message, Tokens):
+            self.tokens += len(message.tokens)
         if isinstance(message, Vectors) or (isinstance(message, Tokens) and message.finish is not None):
             self._open.discard(message.id)
         self._arrived.put_nowait((self._places[message.id], message))
@@ -99,6 +108,8 @@ class Ticket:
     def close(self) -> None:
         for place in range(len(self._ids)):
             self.finish(place)
+        while self._at_end:
+            self._at_end.pop()()
 
 
 class EngineLink:

@@ -43,6 +43,7 @@ def build(
     *,
     id_: str,
     most_tokens: int,
+    tenant: str,
     logprobs: int,
     score_prompt: bool = False,
 ) -> list[Generate]:
@@ -70,6 +71,7 @@ def build(
             score_prompt=score_prompt,
             model=desk.model,
             adapter=desk.adapter,
+            tenant=tenant,
             priority=ask.priority or 0,
             grammar=grammar,
         )

@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from windlass.serve.gateway.caller import ANYONE
 from windlass.serve.gateway.errors import ApiError, envelope
 from windlass.serve.gateway.metrics import Metrics
 from windlass.serve.gateway.streaming import CLIENT_LEFT
@@ -42,6 +43,7 @@ class Guard:
         passage = Passage(scope, send)
         try:
             check(scope, loopback=self._loopback)
+            scope["state"]["caller"] = ANYONE
             await self._app(scope, receive, passage.send)
         except ApiError as error:
             await respond(error, passage.request_id)(scope, receive, passage.send)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from windlass.serve.gateway.engine_link import EngineLink
+from windlass.serve.gateway.admission import Admission, Unlimited, Wish
+from windlass.serve.gateway.caller import Caller
+from windlass.serve.gateway.engine_link import EngineLink, Ticket
 from windlass.serve.gateway.errors import ApiError, shown
 from windlass.serve.gateway.metrics import Metrics
 from windlass.serve.gateway.served import Served
 from windlass.spec.errors import did_you_mean
-from windlass.spec.wire import Offered
+from windlass.spec.wire import Embed, Generate, Offered
 
 ENCODERS = {"bert"}
 LONG_TEXT_CHARS = 8192
@@ -29,6 +31,20 @@ class Service:
     models: tuple[Served, ...]
     link: EngineLink
     metrics: Metrics
+    admission: Admission = field(default_factory=Unlimited)
+
+    def ask(self, caller: Caller, requests: Sequence[Generate | Embed]) -> Ticket:
+        """Ask the engine, if there is room; whoever asks closes the ticket, whatever happens."""
+        wish = wish_of(requests)
+        grant = self.admission.admit(caller, wish)
+        try:
+            ticket = self.link.ask(requests)
+        except ApiError:
+            grant.settle(0)
+            raise
+        self.metrics.tokens.labels("prompt").inc(wish.prompt_tokens)
+        ticket.at_end(lambda: grant.settle(wish.prompt_tokens + ticket.tokens))
+        return ticket
 
     def desks(self) -> list[Desk]:
         """Return a desk for every model, each followed by those of its adapters."""
@@ -51,6 +67,19 @@ class Service:
         known = [desk.id for desk in self.desks()]
         there = f"'{known[0]}' is" if len(known) == 1 else did_you_mean(name[:100], known)
         return ApiError("model_not_found", f"model {shown(name)} is not served here; {there}", param="model")
+
+
+def wish_of(requests: Sequence[Generate | Embed]) -> Wish:
+    """Add up what requests for one model ask for; answers to the same prompt read it once."""
+    prompts = {id(r.tokens): len(r.tokens) for r in requests if isinstance(r, Generate)}
+    inputs = sum(len(tokens) for r in requests if isinstance(r, Embed) for tokens in r.inputs)
+    return Wish(
+        model=requests[0].model,
+        answers=len(requests),
+        prompt_tokens=sum(prompts.values()) + inputs,
+        most_tokens=sum(r.most_tokens for r in requests if isinstance(r, Generate)),
+        priority=requests[0].priority,
+    )
 
 
 def _no_adapter(served: Served, adapter: str) -> ApiError:

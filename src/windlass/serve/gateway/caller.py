@@ -1,0 +1,28 @@
+"""Who asks: what the guard found out about a request before any route sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+USE, ADMIN, METRICS = "use", "admin", "metrics"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The key that a request came with, and what it may do."""
+
+    key: str
+    tenant: str
+    scopes: frozenset[str]
+
+
+ANYONE = Caller(key="", tenant="", scopes=frozenset({USE, ADMIN, METRICS}))
+"""Whoever asks a gateway that was started without keys."""
+
+
+def caller_of(request: Request) -> Caller:
+    """Return who asks; a request that no guard has looked at is a mistake of ours."""
+    caller: Caller = request.state.caller
+    return caller
