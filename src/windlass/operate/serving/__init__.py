@@ -1,0 +1,9 @@
+"""Keeps engines and gateways running, as many and of such versions as are wanted.
+
+    observe (processes, gateways' reports) -> decide (health, roll-out, autoscale: view.Decider)
+        -> reconcile (pure: wanted x running -> start, drain, stop) -> act -> tell the gateways
+
+wanted.py says what should run, view.py what does; supervisor.py is the loop.
+
+Start at supervisor.py.
+"""

@@ -1,0 +1,61 @@
+"""What should run: versions, how many replicas of each, and which part of the requests each gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Item:
+    """One model, its further names, and its adapters by name."""
+
+    name: str
+    model: Path
+    aliases: tuple[str, ...] = ()
+    adapters: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def bare(self) -> str:
+        """The name without its version: what clients usually ask for."""
+        return self.name.partition("@")[0]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Equal replicas: each serves one version of a model, or several models side by side."""
+
+    items: tuple[Item, ...]
+    replicas: int = 1
+    weight: float = 1.0
+    """Its part of the requests for the bare name, against other groups with that name; 0 takes none."""
+    shadow: float = 0.0
+    """The share of requests for the bare name that it gets as copies; their answers are thrown away."""
+
+    @property
+    def version(self) -> str:
+        """What the group is called: the id of its first model."""
+        return self.items[0].name
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Everything that should run."""
+
+    groups: tuple[Group, ...]
+    standby: tuple[str, ...] = ()
+    """Versions that answer for the others of their name, in this order, while those have no replica."""
+
+    def group(self, version: str) -> Group | None:
+        return next((group for group in self.groups if group.version == version), None)
+
+    def with_group(self, group: Group) -> Wanted:
+        """Return this with one group added, or put in the place of the one of its version."""
+        if self.group(group.version) is None:
+            return replace(self, groups=(*self.groups, group))
+        changed = (group if each.version == group.version else each for each in self.groups)
+        return replace(self, groups=tuple(changed))
+
+    def without(self, version: str) -> Wanted:
+        return replace(self, groups=tuple(each for each in self.groups if each.version != version))
