@@ -1,6 +1,6 @@
 """Whether there is room for a request: asked before the engine is, settled when the answer has ended.
 
-admit (refuses, or grants an estimate) -> the engine works -> settle (what was really used)
+admit (refuses, or grants an estimate) -> the engine works -> began -> settle (what was really used)
 """
 
 from __future__ import annotations
@@ -22,10 +22,15 @@ class Wish:
     """Tokens that all its answers may have together."""
     priority: int = 0
     deadline_s: float | None = None
+    alternatives: int = 0
+    """How many alternatives are reported for each token; they cost time that tokens do not show."""
 
 
 class Grant(Protocol):
     """Room that was given to one request."""
+
+    def began(self) -> None:
+        """The first token is there: the request no longer waits. Called once, or never."""
 
     def settle(self, tokens: int) -> None:
         """Give back what was not used: `tokens` were read and written. Called exactly once."""
@@ -34,18 +39,24 @@ class Grant(Protocol):
 class Admission(Protocol):
     """Decides who is let in."""
 
-    def admit(self, caller: Caller, wish: Wish) -> Grant:
-        """Grant room, or raise ApiError with the time after which it is worth asking again."""
+    async def admit(self, caller: Caller, wish: Wish) -> Grant:
+        """Grant room, or raise ApiError with the time after which it is worth asking again.
+
+        It waits for nothing but the answer of the state's database, and only where that may bring room.
+        """
 
 
 class Unlimited:
     """Lets everybody in."""
 
-    def admit(self, caller: Caller, wish: Wish) -> Grant:
+    async def admit(self, caller: Caller, wish: Wish) -> Grant:
         return _GRANTED
 
 
 class _Granted:
+    def began(self) -> None:
+        pass
+
     def settle(self, tokens: int) -> None:
         pass
 

@@ -80,7 +80,7 @@ async def converse(request: Request, ask: ChatRequest, service: Service) -> Resp
     """Answer a conversation, whole or as a stream."""
     caller = caller_of(request)
     work = await prepare(ask, service.desk(ask.model), request.state.request_id, caller.tenant)
-    ticket = service.ask(caller, work.requests)
+    ticket = await service.ask(caller, work.requests)
     if ask.stream:
         with_usage = bool(ask.stream_options and ask.stream_options.include_usage)
         frames = _frames(work, pieces(ticket, work.answers), with_usage)

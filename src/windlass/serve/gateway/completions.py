@@ -72,7 +72,7 @@ async def complete(request: Request, ask: CompletionRequest, service: Service) -
     """Answer a request, whole or as a stream."""
     caller = caller_of(request)
     work = await prepare(ask, service.desk(ask.model), request.state.request_id, caller.tenant)
-    ticket = service.ask(caller, work.requests)
+    ticket = await service.ask(caller, work.requests)
     if ask.stream:
         with_usage = bool(ask.stream_options and ask.stream_options.include_usage)
         arriving = pieces(ticket, work.answers, work.shown)

@@ -81,7 +81,7 @@ async def _vectors(
             tenant=caller.tenant,
             priority=ask.priority or 0,
         )
-        with closing(desk.service.ask(caller, [message])) as ticket:
+        with closing(await desk.service.ask(caller, [message])) as ticket:
             vectors += await _answer(ticket)
     return vectors
 

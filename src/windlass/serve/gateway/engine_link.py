@@ -66,6 +66,7 @@ class Ticket:
     def __init__(self, ids: Sequence[str], forget: Callable[[str, bool], None]) -> None:
         self.tokens = 0
         """How many the engine has written."""
+        self._at_first: list[Callable[[], None]] = []
         self._at_end: list[Callable[[], None]] = []
         self._ids = list(ids)
         self._places = {id_: place for place, id_ in enumerate(ids)}
@@ -84,6 +85,10 @@ class Ticket:
             raise arrived
         return arrived
 
+    def at_first(self, call: Callable[[], None]) -> None:
+        """Have something called once, when the first token of any answer is there."""
+        self._at_first.append(call)
+
     def at_end(self, call: Callable[[], None]) -> None:
         """Have something called once, when the ticket is closed."""
         self._at_end.append(call)
@@ -91,6 +96,8 @@ class Ticket:
     def put(self, message: Answer) -> None:
         if isinstance(message, Tokens):
             self.tokens += len(message.tokens)
+            while self._at_first and message.tokens:
+                self._at_first.pop()()
         if isinstance(message, Vectors) or (isinstance(message, Tokens) and message.finish is not None):
             self._open.discard(message.id)
         self._arrived.put_nowait((self._places[message.id], message))

@@ -33,16 +33,17 @@ class Service:
     metrics: Metrics
     admission: Admission = field(default_factory=Unlimited)
 
-    def ask(self, caller: Caller, requests: Sequence[Generate | Embed]) -> Ticket:
+    async def ask(self, caller: Caller, requests: Sequence[Generate | Embed]) -> Ticket:
         """Ask the engine, if there is room; whoever asks closes the ticket, whatever happens."""
         wish = wish_of(requests)
-        grant = self.admission.admit(caller, wish)
+        grant = await self.admission.admit(caller, wish)
         try:
             ticket = self.link.ask(requests)
         except ApiError:
             grant.settle(0)
             raise
         self.metrics.tokens.labels("prompt").inc(wish.prompt_tokens)
+        ticket.at_first(grant.began)
         ticket.at_end(lambda: grant.settle(wish.prompt_tokens + ticket.tokens))
         return ticket
 
@@ -79,6 +80,7 @@ def wish_of(requests: Sequence[Generate | Embed]) -> Wish:
         prompt_tokens=sum(prompts.values()) + inputs,
         most_tokens=sum(r.most_tokens for r in requests if isinstance(r, Generate)),
         priority=requests[0].priority,
+        alternatives=max((r.logprobs for r in requests if isinstance(r, Generate)), default=0),
     )
 
 
