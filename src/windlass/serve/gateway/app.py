@@ -5,7 +5,7 @@ POST /v1/completions                      completions.py
 POST /v1/chat/completions                 chat.py
 POST /v1/embeddings                       embeddings.py
 GET  /healthz  /readyz  /metrics          for those who watch
-GET  /  /page/{name}  /errors             for people
+GET  /  /page/{name}  /errors  /errors/{code}   for people
 GET  /openapi.json                        all of this, for programs
 """
 
@@ -29,10 +29,11 @@ from windlass.serve.gateway.chat import converse
 from windlass.serve.gateway.completions import complete
 from windlass.serve.gateway.document import Documented
 from windlass.serve.gateway.embeddings import embed
+from windlass.serve.gateway.error_pages import error_response, errors_response
 from windlass.serve.gateway.errors import ApiError, plain
 from windlass.serve.gateway.guard import Guard, respond
 from windlass.serve.gateway.messages import Asked, ChatRequest, CompletionRequest, EmbeddingRequest
-from windlass.serve.gateway.pages import errors_response, page_response
+from windlass.serve.gateway.pages import page_response
 from windlass.serve.gateway.replies import (
     ChatReply,
     CompletionReply,
@@ -165,6 +166,11 @@ async def show_file(request: Request, name: str) -> Response:
 @router.api_route("/errors", methods=["GET", "HEAD"], include_in_schema=False)
 async def show_errors(request: Request) -> Response:
     return errors_response(request)
+
+
+@router.api_route("/errors/{code}", methods=["GET", "HEAD"], include_in_schema=False)
+async def show_error(request: Request, code: str) -> Response:
+    return _found(error_response(request, code))
 
 
 def _found(response: Response | None) -> Response:

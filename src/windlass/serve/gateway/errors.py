@@ -1,24 +1,28 @@
 """Every way a request can fail, and the one envelope in which it is told.
 
-Clients branch on `code`; people read `message`; `doc_url` leads to the sentence of the table below, which
-the gateway itself serves. A message never carries a stack, an address or the repr of an object.
+Clients branch on `code`; people read `message`; programs that repair requests read `path`, `allowed` and
+`corrected`; `doc_url` leads to the page of the code, which the gateway itself serves from the same table
+(codes.toml). A message never carries a stack, an address or the repr of an object.
 """
 
 from __future__ import annotations
 
+import math
+import tomllib
 import unicodedata
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 from windlass.spec.errors import WindlassError
 
 ERRORS_PATH = "/errors"
 MOST_MESSAGE_CHARS = 600
+MOST_ALLOWED = 64
+"""Longer lists of allowed values help nobody."""
 
-REQUEST = "invalid_request_error"
-PERMISSION = "permission_error"
-RATE = "rate_limit_error"
-SERVER = "server_error"
+Allowed = dict[str, Any]
+"""What would be right: {"least": 0, "most": 2}, {"more_than": 0}, {"values": [...]}, {"type": "integer"}."""
 
 
 @dataclass(frozen=True)
@@ -28,52 +32,43 @@ class Code:
     status: int
     type: str
     meaning: str
+    remedy: str
+    route: str = ""
+    wrong: str = ""
+    right: str = ""
 
 
-CODES = {
-    "invalid_json": Code(400, REQUEST, "The body is not JSON (RFC 8259, UTF-8); the message names the byte."),
-    "invalid_value": Code(400, REQUEST, "A parameter has the wrong type or lies outside its range."),
-    "missing_parameter": Code(400, REQUEST, "A parameter that the route needs is absent."),
-    "unknown_parameter": Code(400, REQUEST, "A parameter that no route here knows; often a typing slip."),
-    "unsupported_parameter": Code(
-        400, REQUEST, "A parameter of OpenAI's API or a relative's that this server does not honour."
-    ),
-    "context_length_exceeded": Code(
-        400, REQUEST, "Prompt and max_tokens together exceed the model's context; shorten one of them."
-    ),
-    "invalid_messages": Code(400, REQUEST, "The model's chat template refuses this order of messages."),
-    "invalid_grammar": Code(
-        400, REQUEST, "The schema, expression or choice for the answer is wrong, too large or not supported."
-    ),
-    "no_tokenizer": Code(400, REQUEST, "The model has no tokenizer; send token ids instead of text."),
-    "wrong_model_kind": Code(400, REQUEST, "An encoder cannot write text; it only makes embeddings."),
-    "foreign_origin": Code(403, PERMISSION, "A page from elsewhere asked; only the page served here may."),
-    "foreign_host": Code(403, PERMISSION, "The Host header does not name this machine (DNS rebinding)."),
-    "model_not_found": Code(404, REQUEST, "No such model is served here; GET /v1/models lists what is."),
-    "not_found": Code(404, REQUEST, "No such path."),
-    "method_not_allowed": Code(405, REQUEST, "The path exists, but not for this method."),
-    "body_timeout": Code(408, REQUEST, "The body did not arrive in time."),
-    "body_too_large": Code(413, REQUEST, "The body is larger than the server reads."),
-    "url_too_long": Code(414, REQUEST, "The path and query are longer than the server reads."),
-    "unsupported_media_type": Code(415, REQUEST, "Bodies are JSON: send Content-Type: application/json."),
-    "queue_full": Code(429, RATE, "Too many requests wait already; try again after Retry-After seconds."),
-    "internal": Code(500, SERVER, "A mistake of ours. The request_id finds it in the server's log."),
-    "engine_failed": Code(500, SERVER, "The engine could not finish this request; others are not affected."),
-    "engine_unavailable": Code(503, SERVER, "The engine is starting or has ended; try again shortly."),
-    "shutting_down": Code(503, SERVER, "The server is stopping and could not finish this answer."),
-}
+def _read_codes() -> dict[str, Code]:
+    table = tomllib.loads((files("windlass.serve.gateway") / "codes.toml").read_text("utf-8"))
+    return {code: Code(**entry) for code, entry in table.items()}
+
+
+CODES = _read_codes()
 
 
 class ApiError(WindlassError):
-    """A request that cannot be answered; becomes an HTTP status, or the last event of a stream."""
+    """A request that cannot be answered; becomes an HTTP status, or the last event of a stream.
+
+    `param` is a place in the body such as messages[0].content. `corrected` is a whole body that would be
+    accepted, given only by those who are sure of it.
+    """
 
     def __init__(
-        self, code: str, message: str, *, param: str | None = None, retry_after_s: int | None = None
+        self,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+        allowed: Allowed | None = None,
+        corrected: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(plain(message))
         self.code = code
         self.param = None if param is None else plain(param, 100)
         self.retry_after_s = retry_after_s
+        self.allowed = allowed
+        self.corrected = corrected
 
     @property
     def status(self) -> int:
@@ -81,7 +76,11 @@ class ApiError(WindlassError):
 
     @property
     def headers(self) -> dict[str, str]:
-        return {} if self.retry_after_s is None else {"retry-after": str(self.retry_after_s)}
+        if self.code == "unauthorized":
+            return {"www-authenticate": "Bearer"}
+        if self.retry_after_s is None:
+            return {}
+        return {"retry-after": str(max(1, math.ceil(self.retry_after_s)))}
 
 
 def envelope(error: ApiError, request_id: str) -> dict[str, Any]:
@@ -92,10 +91,18 @@ def envelope(error: ApiError, request_id: str) -> dict[str, Any]:
             "type": CODES[error.code].type,
             "message": error.message,
             "param": error.param,
-            "doc_url": f"{ERRORS_PATH}#{error.code}",
+            "path": None if error.param is None else f"$.{error.param}",
+            "allowed": error.allowed,
+            "corrected": error.corrected,
+            "doc_url": f"{ERRORS_PATH}/{error.code}",
             "request_id": request_id,
         }
     }
+
+
+def one_of(values: list[Any]) -> Allowed:
+    """Return the values that are allowed, unless there are too many to be read."""
+    return {"values": values[:MOST_ALLOWED]}
 
 
 def plain(text: str, most_chars: int = MOST_MESSAGE_CHARS) -> str:

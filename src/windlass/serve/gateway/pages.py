@@ -1,4 +1,4 @@
-"""The page at /, and the list of errors at /errors: plain files, read once, named one by one.
+"""The page at /: plain files, read once, named one by one.
 
 Only the files in FILES exist, so no path leads anywhere else. The policy lets the page load nothing from
 other places and run no script but its own files.
@@ -9,13 +9,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cache
-from html import escape
 from importlib.resources import files
 
 from starlette.requests import Request
 from starlette.responses import Response
-
-from windlass.serve.gateway.errors import CODES
 
 FILES = {
     "index.html": "text/html; charset=utf-8",
@@ -54,15 +51,11 @@ def page_response(request: Request, name: str) -> Response | None:
     """Return a file of the page, 304 when the browser has it, or None when there is no such file."""
     if name not in FILES:
         return None
-    return _send(request, _load(name))
+    return send(request, _load(name))
 
 
-def errors_response(request: Request) -> Response:
-    """Return the page that explains every error code."""
-    return _send(request, _errors())
-
-
-def _send(request: Request, page: Page) -> Response:
+def send(request: Request, page: Page) -> Response:
+    """Send a page, or 304 when the browser has it."""
     headers = HEADERS | {"etag": page.tag}
     known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
     if page.tag in known:
@@ -74,35 +67,3 @@ def _send(request: Request, page: Page) -> Response:
 def _load(name: str) -> Page:
     body = (files("windlass.serve") / "page" / name).read_bytes()
     return Page(body, FILES[name])
-
-
-@cache
-def _errors() -> Page:
-    rows = "".join(
-        f'<tr id="{code}"><td><code>{code}</code></td><td>{entry.status}</td>'
-        f"<td>{escape(entry.type)}</td><td>{escape(entry.meaning)}</td></tr>\n"
-        for code, entry in CODES.items()
-    )
-    body = f"""<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Windlass: errors</title>
-<link rel="icon" href="/page/icon.svg" type="image/svg+xml">
-<link rel="stylesheet" href="/page/style.css">
-<body class="reading">
-<main>
-<h1>Errors</h1>
-<p>Every failure has the same shape:
-<code>{{"error": {{"code", "type", "message", "param", "doc_url", "request_id"}}}}</code>.
-In a stream it is the last event. <a href="/">Back to the page</a></p>
-<table>
-<thead><tr><th>code</th><th>status</th><th>type</th><th>meaning</th></tr></thead>
-<tbody>
-{rows}</tbody>
-</table>
-</main>
-</body>
-</html>
-"""
-    return Page(body.encode(), FILES["index.html"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -174,12 +174,19 @@ class Health(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """What went wrong; /errors explains every code."""
+    """What went wrong, where, and what would be right; `doc_url` explains the code."""
 
     code: str
     type: str
     message: str
     param: str | None
+    """The place in the body: messages[0].content."""
+    path: str | None
+    """The same place as a JSON path: $.messages[0].content."""
+    allowed: dict[str, Any] | None
+    """A range ({"least": 0, "most": 2}), a type, or a list of values."""
+    corrected: dict[str, Any] | None
+    """A whole body that would be accepted, where that is sure."""
     doc_url: str
     request_id: str
 
