@@ -5,11 +5,26 @@ Every table is a frozen model that refuses keys it does not know.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windlass.spec.table import Bytes, Table
+from windlass.spec.table import Bytes, Seconds, Table
+
+
+class Transport(Table):
+    """What one connection may take: time, bytes and places. Clients that need more are cut."""
+
+    head_s: Seconds = Field(10.0, description="for the head of a request, from its first byte")
+    idle_s: Seconds = Field(75.0, description="between two requests on one connection")
+    stalled_s: Seconds = Field(60.0, description="for a client to take 16 KiB that wait for it")
+    head_bytes: Bytes = Field(32768, description="most bytes in the head of a request")
+    headers: Annotated[int, Field(ge=8)] = Field(100, description="most headers of a request")
+    connections: Annotated[int, Field(ge=1)] = Field(16384, description="most connections of one gateway")
+    connections_per_address: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="most connections from one address; 512 if left out, and this machine has no limit"
+    )
 
 
 class Serve(Table):
@@ -19,6 +34,19 @@ class Serve(Table):
     port: Annotated[int, Field(ge=0, le=65535)] = Field(
         8000, description="port to listen on; 0 takes a free one"
     )
+    gateways: Annotated[int, Field(ge=1, le=64)] = Field(
+        1, description="processes that share the port and hold the clients' connections"
+    )
+    state: str | None = Field(
+        None, description="database of keys, limits and roll-outs, a URL; HOME/service.db if left out"
+    )
+    open: bool = Field(False, description="answer without keys; on loopback only")
+    origins: tuple[str, ...] = Field(
+        (), description="origins of web pages that may call from a browser, e.g. 'https://app.example'"
+    )
+    tls_certificate: Path | None = Field(None, description="certificate chain in PEM; makes it https")
+    tls_key: Path | None = Field(None, description="the certificate's private key in PEM, not encrypted")
+    transport: Transport = Field(Transport(), description="what one connection may take")
     slots: Annotated[int, Field(ge=1, le=1024)] = Field(32, description="requests computed together")
     queue: Annotated[int, Field(ge=0)] = Field(256, description="requests that may wait for a slot")
     threads: Annotated[int, Field(ge=1)] | None = Field(
