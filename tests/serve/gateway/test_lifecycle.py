@@ -192,15 +192,17 @@ def test_a_left_place_in_the_queue_is_free_again(http: httpx.Client, engine: Any
 
 
 def test_figures_count_requests_tokens_and_what_the_engine_says(http: httpx.Client) -> None:
-    before = figure(http, 'windlass_tokens_total{kind="completion"}')
+    written = 'windlass_generation_tokens_total{model="scripted"}'
+    http.post("/v1/completions", json=ASK)
+    before = figure(http, written)
     http.post("/v1/completions", json=ASK)
     http.post("/v1/completions", json=ASK | {"temperature": 9})
-    assert figure(http, 'windlass_tokens_total{kind="completion"}') == before + 20
-    assert figure(http, 'windlass_requests_total{code="200",route="/v1/completions"}') >= 1
-    assert figure(http, 'windlass_requests_total{code="400",route="/v1/completions"}') >= 1
-    assert figure(http, "windlass_engine_waiting") == 2
-    assert figure(http, "windlass_first_token_seconds_count") >= 1
-    assert figure(http, "windlass_answers_in_flight") == 0
+    assert figure(http, written) == before + 20
+    assert figure(http, 'windlass_http_requests_total{route="/v1/completions",status="200"}') >= 1
+    assert figure(http, 'windlass_http_requests_total{route="/v1/completions",status="400"}') >= 1
+    assert figure(http, 'windlass_num_requests_waiting{replica="engine"}') == 2
+    assert figure(http, 'windlass_time_to_first_token_seconds_count{model="scripted"}') >= 1
+    assert figure(http, "windlass_num_requests_in_flight") == 0
 
 
 def test_many_inputs_are_embedded_in_order(http: httpx.Client) -> None:

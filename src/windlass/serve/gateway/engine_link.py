@@ -26,18 +26,21 @@ from windlass.spec.wire import (
     FromEngine,
     Generate,
     Load,
+    Many,
     PromptScores,
     Ready,
     Tokens,
     Vectors,
     frame,
     from_engine,
+    separated,
 )
 
 RETRY_LEAST_S = 0.05
 RETRY_MOST_S = 1.0
 GREETING_S = 10.0
 READ_BYTES = 1 << 16
+REPLICA = "engine"
 
 CODE_OF = {
     "bad_tokens": "invalid_value",
@@ -130,6 +133,7 @@ class EngineLink:
         self._tickets: dict[str, Ticket] = {}
         self._asked_at: dict[str, float] = {}
         self._last_at: dict[str, float] = {}
+        self._models: dict[str, str] = {}
         self._ready: Ready | None = None
 
     @property
@@ -153,6 +157,7 @@ class EngineLink:
         for request in requests:
             self._tickets[request.id] = ticket
             self._asked_at[request.id] = now
+            self._models[request.id] = request.model or self.ready.model
             self._send(request)
         self._metrics.in_flight.inc(len(requests))
         return ticket
@@ -206,19 +211,19 @@ class EngineLink:
         if self._writer is not None:
             self._writer.close()
         self._writer = self._ready = None
-        self._metrics.connected.set(0)
+        self._metrics.replica(REPLICA).gone()
         self.fail_all("engine_unavailable", "the engine ended before the answer did; try again shortly")
 
     def _receive(self, message: FromEngine) -> None:
         match message:
             case Ready():
                 self._ready = message
-                self._metrics.connected.set(1)
+                self._metrics.replica(REPLICA).connected.set(1)
+            case Many():
+                for each in separated(message):
+                    self._receive(each)
             case Load():
-                self._metrics.running.set(message.running)
-                self._metrics.waiting.set(message.waiting)
-                self._metrics.steps.set(message.steps)
-                self._metrics.busy_s.set(message.busy_s)
+                self._metrics.replica(REPLICA).tell(message)
             case Failed():
                 self._fail(message)
             case Tokens(finish="cancelled"):
@@ -244,6 +249,7 @@ class EngineLink:
             return
         self._asked_at.pop(id_, None)
         self._last_at.pop(id_, None)
+        self._models.pop(id_, None)
         self._metrics.in_flight.dec()
         if cancel:
             self._metrics.cancelled.inc()
@@ -256,12 +262,14 @@ class EngineLink:
     def _measure(self, message: Tokens) -> None:
         now = time.monotonic()
         before = self._last_at.get(message.id)
+        figures = self._metrics.model(self._models[message.id])
         if before is None:
-            self._metrics.first_token_s.observe(now - self._asked_at[message.id])
+            figures.first(len(message.tokens), now - self._asked_at[message.id])
         else:
-            self._metrics.between_tokens_s.observe((now - before) / len(message.tokens))
+            figures.more(len(message.tokens), now - before)
+        if message.finish is not None:
+            figures.end(message.finish, now - self._asked_at[message.id])
         self._last_at[message.id] = now
-        self._metrics.tokens.labels("completion").inc(len(message.tokens))
 
 
 def refusal(failed: Failed) -> ApiError:

@@ -42,7 +42,8 @@ class Service:
         except ApiError:
             grant.settle(0)
             raise
-        self.metrics.tokens.labels("prompt").inc(wish.prompt_tokens)
+        figures = self.metrics.model(wish.model or self.link.ready.model)
+        figures.prompt_tokens.inc(wish.prompt_tokens)
         ticket.at_first(grant.began)
         ticket.at_end(lambda: grant.settle(wish.prompt_tokens + ticket.tokens))
         return ticket
