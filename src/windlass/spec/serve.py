@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from windlass.spec.limits import ServeLimits
+from windlass.spec.rollout import Health, Rollout
 from windlass.spec.table import Bytes, Seconds, Table
 
 
@@ -71,3 +73,6 @@ class Serve(Table):
     )
     engine_args: str = Field("", description="further options of `vllm serve`, as on its command line")
     engine_executable: str = Field("vllm", description="the vLLM program; found on PATH if it is a bare name")
+    limits: ServeLimits = Field(ServeLimits(), description="how much may be asked for")
+    health: Health = Field(Health(), description="questions whose answers are known")
+    rollout: Rollout = Field(Rollout(), description="how a new version is judged")

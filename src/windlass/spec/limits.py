@@ -1,0 +1,71 @@
+"""How much may be asked for: by one key, by one tenant, and by everybody together.
+
+The same table is written in the job file ([serve.limits]) and kept with a key or a tenant. What is left out is
+not limited; where several limits apply, the tightest decides.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from windlass.spec.table import Count, Seconds, Share, Table
+
+Positive = Annotated[float, Field(gt=0, le=1e9)]
+Few = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class Limits(Table):
+    """What one key, one tenant or everybody may take."""
+
+    requests_per_second: Positive | None = Field(None, description="requests a second, in the long run")
+    burst: Few | None = Field(
+        None, description="requests that may come at once; those of one second if left out"
+    )
+    tokens_per_minute: Count | None = Field(
+        None, description="tokens read and written a minute; a minute's tokens may be asked for at once"
+    )
+    tokens_per_day: Count | None = Field(
+        None, description="tokens read and written a day, which begins at midnight UTC"
+    )
+    concurrent: Few | None = Field(None, description="requests under way at once")
+    queue: Few | None = Field(None, description="requests that wait for their first token at once")
+    queue_tokens: Count | None = Field(
+        None, description="tokens of prompts that wait for their first token at once"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Limits:
+        if self.burst is not None and self.requests_per_second is None:
+            raise ValueError("burst says how many of requests_per_second may come at once; give both")
+        return self
+
+    @property
+    def burst_requests(self) -> int:
+        """Return how many requests may come at once."""
+        return self.burst or max(1, math.ceil(self.requests_per_second or 1))
+
+
+class BrownOut(Table):
+    """When the service begins to do less, so that it keeps doing the most important well."""
+
+    wait: Share = Field(0.5, description="level 1 from this share of `first_token` on, spent waiting")
+    refused: Share = Field(0.05, description="level 2 where more than this share of requests finds no room")
+    memory: Share = Field(
+        0.95, description="level 1 where running requests hold this share of the engine's memory"
+    )
+    calm: Seconds = Field(5.0, description="a level is left after so long without its cause, e.g. '5s'")
+
+
+class ServeLimits(Table):
+    """How much may be asked for, and what happens when more is."""
+
+    all: Limits = Field(Limits(), description="everybody together")
+    tenant: Limits = Field(Limits(), description="each tenant that has no limits of its own")
+    key: Limits = Field(Limits(), description="each key that has no limits of its own")
+    first_token: Seconds = Field(
+        2.0, description="work whose first token would take longer is refused at once, e.g. '500ms'"
+    )
+    brown_out: BrownOut = Field(BrownOut(), description="when the service begins to do less")
