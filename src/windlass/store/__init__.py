@@ -5,6 +5,7 @@
     mirror.py     copies of finished directories, each file once; uploads.py sends them in the background
     retention.py  which checkpoints stay
     journal.py    append-only lines that survive a torn write
+    database.py   one door to SQL: what sql.py promises, by on_sqlite.py or on_postgres.py
     lock.py       one writer at a time, or many users, until their processes end
 
 Start at place.py, then manifest.py.
