@@ -53,9 +53,9 @@ class Routing(Message, frozen=True, tag="routing"):
     """Where requests go; a later revision replaces an earlier one altogether."""
 
     revision: int
-    models: list[RoutedModel] = []
-    replicas: list[RoutedReplica] = []
-    routes: dict[str, Route] = {}
+    models: list[RoutedModel] = msgspec.field(default_factory=list)
+    replicas: list[RoutedReplica] = msgspec.field(default_factory=list)
+    routes: dict[str, Route] = msgspec.field(default_factory=dict)
     brownout: int = 0
     """The step of the ladder of docs/service.md that is in force; 0 is full service."""
 
@@ -73,7 +73,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     version: str
     replica: str
     code: str = ""
-    """Empty if all went well, else the error's code of docs/formats/wire.md, or `lost` for a replica that ended."""
+    """Empty if all went well, else a code of docs/formats/wire.md, or `lost` for a replica that ended."""
     first_token_s: float = 0.0
     per_token_s: float = 0.0
     """Mean time from one token to the next; 0 for answers of one token."""

@@ -8,6 +8,7 @@ map whose "type" names the message. The format is docs/formats/wire.md.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -75,6 +76,12 @@ class Cancel(Message, frozen=True, tag="cancel"):
     """Nobody waits for this request any more."""
 
     id: str
+
+
+class Ping(Message, frozen=True, tag="ping"):
+    """Is anybody there?"""
+
+    number: int
 
 
 class Offered(msgspec.Struct, frozen=True):
@@ -173,8 +180,32 @@ class Load(Message, frozen=True, tag="load"):
     blocks_in_all: int = 0
 
 
-ToEngine = Generate | Embed | Cancel
-FromEngine = Ready | Tokens | PromptScores | Vectors | Failed | Load
+class Pong(Message, frozen=True, tag="pong"):
+    """The answer to Ping, given at once, also in the middle of a step."""
+
+    number: int
+    steps: int
+    running: int
+    waiting: int
+    step_s: float = 0.0
+    """How long the step at hand has taken so far; 0 between steps. It tells who computes from who hangs."""
+    longest_s: float = 0.0
+    """The longest step so far."""
+
+
+class Many(Message, frozen=True, tag="many"):
+    """All that one step has to say to one gateway; a request is in one of the two parts only."""
+
+    tokens: dict[str, list[int]] = {}
+    """Requests that gained tokens, and nothing else."""
+    others: list[Tokens | PromptScores | Vectors | Failed] = []
+
+
+Work = Generate | Embed
+Order = Generate | Embed | Cancel
+ToEngine = Generate | Embed | Cancel | Ping
+Answer = Tokens | PromptScores | Vectors | Failed
+FromEngine = Ready | Tokens | PromptScores | Vectors | Failed | Load | Pong | Many
 
 _encoder = msgspec.msgpack.Encoder()
 to_engine: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
@@ -185,3 +216,42 @@ def frame(message: Message) -> bytes:
     """Encode a message with its length in front."""
     body = _encoder.encode(message)
     return LENGTH.pack(len(body)) + body
+
+
+def joined(answers: Sequence[Answer]) -> Message:
+    """Put what a step says to one gateway into one message."""
+    if len(answers) == 1:
+        return answers[0]
+    apart = {answer.id for answer in answers if not _is_plain(answer)}
+    tokens: dict[str, list[int]] = {}
+    for answer in answers:
+        if isinstance(answer, Tokens) and answer.id not in apart:
+            tokens.setdefault(answer.id, []).extend(answer.tokens)
+    return Many(tokens, [answer for answer in answers if answer.id in apart])
+
+
+def separated(many: Many) -> Iterator[Answer]:
+    """Take apart what `joined` put together; tokens of one request come in one message."""
+    for id_, tokens in many.tokens.items():
+        yield Tokens(id_, tokens)
+    yield from many.others
+
+
+def take_frames(buffer: bytearray) -> Iterator[memoryview]:
+    """Take whole frames off the front of the buffer; a torn last one stays. Raise if one is too large."""
+    start, end = 0, LENGTH.size
+    with memoryview(buffer) as view:
+        while len(view) >= end:
+            (size,) = LENGTH.unpack_from(view, start)
+            if size > MOST_FRAME_BYTES:
+                raise ConnectionResetError(f"a frame of {size} bytes")
+            if len(view) < end + size:
+                break
+            with view[end : end + size] as body:
+                yield body
+            start, end = end + size, end + size + LENGTH.size
+    del buffer[:start]
+
+
+def _is_plain(answer: Answer) -> bool:
+    return isinstance(answer, Tokens) and answer.finish is None and not answer.logprobs

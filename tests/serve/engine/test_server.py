@@ -35,13 +35,17 @@ from windlass.spec.wire import (
     FromEngine,
     Generate,
     Load,
+    Many,
     Message,
     Offered,
+    Ping,
+    Pong,
     Ready,
     Tokens,
     Vectors,
     frame,
     from_engine,
+    separated,
 )  # fmt: skip
 
 SHAPE = LlamaShape(vocabulary=300, context=4096, layers=2, width=32, heads=4, kv_heads=2, ffn_width=48)
@@ -57,11 +61,19 @@ class Client:
         self.stream.settimeout(PATIENCE_S)
         self.stream.connect(str(path))
         self.file = self.stream.makefile("rb")
+        self._heard: list[FromEngine] = []
 
     def send(self, *messages: Message) -> None:
         self.stream.sendall(b"".join(frame(message) for message in messages))
 
     def receive(self) -> FromEngine:
+        """Return the next message; those that came as one are taken apart."""
+        while not self._heard:
+            message = self.receive_frame()
+            self._heard += separated(message) if isinstance(message, Many) else [message]
+        return self._heard.pop(0)
+
+    def receive_frame(self) -> FromEngine:
         (size,) = LENGTH.unpack(self.file.read(LENGTH.size))
         return from_engine.decode(self.file.read(size))
 
@@ -151,6 +163,37 @@ def test_load_is_told_when_the_engine_falls_idle(served: Path) -> None:
     assert (last.tokens, last.waiting) == (3, 0)
     assert (last.blocks, last.blocks_cached) == (0, 2)
     assert last.blocks_in_all >= 256
+    client.close()
+
+
+def test_what_a_step_says_to_one_connection_is_one_frame(served: Path) -> None:
+    client = Client(served)
+    client.send(Generate("a", [1], 30, seed=1), Generate("b", [2], 30, seed=2))
+    frames = [client.receive_frame()]
+    ended: set[str] = set()
+    while ended != {"a", "b"}:
+        frames.append(client.receive_frame())
+        last = frames[-1]
+        told = separated(last) if isinstance(last, Many) else [last]
+        ended |= {m.id for m in told if isinstance(m, Tokens) and m.finish}
+    joined = [m for m in frames if isinstance(m, Many)]
+    assert len(joined) > 20
+    assert all(set(m.tokens) == {"a", "b"} for m in joined if not m.others)
+    client.close()
+
+
+def test_a_ping_is_answered_while_the_engine_computes_and_while_it_rests(served: Path) -> None:
+    client = Client(served)
+    client.send(Ping(7))
+    (idle,) = (m for m in client.until(lambda m: isinstance(m, Pong)) if isinstance(m, Pong))
+    assert (idle.number, idle.running, idle.step_s) == (7, 0, 0.0)
+    client.send(Generate("long", [1], 4000))
+    client.until(lambda m: isinstance(m, Tokens))
+    client.send(Ping(8))
+    (busy,) = (m for m in client.until(lambda m: isinstance(m, Pong)) if isinstance(m, Pong))
+    assert (busy.number, busy.running, busy.waiting) == (8, 1, 0)
+    assert busy.steps > idle.steps
+    assert busy.longest_s > 0
     client.close()
 
 

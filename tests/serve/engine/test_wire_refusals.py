@@ -27,13 +27,14 @@ from windlass.spec.wire import (
     Failed,
     FromEngine,
     Generate,
-    Load,
+    Many,
     Message,
     Ready,
     Tokens,
     Vectors,
     frame,
     from_engine,
+    separated,
 )
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
@@ -53,21 +54,21 @@ class Client:
         self.stream.settimeout(PATIENCE_S)
         self.stream.connect(str(path))
         self._file = self.stream.makefile("rb")
-        self.ready = self.next()
+        (self.ready,) = self.next()
 
-    def next(self) -> FromEngine:
+    def next(self) -> list[FromEngine]:
         (size,) = LENGTH.unpack(self._file.read(LENGTH.size))
-        return from_engine.decode(self._file.read(size))
+        message = from_engine.decode(self._file.read(size))
+        return list(separated(message)) if isinstance(message, Many) else [message]
 
     def end_of(self, message: Message, id_: str) -> FromEngine:
         """Send a request; return the last that is said about it."""
         self.stream.sendall(frame(message))
         while True:
-            said = self.next()
-            if isinstance(said, Load | Ready) or said.id != id_:
-                continue
-            if isinstance(said, Failed | Vectors) or (isinstance(said, Tokens) and said.finish):
-                return said
+            for said in self.next():
+                if isinstance(said, Failed | Vectors | Tokens) and said.id == id_:
+                    if not isinstance(said, Tokens) or said.finish:
+                        return said
 
     def is_closed(self) -> bool:
         return self._file.read(1) == b""

@@ -7,13 +7,14 @@ import socket
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from windlass.cluster.on_local import LocalProcess
 from windlass.spec.errors import ProcessFailed, WindlassError
-from windlass.spec.wire import LENGTH, FromEngine, Message, Ready, frame, from_engine
+from windlass.spec.wire import LENGTH, FromEngine, Many, Message, Ready, frame, from_engine, separated
 
 LOOK_EVERY_S = 0.05
 START_S = 300.0
@@ -28,6 +29,7 @@ class Client:
         self._stream = stream
         self._buffer = bytearray()
         self._came_s = 0.0
+        self._heard: deque[FromEngine] = deque()
         ready, _ = self.receive()
         assert isinstance(ready, Ready)
         self.ready = ready
@@ -36,7 +38,13 @@ class Client:
         self._stream.sendall(b"".join(frame(message) for message in messages))
 
     def receive(self) -> tuple[FromEngine, float]:
-        """Wait for the next message."""
+        """Wait for the next message; those that came as one are taken apart."""
+        while not self._heard:
+            message = from_engine.decode(self._receive_frame())
+            self._heard.extend(separated(message) if isinstance(message, Many) else [message])
+        return self._heard.popleft(), self._came_s
+
+    def _receive_frame(self) -> bytes:
         while (body := self._take()) is None:
             try:
                 data = self._stream.recv(READ_BYTES)
@@ -46,7 +54,7 @@ class Client:
                 raise ProcessFailed("the engine closed the connection")
             self._came_s = time.monotonic()
             self._buffer += data
-        return from_engine.decode(body), self._came_s
+        return body
 
     def close(self) -> None:
         self._stream.close()

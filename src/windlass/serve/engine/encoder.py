@@ -19,7 +19,7 @@ from windlass.serve.engine import embed
 from windlass.serve.engine.sequence import Owner
 from windlass.serve.engine.station import Reply
 from windlass.spec.shape import Shape
-from windlass.spec.wire import Embed, Failed, Generate, ToEngine, Tokens
+from windlass.spec.wire import Embed, Failed, Generate, Order, Tokens
 
 TOKENS_PER_STEP = 2048
 
@@ -75,7 +75,7 @@ class Encoder:
     def is_idle(self) -> bool:
         return not (self._waiting or self._replies)
 
-    def add(self, owner: Owner, message: ToEngine) -> None:
+    def add(self, owner: Owner, message: Order) -> None:
         shape = self.shape
         match message:
             case Generate():

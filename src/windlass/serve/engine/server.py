@@ -24,15 +24,19 @@ from windlass.spec.errors import BadInput, InUse, did_you_mean
 from windlass.spec.wire import (
     LENGTH,
     MOST_FRAME_BYTES,
+    Answer,
     Embed,
     Failed,
     Generate,
     Load,
     Message,
     Offered,
+    Order,
+    Ping,
+    Pong,
     Ready,
-    ToEngine,
     frame,
+    joined,
     to_engine,
 )
 
@@ -46,27 +50,34 @@ class Connection:
     What the socket takes at once does not wait: to wake the thread that writes would cost a core its work.
     """
 
-    def __init__(self, stream: socket.socket, inbox: queue.SimpleQueue[Arrival], greeting: Message) -> None:
+    def __init__(
+        self,
+        stream: socket.socket,
+        inbox: queue.SimpleQueue[Arrival],
+        greeting: Message,
+        pulse: Callable[[Ping], Pong],
+    ) -> None:
         self._stream = stream
+        self._pulse = pulse
         self._inbox = inbox
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._waiting = 0
         """How many pieces the outbox has got and not yet written."""
-        self._counts = threading.Lock()
+        self._turn = threading.Lock()
         self.send(greeting)
         inbox.put((self, "opened"))
         for work in (self._read, self._write):
             threading.Thread(target=work, daemon=True).start()
 
-    def send(self, *messages: Message) -> None:
-        """Hand over messages; of all threads, only the server's own may."""
-        data = b"".join(frame(message) for message in messages)
-        if not self._waiting:
-            data = data[self._send_at_once(data) :]
-        if data:
-            with self._counts:
+    def send(self, message: Message) -> None:
+        """Hand over a message; frames of several threads do not mix."""
+        data = frame(message)
+        with self._turn:
+            if not self._waiting:
+                data = data[self._send_at_once(data) :]
+            if data:
                 self._waiting += 1
-            self._outbox.put(data)
+                self._outbox.put(data)
 
     def _send_at_once(self, data: bytes) -> int:
         """Return how many bytes the socket took; one that is gone takes none, as the reader will tell."""
@@ -83,7 +94,11 @@ class Connection:
         try:
             with self._stream.makefile("rb") as file:
                 while (body := _read_frame(file.read)) is not None:
-                    self._inbox.put((self, to_engine.decode(body)))
+                    message = to_engine.decode(body)
+                    if isinstance(message, Ping):
+                        self.send(self._pulse(message))
+                    else:
+                        self._inbox.put((self, message))
         except (OSError, msgspec.MsgspecError):
             pass  # The connection is of no further use; its end is told below, as any other end.
         self._inbox.put((self, "closed"))
@@ -92,14 +107,14 @@ class Connection:
         with contextlib.suppress(OSError):  # the reader learns of it too, and tells
             while (data := self._outbox.get()) is not None:
                 self._stream.sendall(data)
-                with self._counts:
+                with self._turn:
                     self._waiting -= 1
         with contextlib.suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)
         self._stream.close()
 
 
-Arrival = tuple[Connection, ToEngine | Literal["opened", "closed"]] | None
+Arrival = tuple[Connection, Order | Literal["opened", "closed"]] | None
 """What a connection said, or became; None only wakes the server up."""
 
 
@@ -122,6 +137,10 @@ class Server:
         self._connections: set[Connection] = set()
         self._stopping = False
         self._busy_s = 0.0
+        self._began: float | None = None
+        self._longest_s = 0.0
+        self._counts = (0, 0, 0)
+        """Steps, running and waiting, for threads that must not look into the engine."""
         first = offered[0]
         self._names = ["", *(each.model for each in offered)]
         self._ready = Ready(
@@ -158,10 +177,21 @@ class Server:
     def _work(self) -> bool:
         if self._engine.is_idle:
             return False
-        began = time.monotonic()
-        self._deliver(self._engine.step())
+        engine, began = self._engine, time.monotonic()
+        self._began = began
+        replies = engine.step()
+        self._began = None
+        self._counts = engine.steps, engine.running_count, engine.waiting_count
+        self._longest_s = max(self._longest_s, time.monotonic() - began)
+        self._deliver(replies)
         self._busy_s += time.monotonic() - began
         return True
+
+    def _pulse(self, ping: Ping) -> Pong:
+        """Answer for the main thread, which may be in the middle of a step; called by other threads."""
+        began = self._began
+        step_s = 0.0 if began is None else time.monotonic() - began
+        return Pong(ping.number, *self._counts, step_s, self._longest_s)
 
     def _take(self, wait_s: float) -> None:
         """Give the engine all that has arrived; without work, wait for something to arrive."""
@@ -191,12 +221,12 @@ class Server:
                 self._engine.add(connection, message)
 
     def _deliver(self, replies: Sequence[Reply]) -> None:
-        by_owner: dict[Connection, list[Message]] = {}
+        by_owner: dict[Connection, list[Answer]] = {}
         for owner, message in replies:
             assert isinstance(owner, Connection)
             by_owner.setdefault(owner, []).append(message)
-        for connection, messages in by_owner.items():
-            connection.send(*messages)
+        for connection, answers in by_owner.items():
+            connection.send(joined(answers))
 
     def _tell_load(self) -> None:
         engine = self._engine
@@ -213,7 +243,7 @@ class Server:
                 stream, _ = self._listener.accept()
             except OSError:
                 return  # the listener was closed
-            Connection(stream, self._inbox, self._ready)
+            Connection(stream, self._inbox, self._ready, self._pulse)
 
     def _is_orphan(self) -> bool:
         return self._parent is not None and os.getppid() != self._parent

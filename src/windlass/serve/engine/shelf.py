@@ -19,7 +19,7 @@ from windlass.serve.engine.station import Reply, Station
 from windlass.serve.engine.volume import Loaded, Request, Volume, give_back
 from windlass.spec.errors import BadInput, did_you_mean
 from windlass.spec.units import format_bytes
-from windlass.spec.wire import Cancel, Failed, Offered, ToEngine, Tokens
+from windlass.spec.wire import Cancel, Failed, Offered, Order, Tokens
 
 LOOK_S = 0.01
 """How long a step waits for a model when there is nothing to compute."""
@@ -103,7 +103,7 @@ class Shelf:
                 volume.wanted = True
                 held += volume.bytes
 
-    def add(self, owner: Owner, message: ToEngine) -> None:
+    def add(self, owner: Owner, message: Order) -> None:
         """Take a message; what it leads to comes out of the next steps."""
         if isinstance(message, Cancel):
             self._cancel(owner, message)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from windlass.serve.engine.sequence import Owner
-from windlass.spec.wire import Failed, PromptScores, ToEngine, Tokens, Vectors
+from windlass.spec.wire import Failed, Order, PromptScores, Tokens, Vectors
 
 Reply = tuple[Owner, Tokens | PromptScores | Vectors | Failed]
 
@@ -38,7 +38,7 @@ class Station(Protocol):
     @property
     def blocks_in_all(self) -> int: ...
 
-    def add(self, owner: Owner, message: ToEngine) -> None: ...
+    def add(self, owner: Owner, message: Order) -> None: ...
 
     def forget(self, owner: Owner) -> None: ...
 

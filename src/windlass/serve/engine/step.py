@@ -25,7 +25,7 @@ from windlass.serve.engine.schedule import Roster, decide_budget, decide_chunks
 from windlass.serve.engine.sequence import Owner, Sequence
 from windlass.spec.errors import did_you_mean
 from windlass.spec.shape import Gpt2Shape, LlamaShape
-from windlass.spec.wire import Alternative, Embed, Failed, Generate, PromptScores, ToEngine, Tokens, Vectors
+from windlass.spec.wire import Alternative, Embed, Failed, Generate, Order, PromptScores, Tokens, Vectors
 
 MOST_PROMPT_TOKENS = 512
 LEAST_PROMPT_TOKENS = 32
@@ -136,7 +136,7 @@ class Engine:
     def is_idle(self) -> bool:
         return not (self.running_count or self.waiting_count or self._replies)
 
-    def add(self, owner: Owner, message: ToEngine) -> None:
+    def add(self, owner: Owner, message: Order) -> None:
         """Take a message; what it leads to comes out of the next steps."""
         match message:
             case Generate():

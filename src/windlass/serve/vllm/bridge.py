@@ -25,7 +25,10 @@ from windlass.spec.wire import (
     Generate,
     Load,
     Message,
+    Ping,
+    Pong,
     Ready,
+    ToEngine,
     Tokens,
     frame,
     to_engine,
@@ -104,8 +107,10 @@ class Bridge:
                 task.cancel()
             writer.close()
 
-    def _receive(self, caller: Caller, message: Generate | Embed | Cancel) -> None:
+    def _receive(self, caller: Caller, message: ToEngine) -> None:
         match message:
+            case Ping():
+                caller.send(Pong(message.number, self._answers, self._running, 0))
             case Cancel():
                 task = caller.tasks.get(message.id)
                 if task is not None:
