@@ -12,13 +12,12 @@ import re
 from typing import Any, TypeVar
 
 import msgspec
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import ValidationError
 from starlette.requests import Request
 
 from windlass.serve.gateway.errors import ApiError, shown
-from windlass.serve.gateway.messages import ELSEWHERE, Asked, Unsupported
-from windlass.spec.errors import did_you_mean
+from windlass.serve.gateway.messages import Asked
+from windlass.serve.gateway.refusals import explain, repaired
 
 MOST_BODY_BYTES = 8 << 20
 BODY_TIMEOUT_S = 30.0
@@ -29,8 +28,6 @@ _json = msgspec.json.Decoder()
 _LONE_SURROGATE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"
 )
-_NOT_A_NAME = re.compile(r"\W")
-_UNION_ARMS = {"str", "int", "float", "bool", "none", "nullable"}
 
 
 async def read(request: Request, model: type[A]) -> A:
@@ -41,7 +38,8 @@ async def read(request: Request, model: type[A]) -> A:
             body = await _read_bytes(request)
     except TimeoutError:
         raise ApiError("body_timeout", f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s") from None
-    return check(model, parse(body))
+    value = request.state.body = parse(body)
+    return check(model, value)
 
 
 def parse(body: bytes) -> dict[str, Any]:
@@ -65,14 +63,9 @@ def check(model: type[A], value: dict[str, Any]) -> A:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        details = error.errors(include_url=False)
-    raise _explain(model, max(details, key=_telling))
-
-
-def _telling(detail: ErrorDetails) -> tuple[int, int]:
-    """Rank a mistake: the deeper the more specific; a misspelt name explains a missing one."""
-    rank = {"missing": 0, "extra_forbidden": 1}
-    return len(detail["loc"]), rank.get(detail["type"], 2)
+        refusal = explain(model, error)
+    refusal.corrected = repaired(model, value)
+    raise refusal
 
 
 def _check_type(request: Request) -> None:
@@ -115,100 +108,3 @@ def _syntax(body: bytes, reason: str) -> str:
     place = re.search(r"\(byte (\d+)\)", reason)
     what = reason.partition(": ")[2].partition(" (byte")[0] or "something is wrong"
     return f"the body is not valid JSON at byte {place.group(1) if place else '?'}: {what}"
-
-
-def _explain(model: type[Asked], detail: ErrorDetails) -> ApiError:
-    """Say a mistake in the words of the API, not of the validator."""
-    name = _name(detail["loc"], keep_last=detail["type"] == "extra_forbidden")
-    if detail["type"] == "extra_forbidden":
-        return _unknown(model, detail["loc"], name)
-    if _is_unsupported(model, detail["loc"]):
-        return ApiError("unsupported_parameter", f"'{name}' is not supported here; leave it out", param=name)
-    if detail["type"] == "missing":
-        return ApiError("missing_parameter", f"'{name}' is missing", param=name)
-    reason = _reason(detail)
-    if not name:
-        return ApiError("invalid_value", reason, param=_quoted(reason))
-    if detail["type"] == "value_error":
-        return ApiError("invalid_value", f"'{name}' {reason}", param=name)
-    return ApiError("invalid_value", f"'{name}' is {shown(detail['input'])}; {reason}", param=name)
-
-
-def _reason(detail: ErrorDetails) -> str:
-    context = detail.get("ctx", {})
-    match detail["type"]:
-        case "value_error":
-            return str(context["error"])
-        case "too_short":
-            return f"it must have at least {context['min_length']} entries"
-        case "int_type" | "int_from_float":
-            return "it must be a whole number"
-        case "model_type" | "dict_type":
-            return "it must be an object"
-        case _:
-            return (
-                detail["msg"]
-                .replace("Input should be a valid", "it must be a")
-                .replace("Input should", "it must")
-            )
-
-
-def _unknown(model: type[Asked], loc: tuple[int | str, ...], name: str) -> ApiError:
-    key = str(loc[-1])
-    if key in ELSEWHERE:
-        return ApiError("unsupported_parameter", f"'{name}' is not supported here; leave it out", param=name)
-    owner = _owner(model, loc)
-    usable = [
-        entry.alias or field
-        for field, entry in owner.model_fields.items()
-        if not _is_unsupported(owner, (field,))
-    ]
-    return ApiError(
-        "unknown_parameter", f"'{name}' is unknown; {did_you_mean(key[:100], usable)}", param=name
-    )
-
-
-def _name(loc: tuple[int | str, ...], *, keep_last: bool) -> str:
-    """Write a place as messages[0].content, leaving out the validator's names of union arms."""
-    name = ""
-    for place, part in enumerate(loc, start=1):
-        if isinstance(part, int):
-            name += f"[{part}]"
-        elif (keep_last and place == len(loc)) or not (_NOT_A_NAME.search(part) or part in _UNION_ARMS):
-            name += f".{part}" if name else part
-    return name
-
-
-def _quoted(reason: str) -> str | None:
-    """Return the parameter that a rule about several of them names first."""
-    found = re.match(r"'(\w+)'", reason)
-    return found.group(1) if found else None
-
-
-def _is_unsupported(model: type[BaseModel], loc: tuple[int | str, ...]) -> bool:
-    at: type[BaseModel] | None = model
-    for part in loc:
-        field = at.model_fields.get(part) if at is not None and isinstance(part, str) else None
-        if field is None:
-            continue
-        if any(isinstance(mark, Unsupported) for mark in field.metadata):
-            return True
-        at = _model_in(field.annotation)
-    return False
-
-
-def _owner(model: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel]:
-    at = model
-    for part in loc[:-1]:
-        field = at.model_fields.get(part) if isinstance(part, str) else None
-        inner = _model_in(field.annotation) if field is not None else None
-        at = inner or at
-    return at
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Find the model that an annotation such as list[ChatMessage] or StreamOptions | None speaks of."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    found = (_model_in(part) for part in getattr(annotation, "__args__", ()))
-    return next((model for model in found if model is not None), None)

@@ -20,7 +20,7 @@ SHAPE = """{"error": {
   "message": "...",                   for people
   "param": "messages[0].content",     the place in the body, or null
   "path": "$.messages[0].content",    the same place as a JSON path, or null
-  "allowed": {"least": 0, "most": 2}, a range, a type or a list of values, or null
+  "allowed": {"maximum": 2},          what may stand there, in keywords of JSON Schema, or null
   "corrected": {...},                 a whole body that would be accepted, where that is sure, or null
   "doc_url": "/errors/invalid_value",
   "request_id": "..."                 also in the header X-Request-Id

@@ -7,7 +7,9 @@ Clients branch on `code`; people read `message`; programs that repair requests r
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import tomllib
 import unicodedata
 from dataclasses import dataclass
@@ -18,11 +20,12 @@ from windlass.spec.errors import WindlassError
 
 ERRORS_PATH = "/errors"
 MOST_MESSAGE_CHARS = 600
-MOST_ALLOWED = 64
-"""Longer lists of allowed values help nobody."""
 
-Allowed = dict[str, Any]
-"""What would be right: {"least": 0, "most": 2}, {"more_than": 0}, {"values": [...]}, {"type": "integer"}."""
+REQUEST = "invalid_request_error"
+PERMISSION = "permission_error"
+SERVER = "server_error"
+
+_WORDS = re.compile(r"[A-Za-z_]\w*(?:\[\d+\]|\.[A-Za-z_]\w*)*")
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Code:
     status: int
     type: str
     meaning: str
-    remedy: str
+    remedy: str = ""
     route: str = ""
     wrong: str = ""
     right: str = ""
@@ -49,8 +52,9 @@ CODES = _read_codes()
 class ApiError(WindlassError):
     """A request that cannot be answered; becomes an HTTP status, or the last event of a stream.
 
-    `param` is a place in the body such as messages[0].content. `corrected` is a whole body that would be
-    accepted, given only by those who are sure of it.
+    `param` is a place in the body such as messages[0].content; `allowed` what may stand there, in keywords of
+    JSON Schema ({"minimum": 0, "maximum": 2}); `corrected` a whole body that would be accepted, given only
+    by those who are sure of it.
     """
 
     def __init__(
@@ -60,7 +64,7 @@ class ApiError(WindlassError):
         *,
         param: str | None = None,
         retry_after_s: float | None = None,
-        allowed: Allowed | None = None,
+        allowed: dict[str, Any] | None = None,
         corrected: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(plain(message))
@@ -91,7 +95,7 @@ def envelope(error: ApiError, request_id: str) -> dict[str, Any]:
             "type": CODES[error.code].type,
             "message": error.message,
             "param": error.param,
-            "path": None if error.param is None else f"$.{error.param}",
+            "path": None if error.param is None else _path(error.param),
             "allowed": error.allowed,
             "corrected": error.corrected,
             "doc_url": f"{ERRORS_PATH}/{error.code}",
@@ -100,9 +104,11 @@ def envelope(error: ApiError, request_id: str) -> dict[str, Any]:
     }
 
 
-def one_of(values: list[Any]) -> Allowed:
-    """Return the values that are allowed, unless there are too many to be read."""
-    return {"values": values[:MOST_ALLOWED]}
+def _path(param: str) -> str:
+    """Write a place as a JSON path; names that are no words are quoted."""
+    if _WORDS.fullmatch(param):
+        return f"$.{param}"
+    return f"$[{json.dumps(param, ensure_ascii=False)}]"
 
 
 def plain(text: str, most_chars: int = MOST_MESSAGE_CHARS) -> str:

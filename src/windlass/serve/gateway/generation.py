@@ -27,11 +27,13 @@ def fit(prompt_tokens: int, asked: int | None, *, default: int, context: int, pa
     """Return how many tokens may be written; what was asked for is granted in full or refused."""
     wanted = asked if asked is not None else max(1, min(default, context - prompt_tokens))
     if prompt_tokens + wanted > context:
+        room = context - prompt_tokens
         raise ApiError(
             "context_length_exceeded",
             f"the prompt has {prompt_tokens} tokens and {wanted} more are asked for, "
             f"{prompt_tokens + wanted} together; the model's context is {context}",
             param=param,
+            allowed={"type": "integer", "minimum": 1, "maximum": room} if room > 0 else None,
         )
     return wanted
 

@@ -184,7 +184,7 @@ class ErrorBody(BaseModel):
     path: str | None
     """The same place as a JSON path: $.messages[0].content."""
     allowed: dict[str, Any] | None
-    """A range ({"least": 0, "most": 2}), a type, or a list of values."""
+    """What may stand there, in keywords of JSON Schema: {"type": "number", "minimum": 0, "maximum": 2}."""
     corrected: dict[str, Any] | None
     """A whole body that would be accepted, where that is sure."""
     doc_url: str

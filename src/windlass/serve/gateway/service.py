@@ -68,7 +68,8 @@ class Service:
     def _no_model(self, name: str) -> ApiError:
         known = [desk.id for desk in self.desks()]
         there = f"'{known[0]}' is" if len(known) == 1 else did_you_mean(name[:100], known)
-        return ApiError("model_not_found", f"model {shown(name)} is not served here; {there}", param="model")
+        message = f"model {shown(name)} is not served here; {there}"
+        return ApiError("model_not_found", message, param="model", allowed={"enum": known[:64]})
 
 
 def wish_of(requests: Sequence[Generate | Embed]) -> Wish:
