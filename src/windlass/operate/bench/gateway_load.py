@@ -1,0 +1,135 @@
+"""The client of `windlass bench gateway`: wrk, the same for every contender, on a core of its own.
+
+wrk keeps `connections` open and asks again as soon as an answer is whole, or after a pause. It is a C
+program, so that on two cores the server is what is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windlass.spec.errors import NotFound, ProcessFailed
+
+WRK = "wrk"
+SCRIPT = """\
+wrk.method = "POST"
+wrk.body = %(body)s
+wrk.headers["Content-Type"] = "application/json"
+wrk.headers["Authorization"] = "Bearer %(key)s"
+%(pause)s
+function done(summary, latency, requests)
+  local e = summary.errors
+  local said = '\\n{"requests": %%d, "duration_us": %%d, "p50_us": %%f, "p99_us": %%f, "failed": %%d}\\n'
+  local failed = e.status + e.connect + e.read + e.write + e.timeout
+  io.write(said:format(summary.requests, summary.duration, latency:percentile(50), latency:percentile(99), failed))
+end
+"""
+STREAMS_END_S = 3
+"""wrk breaks off what runs at its end; so much time more is given to its own start and end."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a client asks for, and how hard."""
+
+    seconds: int
+    connections: int
+    tokens: int
+    stream: bool = False
+    pace: int = 0
+    """Tokens a second of each answer (gateway_mock.py); 0: at once."""
+    pause_ms: int = 0
+
+    def body(self, model: str, prompt: str) -> str:
+        asked: dict[str, Any] = {
+            "model": model,
+            "messages": [{"role": "user", "content": prompt}],
+            "max_tokens": self.tokens,
+            "temperature": 0.7,
+            "seed": self.pace,
+        }
+        return json.dumps(asked | ({"stream": True} if self.stream else {}))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a client counted, and what the server used up for it."""
+
+    requests: int
+    seconds: float
+    p50_s: float
+    p99_s: float
+    cpu_s: float
+
+    @property
+    def requests_per_s(self) -> float:
+        return self.requests / self.seconds
+
+
+def require_wrk() -> str:
+    """Return where wrk is."""
+    found = shutil.which(WRK)
+    if found is None:
+        raise NotFound("wrk, the client of this bench, is not installed", hint="apt-get install wrk")
+    return found
+
+
+def press(
+    order: Order, url: str, body: str, key: str, *, server: int, cores: Sequence[int], scratch: Path
+) -> Outcome:
+    """Let wrk ask one server; every answer must be a good one."""
+    script = scratch / "order.lua"
+    pause = f"function delay() return {order.pause_ms} end" if order.pause_ms else ""
+    script.write_text(SCRIPT % {"body": json.dumps(body), "key": key, "pause": pause})
+    load = ["-t1", f"-c{order.connections}", f"-d{order.seconds}s", "--timeout", "30s"]
+    command = [require_wrk(), *load, "-s", str(script), f"{url}/v1/chat/completions"]
+    before = cpu_seconds(server)
+    said = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=order.seconds + 60 + STREAMS_END_S,
+        check=False,
+        preexec_fn=lambda: pin(0, cores),
+    )
+    used = cpu_seconds(server) - before
+    return read_outcome(said.stdout, used, url, said.stderr)
+
+
+def read_outcome(said: str, cpu_s: float, url: str, errors: str = "") -> Outcome:
+    """Read the last line that the script wrote."""
+    last = said.strip().rpartition("\n")[2]
+    if not last.startswith("{"):
+        raise ProcessFailed(f"wrk counted nothing at {url}", hint=(errors or said).strip()[:500])
+    found = json.loads(last)
+    if found["failed"] or not found["requests"]:
+        raise ProcessFailed(
+            f"{found['failed']} of {found['requests']} requests to {url} failed",
+            hint="a bench counts good answers only; the logs are in the home's logs/bench-gateway-*.log",
+        )
+    return Outcome(
+        requests=found["requests"],
+        seconds=found["duration_us"] / 1e6,
+        p50_s=found["p50_us"] / 1e6,
+        p99_s=found["p99_us"] / 1e6,
+        cpu_s=cpu_s,
+    )
+
+
+def pin(process: int, cores: Sequence[int]) -> None:
+    """Keep a process (0: this one) on some cores, where the system can."""
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(process, cores)
+
+
+def cpu_seconds(process: int) -> float:
+    """Return the processor time that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
