@@ -1,7 +1,7 @@
 """How much may be asked for: by one key, by one tenant, and by everybody together.
 
-The same table is written in the job file ([serve.limits]) and kept with a key or a tenant. What is left out is
-not limited; where several limits apply, the tightest decides.
+The same table is written in the job file ([serve.limits]) and kept with a key or a tenant. What is left out
+is not limited; where several limits apply, the tightest decides.
 """
 
 from __future__ import annotations

@@ -1,0 +1,149 @@
+"""What a budget holds, who has a part of it on loan, and what a loan may take: pure, time is an argument.
+
+A budget has `left`, which anybody may borrow, and loans, each of which one gateway spends from. Three rules
+say how it fills again: a flow by so much a second, a day's amount at midnight UTC, permits when they come
+back. One line holds for all of them, after every exchange:
+
+    left + all that is on loan <= rule.most
+
+Only what is on loan is spent, so over any w seconds at most `most + per_s * w` is (over any UTC day, or at
+any one time, `most`), however many gateways there are. docs/service.md has the whole proof.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from windlass.spec.limits import Limits
+
+DAY_S = 86400.0
+SET_BACK_S = 5.0
+"""A clock that is behind by more was set back; by less, time stands still until it has caught up."""
+Kind = Literal["requests", "tokens_minute", "tokens_day", "concurrent", "queue", "queue_tokens"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How much a budget holds, and how it fills."""
+
+    fills: Literal["flow", "day", "permits"]
+    most: float
+    per_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Loan:
+    """What one gateway holds, until the clock of the database says `until`."""
+
+    held: float
+    until: float
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What is known of one budget: of what is left at a time, and of who holds the rest."""
+
+    left: float
+    at: float
+    loans: Mapping[str, Loan]
+
+    @property
+    def lent(self) -> float:
+        return math.fsum(loan.held for loan in self.loans.values())
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a gateway tells when it exchanges: it keeps some, gives some back, and would like more.
+
+    What it held before and neither keeps nor gives back, it has spent. `need` is what one request that waits
+    lacks: less would be of no use.
+    """
+
+    keep: float = 0.0
+    back: float = 0.0
+    want: float = 0.0
+    need: float = 0.0
+
+
+def new_budget(rule: Rule, now: float) -> Budget:
+    return Budget(rule.most, now, {})
+
+
+def exchange(
+    rule: Rule, budget: Budget, holder: str, order: Order, *, now: float, term_s: float
+) -> tuple[Budget, float]:
+    """Carry out one order; return the budget afterwards, and how much more the holder has got.
+
+    Input: the budget as another exchange left it. A loan that ended counts as spent (permits: as returned),
+    because its holder may not use it any more.
+    """
+    budget = _by_this_clock(budget, now, term_s)
+    now = max(now, budget.at)
+    loans = {name: loan for name, loan in budget.loans.items() if loan.until > now}
+    left = refill(rule, replace(budget, loans=loans), now)
+    held = loans.pop(holder).held if holder in loans else 0.0
+    keep = order.keep if rule.fills == "permits" else min(order.keep, held)
+    left += max(0.0, min(order.back, held - keep))
+    left = min(left, rule.most - keep - math.fsum(loan.held for loan in loans.values()))
+    granted = _share(left, order, len(loans) + 1)
+    if keep + granted > 0:
+        loans[holder] = Loan(keep + granted, now + term_s)
+    return Budget(left - granted, now, loans), granted
+
+
+def refill(rule: Rule, budget: Budget, now: float) -> float:
+    """Return what is left at a later time; all that is on loan counts as if it still lay in the budget."""
+    room = rule.most - budget.lent
+    if rule.fills == "permits" or (rule.fills == "day" and now // DAY_S > budget.at // DAY_S):
+        return room
+    return min(room, budget.left + rule.per_s * (now - budget.at))
+
+
+def free_after_s(rule: Rule, left: float, wanted: float, now: float) -> float | None:
+    """Return in how many seconds `wanted` is there if nobody else asks; None if time alone does not help."""
+    if wanted > rule.most:
+        return None
+    if wanted <= left:
+        return 0.0
+    if rule.fills == "flow":
+        return (wanted - left) / rule.per_s
+    return DAY_S - now % DAY_S if rule.fills == "day" else None
+
+
+def rules_of(limits: Limits) -> dict[Kind, Rule]:
+    """Return the budgets that a table of limits asks for."""
+    minute, day = limits.tokens_per_minute, limits.tokens_per_day
+    rules: dict[Kind, Rule] = {}
+    if limits.requests_per_second is not None:
+        rules["requests"] = Rule("flow", limits.burst_requests, limits.requests_per_second)
+    if minute is not None:
+        rules["tokens_minute"] = Rule("flow", minute, minute / 60)
+    if day is not None:
+        rules["tokens_day"] = Rule("day", day)
+    permits: dict[Kind, int | None] = {
+        "concurrent": limits.concurrent,
+        "queue": limits.queue,
+        "queue_tokens": limits.queue_tokens,
+    }
+    return rules | {kind: Rule("permits", most) for kind, most in permits.items() if most is not None}
+
+
+def _by_this_clock(budget: Budget, now: float, term_s: float) -> Budget:
+    """Go on from a clock that was set back: budgets must not wait until it has caught up to fill again."""
+    if budget.at - now <= SET_BACK_S:
+        return budget
+    loans = {name: Loan(loan.held, min(loan.until, now + term_s)) for name, loan in budget.loans.items()}
+    return Budget(budget.left, now, loans)
+
+
+def _share(left: float, order: Order, holders: int) -> float:
+    """Grant whole units, and leave the others their part, unless one request needs more than that."""
+    whole = math.floor(left)
+    if whole <= 0:
+        return 0.0
+    needed = math.ceil(order.need) if order.need <= whole else 0
+    return float(max(needed, min(math.floor(order.want), whole, max(1, whole // holders))))

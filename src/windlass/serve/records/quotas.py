@@ -1,0 +1,148 @@
+"""Budgets in the database: what is left of each, and which gateway holds how much of the rest.
+
+Input: orders of one gateway, all in one transaction. Output: a loan for each order, by the database's clock.
+The rules are bucket.py's; docs/formats/service-state.md has the tables.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from windlass.serve.records.bucket import Budget, Kind, Loan, Order, Rule, exchange, new_budget, refill
+from windlass.store.database import Database, Schema, Transaction
+
+QUOTAS = Schema(
+    "quotas",
+    (
+        """CREATE TABLE quota_budgets (scope TEXT NOT NULL, kind TEXT NOT NULL,
+        left_units DOUBLE PRECISION NOT NULL, at_s DOUBLE PRECISION NOT NULL, PRIMARY KEY (scope, kind))""",
+        """CREATE TABLE quota_loans (scope TEXT NOT NULL, kind TEXT NOT NULL, holder TEXT NOT NULL,
+        held_units DOUBLE PRECISION NOT NULL, until_s DOUBLE PRECISION NOT NULL,
+        PRIMARY KEY (scope, kind, holder))""",
+    ),
+)
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Name:
+    """Which budget: `scope` is "all", "tenant:NAME" or "key:ID"."""
+
+    scope: str
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Received:
+    """What an order brought: more to spend, and what is left for everybody."""
+
+    granted: float
+    left: float
+    holders: int
+    now: float
+    """By the database's clock."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a budget stands, for people."""
+
+    name: Name
+    left: float
+    lent: float
+    holders: int
+
+
+def trade(
+    database: Database, holder: str, orders: Mapping[Name, tuple[Rule, Order]], *, term_s: float
+) -> dict[Name, Received]:
+    """Carry out all orders of one gateway at once; nothing happens if the transaction fails."""
+
+    def work(transaction: Transaction) -> dict[Name, Received]:
+        now = clock(transaction, database)
+        return {
+            name: _trade(transaction, holder, name, rule, order, now=now, term_s=term_s)
+            for name, (rule, order) in orders.items()
+        }
+
+    return database.atomically(work, light=True, alone="quota_loans")
+
+
+def standings(database: Database, rules: Mapping[Name, Rule]) -> list[Standing]:
+    """Say how budgets stand now; one that nobody has used yet is full."""
+
+    def work(transaction: Transaction) -> list[Standing]:
+        now = clock(transaction, database)
+        return [
+            _standing(name, rule, _load(transaction, name, rule, now), now) for name, rule in rules.items()
+        ]
+
+    return database.atomically(work, light=True)
+
+
+def forget(database: Database, scope: str) -> None:
+    """Forget a key or tenant that is gone."""
+
+    def work(transaction: Transaction) -> None:
+        for table in ("quota_budgets", "quota_loans"):
+            transaction.execute(f"DELETE FROM {table} WHERE scope = ?", scope)
+
+    database.atomically(work, light=True, alone="quota_loans")
+
+
+def clock(transaction: Transaction, database: Database) -> float:
+    """Return the time that all gateways of this database share: its server's, or of a file this machine's."""
+    if not database.shown.startswith("postgres"):
+        return time.time()
+    return float(transaction.execute("SELECT extract(epoch FROM clock_timestamp())")[0][0])
+
+
+def _trade(
+    transaction: Transaction, holder: str, name: Name, rule: Rule, order: Order, *, now: float, term_s: float
+) -> Received:
+    before = _load(transaction, name, rule, now)
+    after, granted = exchange(rule, before, holder, order, now=now, term_s=term_s)
+    _save(transaction, name, before, after)
+    return Received(granted, after.left, len(after.loans), after.at)
+
+
+def _load(transaction: Transaction, name: Name, rule: Rule, now: float) -> Budget:
+    where, key = "WHERE scope = ? AND kind = ?", (name.scope, name.kind)
+    rows = transaction.execute(f"SELECT left_units, at_s FROM quota_budgets {where}", *key)
+    if not rows:
+        return new_budget(rule, now)
+    loans = transaction.execute(f"SELECT holder, held_units, until_s FROM quota_loans {where}", *key)
+    left, at = rows[0]
+    return Budget(left, at, {holder: Loan(held, until) for holder, held, until in loans})
+
+
+def _save(transaction: Transaction, name: Name, before: Budget, after: Budget) -> None:
+    transaction.execute(
+        "INSERT INTO quota_budgets VALUES (?, ?, ?, ?) ON CONFLICT (scope, kind)"
+        " DO UPDATE SET left_units = excluded.left_units, at_s = excluded.at_s",
+        name.scope, name.kind, after.left, after.at,
+    )  # fmt: skip
+    for holder in before.loans.keys() - after.loans.keys():
+        transaction.execute(
+            "DELETE FROM quota_loans WHERE scope = ? AND kind = ? AND holder = ?",
+            name.scope, name.kind, holder,
+        )  # fmt: skip
+    for holder, loan in _changed(before, after):
+        transaction.execute(
+            "INSERT INTO quota_loans VALUES (?, ?, ?, ?, ?) ON CONFLICT (scope, kind, holder)"
+            " DO UPDATE SET held_units = excluded.held_units, until_s = excluded.until_s",
+            name.scope, name.kind, holder, loan.held, loan.until,
+        )  # fmt: skip
+
+
+def _changed(before: Budget, after: Budget) -> Sequence[tuple[str, Loan]]:
+    return [(holder, loan) for holder, loan in after.loans.items() if before.loans.get(holder) != loan]
+
+
+def _standing(name: Name, rule: Rule, budget: Budget, now: float) -> Standing:
+    now = max(now, budget.at)
+    live = {holder: loan for holder, loan in budget.loans.items() if loan.until > now}
+    left = refill(rule, Budget(budget.left, budget.at, live), now)
+    return Standing(name, left, sum(loan.held for loan in live.values()), len(live))
