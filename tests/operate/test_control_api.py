@@ -23,7 +23,7 @@ from windlass.operate.control_keys import Keys
 from windlass.operate.jobs import facts_of, standing_of
 from windlass.operate.runs import RunFolder
 from windlass.sdk.jobs import Jobs
-from windlass.serve.gateway.__main__ import bind, settings
+from windlass.serve.gateway.server import bind, settings
 from windlass.spec.errors import AskedWrongly, NotFound, WindlassError
 from windlass.spec.settings import SETTINGS, TRAIN_KEYS
 from windlass.store.lock import locked

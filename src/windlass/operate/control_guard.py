@@ -14,7 +14,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from windlass.operate.control_errors import ControlError, refusal, respond
 from windlass.operate.control_keys import Key, Keys
-from windlass.serve.gateway.guard import Passage, check
+from windlass.serve.gateway.guard import Passage
+from windlass.serve.gateway.origins import check
 from windlass.serve.gateway.streaming import CLIENT_LEFT
 from windlass.spec.errors import WindlassError
 

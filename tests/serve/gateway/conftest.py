@@ -20,11 +20,15 @@ import pytest
 import uvicorn
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from windlass.serve.gateway.access import Access
 from windlass.serve.gateway.app import build_app
 from windlass.serve.gateway.engine_link import EngineLink
 from windlass.serve.gateway.metrics import Metrics
 from windlass.serve.gateway.served import load_served
+from windlass.serve.gateway.server import bounded_settings
 from windlass.serve.gateway.service import Service
+from windlass.serve.gateway.transport import Connections
+from windlass.spec.serve import Serve, Transport
 from windlass.spec.wire import (
     LENGTH,
     Alternative,
@@ -219,6 +223,18 @@ class ScriptedEngine:
             writer.write(frame(message))
 
 
+class WatchedServer(uvicorn.Server):
+    """uvicorn with the gateway's own watch over its connections."""
+
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(config)
+        self._connections = connections
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._watch = asyncio.create_task(self._connections.watch())
+
+
 class RunningGateway:
     """The gateway's app under uvicorn, in a thread of this process."""
 
@@ -232,22 +248,20 @@ class RunningGateway:
         aliases: list[str],
         adapters: Sequence[str] = (),
         others: Sequence[str] = (),
+        access: Access | None = None,
+        transport: Transport | None = None,
     ) -> None:
         metrics = Metrics()
         self.link = EngineLink(engine, metrics, queue=queue)
         first = load_served(model, name, aliases, adapters)
         served = (first, *(load_served(model, other) for other in others))
-        self.app = build_app(Service(served, self.link, metrics), loopback=True)
+        self.app = build_app(Service(served, self.link, metrics), access or Access())
         self._listener = socket.socket()
         self._listener.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        settings: dict[str, Any] = {
-            "log_config": None,
-            "access_log": False,
-            "http": "httptools",
-            "ws": "none",
-        }
-        self._server = uvicorn.Server(uvicorn.Config(self.app, timeout_graceful_shutdown=1, **settings))
+        self.connections = Connections(transport or Transport())
+        settings = bounded_settings(Serve(), self.connections) | {"timeout_graceful_shutdown": 1}
+        self._server = WatchedServer(uvicorn.Config(self.app, **settings), self.connections)
         self._thread = threading.Thread(target=self._server.run, args=([self._listener],), daemon=True)
 
     def start(self) -> None:

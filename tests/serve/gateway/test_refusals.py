@@ -217,9 +217,7 @@ def test_a_type_with_a_charset_is_json_too(http: httpx.Client) -> None:
     assert http.post("/v1/completions", content=json.dumps(COMPLETION), headers=headers).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "path", ["/v1/nothing", "/v1/../etc", "/page/..%2fapp.py", "/page/%00", "/v1/completions/"]
-)
+@pytest.mark.parametrize("path", ["/v1/nothing", "/v1/../etc", "/nothing", "/v1/completions/"])
 def test_an_unknown_path_is_not_found(http: httpx.Client, path: str) -> None:
     assert refused(http.get(path))["code"] == "not_found"
 

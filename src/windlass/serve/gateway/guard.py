@@ -1,29 +1,46 @@
-"""What happens to every request, before and after its route: an id, an origin check, a count.
+"""What happens to every request, before and after its route: an id, an origin check, a key, a count.
 
 The guard is the last door: whatever a route did not foresee becomes the envelope's `internal` error here,
-and the log gets the place of the mistake, never the request's content.
+and the log gets the place of the mistake, never the request's content. A key that is revoked or expires ends
+what was begun with it.
 """
 
 from __future__ import annotations
 
-import ipaddress
+import asyncio
 import logging
 import secrets
 import time
 import traceback
-from urllib.parse import urlsplit
+from collections import defaultdict
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from windlass.serve.gateway.caller import ANYONE
+from windlass.serve.gateway.access import Access, Keys, admit
 from windlass.serve.gateway.errors import ApiError, envelope
 from windlass.serve.gateway.metrics import Metrics
-from windlass.serve.gateway.streaming import CLIENT_LEFT
+from windlass.serve.gateway.origins import check, is_preflight, preflight_response
+from windlass.serve.gateway.streaming import CLIENT_LEFT, error_event
+from windlass.spec.errors import WindlassError
 
-MOST_URL_BYTES = 8192
+SMALL_BODY_BYTES = 65536
+"""A refused request's body up to this size is read past; a longer one is not worth its bytes."""
+CLOSING = frozenset(
+    {
+        "malformed_request",
+        "head_timeout",
+        "body_timeout",
+        "body_too_large",
+        "unsupported_media_type",
+        "shutting_down",
+    }
+)
+"""Refusals after which nothing more is read from the connection."""
+LOOK_EVERY_S = 1.0
+DRAIN_RETRY_S = 2.0
 
 log = logging.getLogger(__name__)
 
@@ -31,28 +48,82 @@ log = logging.getLogger(__name__)
 class Guard:
     """ASGI middleware around all routes."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, loopback: bool) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, access: Access) -> None:
         self._app = app
         self._metrics = metrics
-        self._loopback = loopback
+        self._access = access
+        self._live: defaultdict[str, set[Passage]] = defaultdict(set)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._live_on(scope, receive, send)
             return
         passage = Passage(scope, send)
         try:
-            check(scope, loopback=self._loopback)
-            scope["state"]["caller"] = ANYONE
-            await self._app(scope, receive, passage.send)
+            await self._pass(passage, scope, receive)
         except ApiError as error:
-            await respond(error, passage.request_id)(scope, receive, passage.send)
+            await refuse(error, passage, scope, receive)
         except ClientDisconnect:
             pass
+        except asyncio.CancelledError:
+            if not passage.withdrawn:
+                raise
+            await passage.end(scope, receive)
         except Exception as error:  # noqa: BLE001 - the process door of a request
             await self._confess(error, passage, scope, receive)
         finally:
             self._count(scope, passage)
+
+    async def _pass(self, passage: Passage, scope: Scope, receive: Receive) -> None:
+        """Look at a request, and let it in."""
+        access = self._access
+        passage.origin = check(scope, loopback=access.loopback, origins=access.origins)
+        if passage.origin and is_preflight(scope):
+            await preflight_response()(scope, receive, passage.send)
+            return
+        caller, token = admit(scope.get("raw_path") or b"", Headers(scope=scope), access.keys)
+        if access.draining and scope["path"] != "/healthz":
+            raise ApiError("shutting_down", "the server is stopping", retry_after_s=DRAIN_RETRY_S)
+        scope["state"]["caller"] = caller
+        if not token:
+            await self._app(scope, receive, passage.send)
+            return
+        self._live[token].add(passage)
+        try:
+            await self._app(scope, receive, passage.send)
+        finally:
+            self._leave(token, passage)
+
+    def _leave(self, token: str, passage: Passage) -> None:
+        passages = self._live[token]
+        passages.discard(passage)
+        if not passages:
+            del self._live[token]
+
+    async def _live_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Watch the keys that are in use for as long as the app lives."""
+        keys = self._access.keys
+        watch = None if keys is None else asyncio.create_task(self._watch(keys))
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if watch is not None:
+                watch.cancel()
+
+    async def _watch(self, keys: Keys) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            try:
+                self.withdraw(keys)
+            except WindlassError as error:
+                log.warning("cannot look at the keys in use: %s", error.message)
+
+    def withdraw(self, keys: Keys) -> None:
+        """End every request whose key is no longer good."""
+        for token, passages in list(self._live.items()):
+            if keys.find(token) is None:
+                for passage in list(passages):
+                    passage.withdraw()
 
     async def _confess(self, error: Exception, passage: Passage, scope: Scope, receive: Receive) -> None:
         places = traceback.extract_tb(error.__traceback__)[-3:]
@@ -75,7 +146,12 @@ class Passage:
         self.request_id = secrets.token_hex(12)
         self.began = time.monotonic()
         self.status = CLIENT_LEFT
+        self.origin = ""
+        """An origin of another site that may read the answer."""
+        self.withdrawn = False
+        self._streams = False
         self._send = send
+        self._task = asyncio.current_task()
         scope.setdefault("state", {})["request_id"] = self.request_id
 
     async def send(self, message: Message) -> None:
@@ -84,44 +160,44 @@ class Passage:
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = self.request_id
             headers["x-content-type-options"] = "nosniff"
+            self._streams = headers.get("content-type", "").startswith("text/event-stream")
+            if self.origin:
+                headers["access-control-allow-origin"] = self.origin
+                headers["access-control-expose-headers"] = "*"
+                headers.add_vary_header("origin")
         await self._send(message)
+
+    def withdraw(self) -> None:
+        """Stop the work; the key that it was begun with is no longer good."""
+        if self._task is not None and not self.withdrawn:
+            self.withdrawn = True
+            self._task.cancel()
+
+    async def end(self, scope: Scope, receive: Receive) -> None:
+        """Tell the client of a request that was withdrawn, in the way that is still open."""
+        assert self._task is not None
+        self._task.uncancel()
+        error = ApiError("unauthorized", "the key of this request has expired or was revoked")
+        if self.status == CLIENT_LEFT:
+            await respond(error, self.request_id)(scope, receive, self.send)
+        elif self._streams:
+            part = error_event(error, self.request_id)
+            await self._send({"type": "http.response.body", "body": part, "more_body": False})
+
+
+async def refuse(error: ApiError, passage: Passage, scope: Scope, receive: Receive) -> None:
+    """Answer a request that was not let in; a long body of it is not waited for."""
+    response = respond(error, passage.request_id)
+    headers = Headers(scope=scope)
+    length = headers.get("content-length", "0")
+    if "transfer-encoding" in headers or int(length) > SMALL_BODY_BYTES:
+        response.headers["connection"] = "close"
+    await response(scope, receive, passage.send)
 
 
 def respond(error: ApiError, request_id: str) -> JSONResponse:
     """Return the HTTP form of an error; a body that was not read to its end closes the connection."""
     headers = error.headers
-    if error.code in ("body_too_large", "body_timeout", "unsupported_media_type"):
+    if error.code in CLOSING:
         headers = headers | {"connection": "close"}
     return JSONResponse(envelope(error, request_id), status_code=error.status, headers=headers)
-
-
-def check(scope: Scope, *, loopback: bool) -> None:
-    """Refuse what a web page from elsewhere makes a browser send, and what nobody sends by accident."""
-    if len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"") > MOST_URL_BYTES:
-        raise ApiError("url_too_long", f"the path and query have more than {MOST_URL_BYTES} bytes")
-    headers = Headers(scope=scope)
-    hosts = headers.getlist("host")
-    if loopback and not all(is_loopback(_hostname(host)) for host in hosts):
-        raise ApiError("foreign_host", "this server answers to localhost and loopback addresses only")
-    for origin in headers.getlist("origin"):
-        if urlsplit(origin).netloc not in hosts:
-            raise ApiError(
-                "foreign_origin", "only the page that this server serves may call it from a browser"
-            )
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether a host name or address can only mean this machine."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _hostname(host: str) -> str:
-    try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
-    except ValueError:
-        return ""

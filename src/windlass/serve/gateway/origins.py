@@ -1,0 +1,82 @@
+"""Where a request claims to come from and to go to: the headers Host and Origin.
+
+A page from elsewhere can make a browser send requests here. It may do so only if its origin was allowed when
+the server was started; cookies and other credentials of the browser are never asked for.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import Scope
+
+from windlass.serve.gateway.errors import ApiError
+
+MOST_URL_BYTES = 8192
+
+
+def check(scope: Scope, *, loopback: bool, origins: frozenset[str] = frozenset()) -> str:
+    """Refuse what a web page from elsewhere makes a browser send, and what nobody sends by accident.
+
+    Return the origin of a page from elsewhere that may call, or "".
+    """
+    if len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"") > MOST_URL_BYTES:
+        raise ApiError("url_too_long", f"the path and query have more than {MOST_URL_BYTES} bytes")
+    headers = Headers(scope=scope)
+    hosts = headers.getlist("host")
+    if len(hosts) > 1:
+        raise ApiError("malformed_request", f"there are {len(hosts)} Host headers; send one")
+    if loopback and not all(is_loopback(_hostname(host)) for host in hosts):
+        raise ApiError("foreign_host", "this server answers to localhost and loopback addresses only")
+    given = headers.getlist("origin")
+    if len(given) > 1:
+        raise ApiError("malformed_request", f"there are {len(given)} Origin headers; send one")
+    if not given or _netloc(given[0]) in hosts:
+        return ""
+    if given[0] in origins:
+        return given[0]
+    raise ApiError("foreign_origin", "only the page that this server serves may call it from a browser")
+
+
+def is_preflight(scope: Scope) -> bool:
+    """Tell whether a browser only asks what a page may send; it sends no key with that."""
+    return scope["method"] == "OPTIONS" and "access-control-request-method" in Headers(scope=scope)
+
+
+def preflight_response() -> Response:
+    """Return what a page of an allowed origin may send: no cookies, a key in its header."""
+    return Response(
+        status_code=204,
+        headers={
+            "access-control-allow-methods": "GET, POST, DELETE",
+            "access-control-allow-headers": "authorization, content-type, idempotency-key, x-deadline-ms",
+            "access-control-max-age": "600",
+        },
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host name or address can only mean this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _hostname(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _netloc(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
