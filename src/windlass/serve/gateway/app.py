@@ -24,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windlass import __version__
+from windlass.serve.gateway.access import Access
 from windlass.serve.gateway.bodies import read
 from windlass.serve.gateway.chat import converse
 from windlass.serve.gateway.completions import complete
@@ -52,7 +53,7 @@ ASKED = (CompletionRequest, ChatRequest, EmbeddingRequest)
 router = APIRouter()
 
 
-def build_app(service: Service, *, loopback: bool) -> FastAPI:
+def build_app(service: Service, access: Access) -> FastAPI:
     """Put the routes, the guard and the link to the engine together."""
     app = Gateway(
         title="Windlass",
@@ -64,7 +65,7 @@ def build_app(service: Service, *, loopback: bool) -> FastAPI:
     )
     app.state.service = service
     app.include_router(router)
-    app.add_middleware(Guard, metrics=service.metrics, loopback=loopback)
+    app.add_middleware(Guard, metrics=service.metrics, access=access)
     app.add_exception_handler(ApiError, _on_api_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     return app
