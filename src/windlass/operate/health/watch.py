@@ -1,0 +1,91 @@
+"""Watches all replicas of a service: a prober for each, a record for each, and what follows from it."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass, field
+
+from windlass.operate.health.prober import Probed, Prober, Subject
+from windlass.operate.health.verdict import Record, decide
+from windlass.operate.serving.view import Changes, Running, View
+from windlass.operate.serving.wanted import Wanted
+from windlass.spec.rollout import Health
+from windlass.store.database import Database
+
+ASKED = ("ready", "unwell")
+
+
+@dataclass
+class Patient:
+    """A replica under watch."""
+
+    prober: Prober
+    record: Record = field(default_factory=Record)
+    why: str = ""
+    avoided: bool = False
+
+
+class HealthWatch:
+    """A decider: makes replicas unwell, well again, or has them replaced.
+
+    Of several models in one engine that may not hold all of them, only the first is asked about: questions
+    about the others would push out what clients use.
+    """
+
+    def __init__(self, health: Health, db: Database, *, asks_all: bool = True) -> None:
+        self._health, self._db, self._asks_all = health, db, asks_all
+        self._found: queue.SimpleQueue[Probed] = queue.SimpleQueue()
+        self._patients: dict[str, Patient] = {}
+
+    def decide(self, view: View, now: float) -> Changes:
+        asked = {each.name: each for each in view.replicas if each.phase in ASKED}
+        self._welcome(view.wanted, asked)
+        while not self._found.empty():
+            self._note(self._found.get_nowait(), now)
+        return self._changes(asked, now)
+
+    def close(self) -> None:
+        for patient in self._patients.values():
+            patient.prober.stop()
+        self._patients.clear()
+
+    def _welcome(self, wanted: Wanted, asked: dict[str, Running]) -> None:
+        """Have a prober for every replica that should answer, and for no other."""
+        for name in self._patients.keys() - asked.keys():
+            self._patients.pop(name).prober.stop()
+        for name in asked.keys() - self._patients.keys():
+            group = wanted.group(asked[name].version)
+            if group is not None:
+                items = group.items if self._asks_all else group.items[:1]
+                models = tuple((item.name, item.model) for item in items)
+                subject = Subject(name, asked[name].socket, models)
+                self._patients[name] = Patient(Prober(subject, self._health, self._db, self._found))
+                self._patients[name].prober.start()
+
+    def _note(self, probed: Probed, now: float) -> None:
+        patient = self._patients.get(probed.replica)
+        if patient is not None:
+            patient.record = patient.record.after(probed.grade, self._health, now)
+            patient.why = probed.why or patient.why
+
+    def _changes(self, asked: dict[str, Running], now: float) -> Changes:
+        unwell: dict[str, str] = {}
+        replace: dict[str, str] = {}
+        well: set[str] = set()
+        for name, patient in self._patients.items():
+            fate = decide(patient.record, self._health, others_ready=self._others(asked, name), now=now)
+            if fate == "replace":
+                replace[name] = patient.why
+            elif fate == "avoid" and asked[name].phase == "ready":
+                unwell[name], patient.avoided = patient.why, True
+            elif fate == "use" and patient.avoided:
+                well.add(name)
+                patient.avoided = False
+        return Changes(unwell=unwell, well=frozenset(well), replace=replace)
+
+    def _others(self, asked: dict[str, Running], name: str) -> int:
+        """Count the ready replicas of the same version beside one."""
+        version = asked[name].version
+        return sum(
+            each.phase == "ready" and each.version == version and each.name != name for each in asked.values()
+        )

@@ -1,0 +1,51 @@
+"""Known answers of versions, kept for as long as the version may be loaded again.
+
+They belong to a version, to the very files that it had (by their fingerprint) and to how it was computed
+(engine and precision): whoever differs in any of these may answer otherwise and be right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+
+from windlass.store.database import Database, Schema
+
+SCHEMA = Schema(
+    "known",
+    (
+        "CREATE TABLE known_answers (version TEXT NOT NULL, fingerprint TEXT NOT NULL, engine TEXT NOT NULL,"
+        " answers TEXT NOT NULL, made DOUBLE PRECISION NOT NULL,"
+        " PRIMARY KEY (version, fingerprint, engine))",
+    ),
+)
+
+
+def find_answers(db: Database, version: str, fingerprint: str, engine: str) -> str | None:
+    """Return the answers that were recorded first, as JSON."""
+    rows = db.read(
+        "SELECT answers FROM known_answers WHERE version = ? AND fingerprint = ? AND engine = ?",
+        version, fingerprint, engine,
+    )  # fmt: skip
+    return str(rows[0][0]) if rows else None
+
+
+def keep_answers(db: Database, version: str, fingerprint: str, engine: str, answers: str) -> str:
+    """Record answers unless there are some; return those that count."""
+    db.write(
+        "INSERT INTO known_answers VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT (version, fingerprint, engine) DO NOTHING",
+        version, fingerprint, engine, answers, time.time(),
+    )  # fmt: skip
+    return find_answers(db, version, fingerprint, engine) or answers
+
+
+def fingerprint_of(folder: Path) -> str:
+    """Name the files of a model directory: by its manifest, or by their sizes and times where it has none."""
+    manifest = folder / "manifest.json"
+    if manifest.exists():
+        return hashlib.sha256(manifest.read_bytes()).hexdigest()
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    listed = [f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
+    return hashlib.sha256("\n".join(listed).encode()).hexdigest()
