@@ -97,7 +97,7 @@ class Purse:
         self._until = sent_at + TERM_S * (1 - CLOCKS_DIFFER)
         self.renew_at = sent_at + TERM_S / 3
         self._left, self._left_at, self._clock = received.left, sent_at, received.now
-        self._holders = received.holders
+        self._holders = max(1, received.holders)
         self.free += received.granted
         self._lapse(now)
 
