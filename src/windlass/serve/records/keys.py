@@ -1,0 +1,261 @@
+"""Who may use a service: keys with a tenant, scopes and a life, of which only digests are kept.
+
+A token is 256 random bits, so a plain digest of it tells nothing; it is shown once, when it is made. A key
+that is rotated keeps its id, limits and name under another token; the former one may go on for a while.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from windlass.serve.records.chain import HEAD, Act, Actor, append
+from windlass.serve.records.naming import checked_name
+from windlass.serve.records.remembered import Remembered
+from windlass.serve.records.tenants import DEFAULT
+from windlass.spec.errors import BadInput, InUse, NotFound, did_you_mean
+from windlass.spec.limits import Limits
+from windlass.store.database import Database, Row, Schema, Transaction
+
+Scope = Literal["use", "admin", "metrics"]
+SCOPES: tuple[Scope, ...] = ("use", "admin", "metrics")
+PREFIX = "wlk_"
+FIRST = "admin"
+ITSELF = Actor("", "the service")
+KEYS = Schema(
+    "keys",
+    (
+        """CREATE TABLE keys (id TEXT PRIMARY KEY, name TEXT NOT NULL,
+        tenant TEXT NOT NULL REFERENCES tenants, scopes TEXT NOT NULL, made_s DOUBLE PRECISION NOT NULL,
+        expires_s DOUBLE PRECISION, revoked_s DOUBLE PRECISION, limits TEXT,
+        sha256 TEXT NOT NULL UNIQUE, former_sha256 TEXT, former_until_s DOUBLE PRECISION)""",
+        "CREATE UNIQUE INDEX keys_in_use ON keys (name) WHERE revoked_s IS NULL",
+        "CREATE INDEX keys_former ON keys (former_sha256)",
+    ),
+)
+_SELECT = """SELECT k.id, k.name, k.tenant, k.scopes, k.made_s, k.expires_s, k.revoked_s, k.limits,
+    t.suspended_s, k.sha256, k.former_sha256, k.former_until_s
+    FROM keys k JOIN tenants t ON t.name = k.tenant"""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key, without what it is recognised by."""
+
+    id: str
+    name: str
+    tenant: str
+    scopes: tuple[Scope, ...]
+    made_s: float
+    expires_s: float | None
+    revoked_s: float | None
+    limits: Limits | None
+    tenant_suspended: bool
+
+    def refusal(self, now_s: float) -> str | None:
+        """Say why the key does not open, or None if it does."""
+        if self.revoked_s is not None and now_s >= self.revoked_s:
+            return "was revoked"
+        if self.expires_s is not None and now_s >= self.expires_s:
+            return "has expired"
+        return f"belongs to '{self.tenant}', which is suspended" if self.tenant_suspended else None
+
+    def facts(self, now_s: float) -> dict[str, Any]:
+        """Return it for a script."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "tenant": self.tenant,
+            "scopes": list(self.scopes),
+            "made_s": self.made_s,
+            "expires_s": self.expires_s,
+            "revoked_s": self.revoked_s,
+            "limits": None if self.limits is None else self.limits.model_dump(exclude_none=True),
+            "refused": self.refusal(now_s),
+        }
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A key as it is recognised."""
+
+    key: Key
+    sha256: str
+    until_s: float | None
+
+    def opens(self, digest: str, now_s: float) -> bool:
+        known = hmac.compare_digest(self.sha256, digest)
+        return known and (self.until_s is None or now_s < self.until_s) and self.key.refusal(now_s) is None
+
+
+class Keys:
+    """The keys of a service."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+        self._entries = Remembered(database, self._entry)
+        self._ids = Remembered(database, self._identified)
+
+    def find(self, token: str) -> Key | None:
+        """Return the key that a token is, if it opens now.
+
+        It is looked up by its digest, of which a sender can choose no part, and compared in constant time.
+        """
+        digest = _digest(token)
+        return self._opened(self._entries.get(digest), digest)
+
+    def at_hand(self, token: str) -> Key | None:
+        """Return the same from memory, without waiting for a server; None where `find` must be asked."""
+        digest = _digest(token)
+        return self._opened(self._entries.at_hand(digest), digest)
+
+    def by_id(self, id_: str) -> Key | None:
+        """Return a key whose id is known, from memory if nothing changed since."""
+        return self._ids.get(id_)
+
+    def get(self, name: str) -> Key:
+        """Return the key that has the id, or has the name or had it last; or say which name is near."""
+        keys = self.list()
+        found = [key for key in keys if key.id == name] or [key for key in keys if key.name == name]
+        if not found:
+            near = [key.name for key in keys if key.revoked_s is None]
+            raise NotFound(f"no key called '{name}'", hint=did_you_mean(name, near) if near else None)
+        return max(found, key=lambda key: (key.revoked_s is None, key.made_s))
+
+    def list(self) -> tuple[Key, ...]:
+        """Return all keys, those that were revoked too."""
+        rows = self._database.read(f"{_SELECT} ORDER BY k.tenant, k.name, k.made_s")
+        return tuple(map(_key, rows))
+
+    def make(
+        self,
+        name: str,
+        by: Actor,
+        *,
+        tenant: str = DEFAULT,
+        scopes: Iterable[str] = ("use",),
+        expires_s: float | None = None,
+        limits: Limits | None = None,
+    ) -> tuple[Key, str]:
+        """Make a key; return it and its token, which nobody can read again."""
+        now_s, token = self._now(), PREFIX + secrets.token_urlsafe(32)
+        if expires_s is not None and expires_s <= now_s:
+            raise BadInput("the key would have expired before it was made")
+        key_id = f"key_{secrets.token_hex(6)}"
+        key = Key(key_id, checked_name(name), tenant, _scopes(scopes), now_s, expires_s, None, limits, False)
+
+        def work(transaction: Transaction) -> None:
+            _check_free(transaction, key)
+            transaction.execute(
+                "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, NULL, ?, ?, NULL, NULL)",
+                key.id, key.name, tenant, ",".join(key.scopes),
+                now_s, expires_s, _json(limits), _digest(token),
+            )  # fmt: skip
+            act = Act("key.make", f"{key.name} ({key.id})", note=f"tenant {tenant}; {', '.join(key.scopes)}")
+            append(transaction, by, act, now_s=now_s)
+
+        self._database.atomically(work, alone=HEAD)
+        return key, token
+
+    def revoke(self, name: str, by: Actor) -> Key:
+        """Make a key useless at once, under its former token too."""
+        return self._change(name, by, "key.revoke", "revoked_s = ?", self._now())
+
+    def rotate(self, name: str, by: Actor, *, grace_s: float = 0.0) -> tuple[Key, str]:
+        """Give a key another token and return both; the former one opens for `grace_s` longer."""
+        token = PREFIX + secrets.token_urlsafe(32)
+        change = "former_sha256 = sha256, former_until_s = ?, sha256 = ?"
+        note = f"the former token opens for {grace_s:g} s" if grace_s else ""
+        key = self._change(name, by, "key.rotate", change, self._now() + grace_s, _digest(token), note=note)
+        return key, token
+
+    def limit(self, name: str, limits: Limits | None, by: Actor) -> Key:
+        """Give a key limits of its own, or with None those that every key has."""
+        note = _json(limits) or "as every key"
+        return self._change(name, by, "key.limit", "limits = ?", _json(limits), note=note)
+
+    def _change(self, name: str, by: Actor, action: str, change: str, *values: object, note: str = "") -> Key:
+        key = self.get(name)
+
+        def work(transaction: Transaction) -> Key:
+            changed = f"UPDATE keys SET {change} WHERE id = ? AND revoked_s IS NULL RETURNING id"
+            if not transaction.execute(changed, *values, key.id):
+                raise NotFound(
+                    f"key '{key.name}' ({key.id}) was revoked before",
+                    hint="`windlass keys make` makes another",
+                )
+            append(transaction, by, Act(action, f"{key.name} ({key.id})", note=note), now_s=self._now())
+            return _key(transaction.execute(f"{_SELECT} WHERE k.id = ?", key.id)[0])
+
+        return self._database.atomically(work, alone=HEAD)
+
+    def _entry(self, digest: str) -> _Entry | None:
+        rows = self._database.read(f"{_SELECT} WHERE k.sha256 = ? OR k.former_sha256 = ?", digest, digest)
+        if not rows:
+            return None
+        sha256, former_sha256, former_until_s = rows[0][9:]
+        if hmac.compare_digest(sha256, digest):
+            return _Entry(_key(rows[0]), sha256, None)
+        return _Entry(_key(rows[0]), former_sha256, former_until_s)
+
+    def _identified(self, id_: str) -> Key | None:
+        rows = self._database.read(f"{_SELECT} WHERE k.id = ?", id_)
+        return _key(rows[0]) if rows else None
+
+    def _opened(self, entry: _Entry | None, digest: str) -> Key | None:
+        return entry.key if entry is not None and entry.opens(digest, self._clock()) else None
+
+    def _now(self) -> float:
+        return round(self._clock(), 3)
+
+
+def ensure_first_key(database: Database, *, clock: Callable[[], float] = time.time) -> str | None:
+    """Make a key for the administrator of a service that never had any; return its token."""
+    keys = Keys(database, clock=clock)
+    if keys.list():
+        return None
+    try:
+        return keys.make(FIRST, ITSELF, scopes=SCOPES)[1]
+    except InUse:  # another process was first
+        return None
+
+
+def _check_free(transaction: Transaction, key: Key) -> None:
+    tenants = [row[0] for row in transaction.execute("SELECT name FROM tenants")]
+    if key.tenant not in tenants:
+        raise NotFound(f"no tenant called '{key.tenant}'", hint=did_you_mean(key.tenant, tenants))
+    if transaction.execute("SELECT 1 FROM keys WHERE name = ? AND revoked_s IS NULL", key.name):
+        raise InUse(
+            f"a key called '{key.name}' exists already", hint="rotate or revoke it, or use another name"
+        )
+
+
+def _scopes(given: Iterable[str]) -> tuple[Scope, ...]:
+    asked = set(given)
+    for scope in sorted(asked - set(SCOPES)):
+        raise BadInput(f"'{scope}' is no scope", hint=did_you_mean(scope, list(SCOPES)))
+    if not asked:
+        raise BadInput("a key needs a scope", hint="use, admin or metrics")
+    return tuple(scope for scope in SCOPES if scope in asked)
+
+
+def _key(row: Row) -> Key:
+    id_, name, tenant, scopes, made_s, expires_s, revoked_s, limits = row[:8]
+    read = None if limits is None else Limits.model_validate_json(limits)
+    return Key(
+        id_, name, tenant, _scopes(scopes.split(",")), made_s, expires_s, revoked_s, read, row[8] is not None
+    )
+
+
+def _json(limits: Limits | None) -> str | None:
+    return None if limits is None else limits.model_dump_json(exclude_none=True)
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()

@@ -1,0 +1,20 @@
+"""What keys and tenants may be called."""
+
+from __future__ import annotations
+
+from pydantic import TypeAdapter, ValidationError
+
+from windlass.spec.errors import BadInput
+from windlass.spec.table import Name
+
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
+
+
+def checked_name(name: str) -> str:
+    """Return the name if it is one."""
+    try:
+        return _NAME.validate_python(name)
+    except ValidationError:
+        raise BadInput(
+            f"{name[:100]!r} is no name: a-z, 0-9, '.', '_' and '-', at most 63 characters"
+        ) from None

@@ -1,0 +1,201 @@
+"""Whom the service works for: each tenant has limits and settings of its own, and keys in its name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
+
+from windlass.serve.records.chain import HEAD, Act, Actor, append
+from windlass.serve.records.naming import checked_name
+from windlass.serve.records.remembered import Remembered
+from windlass.spec.errors import AskedWrongly, InUse, NotFound, did_you_mean
+from windlass.spec.limits import Limits
+from windlass.spec.table import Table
+from windlass.store.database import Database, Row, Schema, Transaction
+
+DEFAULT = "default"
+TENANTS = Schema(
+    "tenants",
+    (
+        """CREATE TABLE tenants (name TEXT PRIMARY KEY, limits TEXT, settings TEXT NOT NULL,
+        made_s DOUBLE PRECISION NOT NULL, suspended_s DOUBLE PRECISION)""",
+        f"INSERT INTO tenants VALUES ('{DEFAULT}', NULL, '{{}}', 0, NULL)",
+    ),
+)
+
+
+class Settings(Table):
+    """What a tenant may choose."""
+
+    shared_prefix: bool = Field(
+        False, description="its prompts may share computed beginnings with other tenants that agreed"
+    )
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """One tenant."""
+
+    name: str
+    limits: Limits | None
+    settings: Settings
+    made_s: float
+    suspended_s: float | None
+
+    def facts(self) -> dict[str, Any]:
+        """Return it for a script."""
+        return {
+            "name": self.name,
+            "limits": None if self.limits is None else self.limits.model_dump(exclude_none=True),
+            "settings": self.settings.model_dump(),
+            "made_s": self.made_s,
+            "suspended_s": self.suspended_s,
+        }
+
+
+class Tenants:
+    """The tenants of a service."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+        self._known = Remembered(database, self._read)
+
+    def find(self, name: str) -> Tenant | None:
+        """Return a tenant, from memory if nothing changed since."""
+        return self._known.get(name)
+
+    def get(self, name: str) -> Tenant:
+        """Return a tenant, or say which name comes nearest."""
+        known = {tenant.name: tenant for tenant in self.list()}
+        if name not in known:
+            raise NotFound(f"no tenant called '{name}'", hint=did_you_mean(name, list(known)))
+        return known[name]
+
+    def list(self) -> tuple[Tenant, ...]:
+        return tuple(map(_tenant, self._database.read(f"{_SELECT} ORDER BY name")))
+
+    def make(
+        self, name: str, by: Actor, *, limits: Limits | None = None, settings: Settings | None = None
+    ) -> Tenant:
+        tenant = Tenant(checked_name(name), limits, settings or Settings(), self._now(), None)
+
+        def work(transaction: Transaction) -> None:
+            if transaction.execute("SELECT 1 FROM tenants WHERE name = ?", name):
+                raise InUse(
+                    f"a tenant called '{name}' exists already", hint="`windlass tenants set` changes one"
+                )
+            transaction.execute("INSERT INTO tenants VALUES (?, ?, ?, ?, ?)", *_row(tenant))
+            append(transaction, by, Act("tenant.make", name), now_s=tenant.made_s)
+
+        self._database.atomically(work, alone=HEAD)
+        return tenant
+
+    def set(
+        self,
+        name: str,
+        by: Actor,
+        *,
+        limits: Limits | None = None,
+        settings: Settings | None = None,
+        suspended: bool | None = None,
+    ) -> Tenant:
+        """Change what is given; limits without any entry lift those that there were."""
+        self.get(name)
+
+        def work(transaction: Transaction) -> Tenant:
+            old = _one(transaction.execute(f"{_SELECT} WHERE name = ?", name))
+            if old is None:
+                raise NotFound(f"no tenant called '{name}'")
+            new = _changed(old, limits, settings, suspended, self._now())
+            transaction.execute(
+                "UPDATE tenants SET limits = ?, settings = ?, made_s = ?, suspended_s = ? WHERE name = ?",
+                *_row(new)[1:],
+                name,
+            )
+            append(
+                transaction,
+                by,
+                Act("tenant.set", name, note=_told(limits, settings, suspended)),
+                now_s=self._now(),
+            )
+            return new
+
+        return self._database.atomically(work, alone=HEAD)
+
+    def remove(self, name: str, by: Actor) -> None:
+        """Remove a tenant that has no key in use; keys that were revoked go with it."""
+        if name == DEFAULT:
+            raise AskedWrongly(
+                f"the tenant '{DEFAULT}' stays", hint="`windlass tenants set default --suspend` closes it"
+            )
+        self.get(name)
+
+        def work(transaction: Transaction) -> None:
+            live = "SELECT name FROM keys WHERE tenant = ? AND revoked_s IS NULL ORDER BY name"
+            keys = [row[0] for row in transaction.execute(live, name)]
+            if keys:
+                raise InUse(f"'{name}' still has keys: {', '.join(keys[:5])}", hint="revoke them first")
+            transaction.execute("DELETE FROM keys WHERE tenant = ?", name)
+            transaction.execute("DELETE FROM tenants WHERE name = ?", name)
+            append(transaction, by, Act("tenant.remove", name), now_s=self._now())
+
+        self._database.atomically(work, alone=HEAD)
+
+    def _read(self, name: str) -> Tenant | None:
+        return _one(self._database.read(f"{_SELECT} WHERE name = ?", name))
+
+    def _now(self) -> float:
+        return round(self._clock(), 3)
+
+
+_SELECT = "SELECT name, limits, settings, made_s, suspended_s FROM tenants"
+
+
+def _tenant(row: Row) -> Tenant:
+    name, limits, settings, made_s, suspended_s = row
+    return Tenant(
+        name,
+        None if limits is None else Limits.model_validate_json(limits),
+        Settings.model_validate_json(settings),
+        made_s,
+        suspended_s,
+    )
+
+
+def _one(rows: list[Row]) -> Tenant | None:
+    return _tenant(rows[0]) if rows else None
+
+
+def _row(tenant: Tenant) -> tuple[object, ...]:
+    limits = None if tenant.limits is None else tenant.limits.model_dump_json(exclude_none=True)
+    return tenant.name, limits, tenant.settings.model_dump_json(), tenant.made_s, tenant.suspended_s
+
+
+def _changed(
+    old: Tenant, limits: Limits | None, settings: Settings | None, suspended: bool | None, now_s: float
+) -> Tenant:
+    lifted = limits is not None and not limits.model_dump(exclude_none=True)
+    since_s = old.suspended_s or now_s if suspended else None
+    return Tenant(
+        old.name,
+        None if lifted else limits or old.limits,
+        settings or old.settings,
+        old.made_s,
+        old.suspended_s if suspended is None else since_s,
+    )
+
+
+def _told(limits: Limits | None, settings: Settings | None, suspended: bool | None) -> str:
+    parts = []
+    if limits is not None:
+        parts.append(f"limits {limits.model_dump_json(exclude_none=True)}")
+    if settings is not None:
+        parts.append(f"settings {settings.model_dump_json()}")
+    if suspended is not None:
+        parts.append("suspended" if suspended else "resumed")
+    return "; ".join(parts)
