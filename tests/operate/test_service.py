@@ -17,7 +17,7 @@ def pairs(args: list[str], option: str) -> list[str]:
 
 def test_one_model_is_told_with_its_names() -> None:
     offer = Offer("a@2", Path("/a"), Serve(port=0), ("prod",))
-    args = gateway_args(offer, SOCKET)
+    args = gateway_args(offer, SOCKET, Path("/run/serve.json"))
     assert pairs(args, "--model") == ["/a"]
     assert pairs(args, "--name") == ["a@2"]
     assert pairs(args, "--alias") == ["a@prod"]
@@ -30,7 +30,7 @@ def test_one_model_is_told_with_its_names() -> None:
 def test_several_models_and_their_adapters_are_told_to_both_processes() -> None:
     other = Item("b", Path("/b"), adapters={"poet": Path("/p")})
     offer = Offer("a@2", Path("/a"), Serve(memory="1GiB"), others=(other,))  # type: ignore[arg-type]
-    args = gateway_args(offer, SOCKET)
+    args = gateway_args(offer, SOCKET, Path("/run/serve.json"))
     assert pairs(args, "--name") == ["a@2", "b"]
     assert pairs(args, "--adapter") == ["b:poet"]
     _, args = engine_command(offer, SOCKET)

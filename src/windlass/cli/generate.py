@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         "seed": args.seed,
     }
     with (
-        Service(Offer(name, path, Serve(port=0, slots=1)), home / "logs") as service,
+        Service(Offer(name, path, Serve(port=0, slots=1, open=True)), home / "logs") as service,
         Client(service.url) as client,
     ):
         if args.json:

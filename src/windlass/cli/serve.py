@@ -12,8 +12,10 @@ from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json
 from windlass.operate.registry import NAME, Registry, Version, resolve_adapter, resolve_model
 from windlass.operate.service import Item, Offer, Service
+from windlass.serve.records.keys import ensure_first_key
+from windlass.serve.records.state import open_state, state_url
 from windlass.spec.errors import BadInput, InUse, did_you_mean
-from windlass.spec.read import parse
+from windlass.spec.read import override_in, parse, read_toml
 from windlass.spec.serve import Serve
 
 EPILOG = """\
@@ -23,7 +25,11 @@ examples:
   windlass serve base encoder --memory 4GiB           several models; the longest unused makes room
   windlass serve base --adapter poet=poet@1           ask for it as base:poet, or poet
   windlass serve base --engine vllm --engine-args "--tensor-parallel-size 2"
-  curl http://127.0.0.1:8000/v1/completions -H 'content-type: application/json' \\
+  windlass serve base --no-keys                       for this machine alone, without keys
+  windlass serve base --host 0.0.0.0 --tls-certificate chain.pem --tls-key key.pem
+  windlass serve base --job job.toml --set serve.transport.idle_s=30
+  curl http://127.0.0.1:8000/v1/completions -H "Authorization: Bearer $WINDLASS_KEY" \\
+       -H 'content-type: application/json' \\
        -d '{"model": "shakespeare-char", "prompt": "To be", "max_tokens": 20}'
 """
 
@@ -41,6 +47,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="serve a LoRA adapter, a registered one or a directory, of the first MODEL or of the one named",
     )
     add_address(parser)
+    parser.add_argument(
+        "--gateways", type=int, metavar="N", help="processes that share the port (default: 1)"
+    )
     parser.add_argument("--slots", type=int, help="requests computed together (default: 32)")
     parser.add_argument("--queue", type=int, help="requests that may wait (default: 256)")
     parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
@@ -62,6 +71,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine-executable", metavar="PATH", help="the vLLM program (default: vllm on PATH)"
     )
+    parser.add_argument("--job", metavar="JOB.toml", help="take the table [serve] of this job file first")
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        metavar="serve.KEY=VALUE",
+        action="append",
+        default=[],
+        help="change any setting of [serve], e.g. --set serve.transport.idle_s=30 (may be repeated)",
+    )
     add_home(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object once it answers")
     parser.set_defaults(run=run)
@@ -70,17 +88,42 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def add_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on; 0 takes a free one (default: 8000)")
+    parser.add_argument(
+        "--no-keys",
+        action="store_const",
+        const=True,
+        dest="open",
+        help="answer whoever asks; only for this machine (--host 127.0.0.1)",
+    )
+    parser.add_argument(
+        "--state", metavar="URL", help="database of keys and limits (default: HOME/service.db, in SQLite)"
+    )
+    parser.add_argument("--tls-certificate", metavar="FILE", help="certificate chain in PEM; makes it https")
+    parser.add_argument("--tls-key", metavar="FILE", help="its private key in PEM")
+    parser.add_argument(
+        "--origin",
+        metavar="ORIGIN",
+        action="append",
+        dest="origins",
+        help="let pages of this origin call from a browser, e.g. https://app.example (may be repeated)",
+    )
 
 
-def serve_of(args: argparse.Namespace) -> Serve:
-    """Read the options of a service, with the job file's own checks."""
+def serve_of(args: argparse.Namespace, home: Path) -> Serve:
+    """Read the options of a service, with the job file's own checks; they win over the job file."""
+    job = getattr(args, "job", None)
+    table = read_toml(Path(job)).get("serve", {}) if job is not None else {}
     given = {key: getattr(args, key, None) for key in Serve.model_fields}
-    return parse(Serve, {key: value for key, value in given.items() if value is not None}, "serve")
+    data = {"serve": table | {key: value for key, value in given.items() if value is not None}}
+    for override in getattr(args, "overrides", ()):
+        override_in(data, override)
+    serve = parse(Serve, data["serve"], job or "serve")
+    return serve.model_copy(update={"state": state_url(home, serve.state)})
 
 
 def run(args: argparse.Namespace) -> int:
     home = home_of(args)
-    offer, versions = offer_of(home, args.model, args.adapter, serve_of(args))
+    offer, versions = offer_of(home, args.model, args.adapter, serve_of(args, home))
     run_service(home, offer, versions, as_json=args.json)
     return 0
 
@@ -130,15 +173,45 @@ def run_service(home: Path, offer: Offer, versions: Sequence[Version], *, as_jso
     with contextlib.ExitStack() as stack:
         for version in versions:
             stack.enter_context(Registry(home).holding(version))
+        key = first_key(offer.serve)
         service = stack.enter_context(Service(offer, home / "logs"))
         signal.signal(signal.SIGTERM, _interrupt)
         if as_json:
-            print_json({"url": service.url, "model": offer.name, "models": names})
+            print_json({"url": service.url, "model": offer.name, "models": names, "key": key})
         else:
             print(f"serving {', '.join(names)} at {service.url} (Ctrl-C stops)", flush=True)
+            show_key(key, service.url, offer.name)
         with contextlib.suppress(KeyboardInterrupt):
             service.watch(line.say)
         line.say("stopping")
+
+
+def first_key(serve: Serve) -> str | None:
+    """Make the administrator's key of a service that never had one; it is told once, and kept nowhere."""
+    if serve.open or serve.state is None:
+        return None
+    database = open_state(serve.state)
+    try:
+        return ensure_first_key(database)
+    finally:
+        database.close()
+
+
+def show_key(key: str | None, url: str, model: str) -> None:
+    """Print a key that was just made, with a first request that works as it stands."""
+    if key is None:
+        return
+    insecure = " --insecure" if url.startswith("https:") else ""
+    print(
+        f"""
+This is the key of the administrator. It is shown this once; `windlass keys` makes others.
+
+  export WINDLASS_KEY={key}
+  curl{insecure} {url}/v1/completions -H "Authorization: Bearer $WINDLASS_KEY" \\
+       -H 'content-type: application/json' -d '{{"model": "{model}", "prompt": "The", "max_tokens": 20}}'
+""",
+        flush=True,
+    )
 
 
 def _interrupt(_signal: int, _frame: object) -> None:

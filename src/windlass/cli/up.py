@@ -66,7 +66,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    home, job, serve = home_of(args), job_of(args), serve_of(args)
+    home, job = home_of(args), job_of(args)
+    serve = serve_of(args, home)
     if not args.once:
         check_port(serve)  # rather now than after minutes of training
     line = ProgressLine(quiet=args.json)
@@ -79,9 +80,8 @@ def run(args: argparse.Namespace) -> int:
         _announce(version)
         run_service(home, offer, [version], as_json=False)
         return 0
-    with Service(
-        Offer(offer.name, offer.model, serve.model_copy(update={"port": 0})), home / "logs"
-    ) as service:
+    alone = Serve(port=0, open=True)
+    with Service(Offer(offer.name, offer.model, alone), home / "logs") as service:
         answered = answer(service, job)
     if args.json:
         print_json({"model": str(version), "metrics": version.lineage.get("metrics"), **answered})

@@ -10,8 +10,8 @@ from pathlib import Path
 import uvicorn
 
 from windlass.operate.control_api import build_app
-from windlass.serve.gateway.origins import is_loopback
 from windlass.serve.gateway.server import bind, settings, url_of
+from windlass.spec.serve import is_loopback
 
 
 def serve_control(home: Path, host: str, port: int, listening: Callable[[str, bool], None]) -> None:

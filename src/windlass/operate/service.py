@@ -7,6 +7,7 @@ engine dies it is started again, and the gateway finds the new one at the same s
 from __future__ import annotations
 
 import shutil
+import ssl
 import tempfile
 import threading
 import time
@@ -94,7 +95,8 @@ class Service:
         self._gateway.check()
 
     def _start_gateway(self) -> LocalProcess:
-        args = gateway_args(self.offer, self._socket)
+        settings = write_settings(self.offer.serve, self._folder / "serve.json")
+        args = gateway_args(self.offer, self._socket, settings)
         process = LocalProcess("gateway", "windlass.serve.gateway", args, self.logs / "gateway.log")
         for event in process.events():
             if "listening" in event:
@@ -155,11 +157,16 @@ class Service:
         return self._folder / "engine.sock"
 
 
-def gateway_args(offer: Offer, socket: Path) -> list[str]:
+def write_settings(serve: Serve, file: Path) -> Path:
+    """Write the table [serve] where no other user can read it: it may hold the password of a database."""
+    file.touch(mode=0o600)
+    file.write_text(serve.model_dump_json())
+    return file
+
+
+def gateway_args(offer: Offer, socket: Path, settings: Path) -> list[str]:
     """Return the command line of the gateway."""
-    serve = offer.serve
-    args = ["--socket", str(socket)]
-    args += ["--host", serve.host, "--port", str(serve.port), "--queue", str(serve.queue)]
+    args = ["--socket", str(socket), "--settings", str(settings)]
     for item in offer.items:
         bare = item.name.partition("@")[0]
         args += ["--model", str(item.model), "--name", item.name]
@@ -197,9 +204,17 @@ def _vllm_args(offer: Offer) -> list[str]:
     return args + [f"--adapter={name}={path}" for name, path in offer.adapters.items()]
 
 
+def _own() -> ssl.SSLContext:
+    """Return what trusts whatever certificate our own gateway has; it is asked over loopback."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=2) as reply:
+        with urllib.request.urlopen(url, timeout=2, context=_own()) as reply:
             return bool(reply.status == 200)
     except (urllib.error.URLError, OSError):
         return False

@@ -31,7 +31,7 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Job
 def job_from(data: dict[str, Any], overrides: Sequence[str], where: str, folder: Path) -> Job:
     """Make a job of tables, wherever they come from; relative paths are seen from `folder`."""
     for override in overrides:
-        _apply(data, override)
+        override_in(data, override)
     return anchored(parse(Job, data, where), folder)
 
 
@@ -89,7 +89,7 @@ def name_from(path: Path) -> str:
     return kept.lstrip("._-")[:63] or "job"
 
 
-def _apply(data: dict[str, Any], override: str) -> None:
+def override_in(data: dict[str, Any], override: str) -> None:
     """Put "table.key=value" into the tables; the value is TOML, or else taken as a bare string."""
     dotted, equals, value = override.partition("=")
     if not equals or not dotted.strip():

@@ -5,10 +5,11 @@ Every table is a frozen model that refuses keys it does not know.
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from windlass.spec.limits import ServeLimits
 from windlass.spec.rollout import Health, Rollout
@@ -76,3 +77,21 @@ class Serve(Table):
     limits: ServeLimits = Field(ServeLimits(), description="how much may be asked for")
     health: Health = Field(Health(), description="questions whose answers are known")
     rollout: Rollout = Field(Rollout(), description="how a new version is judged")
+
+    @model_validator(mode="after")
+    def _needs_keys(self) -> Self:
+        if self.open and not is_loopback(self.host):
+            raise ValueError(
+                f"open: without keys, whoever reaches {self.host} could use it; listen on 127.0.0.1"
+            )
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host name or address can only mean this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -6,6 +6,8 @@ double slashes) can open no other door. A path that could be read in two ways is
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from starlette.datastructures import Headers
 
 from windlass.serve.gateway.caller import ADMIN, ANYONE, METRICS, USE, Caller
 from windlass.serve.gateway.errors import ApiError, plain
-from windlass.spec.errors import did_you_mean
+from windlass.spec.errors import StoreFailed, did_you_mean
 
 OPEN = ""
 """The scope of what everybody may see."""
@@ -39,6 +41,8 @@ _DOUBTFUL = re.compile(
 )
 _TOKEN = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +([\x21-\x7e]{1,512}) *")
 
+log = logging.getLogger(__name__)
+
 
 class Key(Protocol):
     """What is known of a key that is good right now."""
@@ -56,8 +60,11 @@ class Key(Protocol):
 class Keys(Protocol):
     """The keys of the service."""
 
+    def at_hand(self, token: str) -> Key | None:
+        """Return the key that a token is from memory, if it is good now; None where `find` must be asked."""
+
     def find(self, token: str) -> Key | None:
-        """Return the key that a token is, if it is good now; in the same time whatever is sent."""
+        """Return the key that a token is, if it is good now; this may wait for a server."""
 
 
 @dataclass
@@ -81,7 +88,7 @@ def scope_of(raw_path: bytes) -> str | None:
     return next((DOORS[door] for door in _BELOW if raw_path.startswith(door)), None)
 
 
-def admit(raw_path: bytes, headers: Headers, keys: Keys | None) -> tuple[Caller, str]:
+async def admit(raw_path: bytes, headers: Headers, keys: Keys | None) -> tuple[Caller, str]:
     """Return who asks, and the token that says so ("" where none is needed); or refuse.
 
     Whoever has no key learns nothing about which paths exist.
@@ -90,7 +97,7 @@ def admit(raw_path: bytes, headers: Headers, keys: Keys | None) -> tuple[Caller,
     if needed == OPEN or keys is None:
         caller, token = ANYONE, ""
     else:
-        caller, token = identify(headers, keys)
+        caller, token = await identify(headers, keys)
     if needed is None:
         raise no_door(raw_path)
     if needed != OPEN and needed not in caller.scopes:
@@ -98,7 +105,7 @@ def admit(raw_path: bytes, headers: Headers, keys: Keys | None) -> tuple[Caller,
     return caller, token
 
 
-def identify(headers: Headers, keys: Keys) -> tuple[Caller, str]:
+async def identify(headers: Headers, keys: Keys) -> tuple[Caller, str]:
     """Return whose key came with a request, and the key."""
     given = headers.getlist("authorization")
     if not given:
@@ -108,10 +115,23 @@ def identify(headers: Headers, keys: Keys) -> tuple[Caller, str]:
     match = _TOKEN.fullmatch(given[0])
     if match is None:
         raise ApiError("unauthorized", "the Authorization header is not 'Bearer KEY'")
-    key = keys.find(match[1])
+    key = await look_up(match[1], keys)
     if key is None:
         raise ApiError("unauthorized", "this key is not known here, has expired or was revoked")
     return Caller(key=key.id, tenant=key.tenant, scopes=frozenset(key.scopes)), match[1]
+
+
+async def look_up(token: str, keys: Keys) -> Key | None:
+    """Return the key that a token is, if it is good now; others are answered while a server is asked."""
+    key = keys.at_hand(token)
+    if key is not None:
+        return key
+    try:
+        return await asyncio.to_thread(keys.find, token)
+    except StoreFailed as error:
+        log.warning("%s", error.message)
+        told = "the database of keys does not answer, and this key is not in memory"
+        raise ApiError("state_unavailable", told, retry_after_s=1.0) from None
 
 
 def no_door(raw_path: bytes) -> ApiError:

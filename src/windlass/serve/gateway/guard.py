@@ -8,6 +8,7 @@ what was begun with it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
@@ -19,12 +20,11 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from windlass.serve.gateway.access import Access, Keys, admit
+from windlass.serve.gateway.access import Access, Keys, admit, look_up
 from windlass.serve.gateway.errors import ApiError, envelope
 from windlass.serve.gateway.metrics import Metrics
 from windlass.serve.gateway.origins import check, is_preflight, preflight_response
 from windlass.serve.gateway.streaming import CLIENT_LEFT, error_event
-from windlass.spec.errors import WindlassError
 
 SMALL_BODY_BYTES = 65536
 """A refused request's body up to this size is read past; a longer one is not worth its bytes."""
@@ -81,7 +81,7 @@ class Guard:
         if passage.origin and is_preflight(scope):
             await preflight_response()(scope, receive, passage.send)
             return
-        caller, token = admit(scope.get("raw_path") or b"", Headers(scope=scope), access.keys)
+        caller, token = await admit(scope.get("raw_path") or b"", Headers(scope=scope), access.keys)
         if access.draining and scope["path"] != "/healthz":
             raise ApiError("shutting_down", "the server is stopping", retry_after_s=DRAIN_RETRY_S)
         scope["state"]["caller"] = caller
@@ -113,16 +113,14 @@ class Guard:
     async def _watch(self, keys: Keys) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            try:
-                self.withdraw(keys)
-            except WindlassError as error:
-                log.warning("cannot look at the keys in use: %s", error.message)
+            with contextlib.suppress(ApiError):  # look_up has said it; the next look may succeed
+                await self._withdraw(keys)
 
-    def withdraw(self, keys: Keys) -> None:
+    async def _withdraw(self, keys: Keys) -> None:
         """End every request whose key is no longer good."""
-        for token, passages in list(self._live.items()):
-            if keys.find(token) is None:
-                for passage in list(passages):
+        for token in list(self._live):
+            if await look_up(token, keys) is None:
+                for passage in list(self._live.get(token, ())):
                     passage.withdraw()
 
     async def _confess(self, error: Exception, passage: Passage, scope: Scope, receive: Receive) -> None:

@@ -6,7 +6,6 @@ the server was started; cookies and other credentials of the browser are never a
 
 from __future__ import annotations
 
-import ipaddress
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -14,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from windlass.serve.gateway.errors import ApiError
+from windlass.spec.serve import is_loopback
 
 MOST_URL_BYTES = 8192
 
@@ -56,16 +56,6 @@ def preflight_response() -> Response:
             "access-control-max-age": "600",
         },
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether a host name or address can only mean this machine."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _hostname(host: str) -> str:
