@@ -26,16 +26,17 @@ from windlass.serve.gateway.access import Access
 from windlass.serve.gateway.app import build_app
 from windlass.serve.gateway.engine_link import EngineLink
 from windlass.serve.gateway.metrics import Metrics
-from windlass.serve.gateway.origins import is_loopback
 from windlass.serve.gateway.served import Served, load_served
 from windlass.serve.gateway.server import GracefulServer, Running, bind, bounded_settings, url_of
 from windlass.serve.gateway.service import Service
 from windlass.serve.gateway.tls import check_tls
 from windlass.serve.gateway.transport import Connections
+from windlass.serve.records.keys import Keys
+from windlass.serve.records.state import open_state
 from windlass.spec.door import DoorParser, run_door
 from windlass.spec.errors import BadInput
 from windlass.spec.read import parse
-from windlass.spec.serve import Serve
+from windlass.spec.serve import Serve, is_loopback
 
 
 def main(argv: list[str]) -> int:
@@ -69,7 +70,10 @@ def access_of(serve: Serve, *, loopback: bool) -> Access:
             f"--no-keys and --host {serve.host}: whoever reaches this machine could use it",
             hint="leave --no-keys out, or listen on 127.0.0.1",
         )
-    return Access(loopback=loopback, origins=frozenset(serve.origins))
+    if not serve.open and serve.state is None:
+        raise BadInput("no database of keys was given", hint="give [serve] state, or open = true")
+    keys = None if serve.open or serve.state is None else Keys(open_state(serve.state))
+    return Access(keys=keys, loopback=loopback, origins=frozenset(serve.origins))
 
 
 def _serve(args: argparse.Namespace) -> Serve:
