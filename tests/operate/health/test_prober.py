@@ -26,7 +26,7 @@ from windlass.operate.serving.wanted import Group, Item, Wanted
 from windlass.serve.engine.load import Options, load_engine
 from windlass.serve.engine.server import Server
 from windlass.serve.engine.step import Settings
-from windlass.serve.records import known
+from windlass.serve.records.known import KNOWN
 from windlass.spec.rollout import Health
 from windlass.spec.shape import LlamaShape
 from windlass.spec.wire import Generate, Offered
@@ -46,7 +46,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Database]:
-    database = open_database(sqlite_url(tmp_path / "service.db"), [known.SCHEMA])
+    database = open_database(sqlite_url(tmp_path / "service.db"), [KNOWN])
     yield database
     database.close()
 

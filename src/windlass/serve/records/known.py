@@ -12,7 +12,7 @@ from pathlib import Path
 
 from windlass.store.database import Database, Schema
 
-SCHEMA = Schema(
+KNOWN = Schema(
     "known",
     (
         "CREATE TABLE known_answers (version TEXT NOT NULL, fingerprint TEXT NOT NULL, engine TEXT NOT NULL,"

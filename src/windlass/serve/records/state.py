@@ -7,14 +7,16 @@ from pathlib import Path
 
 from windlass.serve.records.chain import AUDIT
 from windlass.serve.records.keys import KEYS
+from windlass.serve.records.known import KNOWN
 from windlass.serve.records.quotas import QUOTAS
+from windlass.serve.records.rollouts import ROLLOUTS
 from windlass.serve.records.tenants import TENANTS
 from windlass.store.database import Database, open_database, sqlite_url
 
 FILE = "service.db"
 VARIABLE = "WINDLASS_STATE"
 """Names the database where no option does; unlike an option, others on the machine cannot read it."""
-SCHEMAS = (AUDIT, TENANTS, KEYS, QUOTAS)
+SCHEMAS = (AUDIT, TENANTS, KEYS, QUOTAS, KNOWN, ROLLOUTS)
 
 
 def state_url(home: Path, given: str | None = None) -> str:
