@@ -22,8 +22,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from windlass.serve.gateway.access import Access
 from windlass.serve.gateway.app import build_app
-from windlass.serve.gateway.engine_link import EngineLink
+from windlass.serve.gateway.fleet.fleet import Fleet
 from windlass.serve.gateway.metrics import Metrics
+from windlass.serve.gateway.opening import alone
 from windlass.serve.gateway.served import load_served
 from windlass.serve.gateway.server import bounded_settings
 from windlass.serve.gateway.service import Service
@@ -40,6 +41,8 @@ from windlass.spec.wire import (
     Load,
     Message,
     Offered,
+    Ping,
+    Pong,
     PromptScores,
     Ready,
     ToEngine,
@@ -102,6 +105,8 @@ class ScriptedEngine:
         self.held: set[int] | None = None
         self.fails: str | None = None
         self.dies_after: int | None = None
+        self.revives = False
+        self._is_dead = False
         self.pause_s = 0.0
         self.writes: Callable[[Generate], list[int]] | None = None
 
@@ -147,6 +152,9 @@ class ScriptedEngine:
         loop.close()
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_dead:
+            writer.close()
+            return
         self._writers.add(writer)
         writer.write(
             frame(
@@ -167,6 +175,9 @@ class ScriptedEngine:
             while True:
                 (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
                 message = to_engine.decode(await reader.readexactly(size))
+                if isinstance(message, Ping):
+                    self._say(writer, Pong(message.number, 0, 0, 0))
+                    continue
                 with self._heard:
                     self.received.append(message)
                     self._heard.notify_all()
@@ -201,6 +212,7 @@ class ScriptedEngine:
             if self.held is not None and number in self.held:
                 await asyncio.Event().wait()
             if self.dies_after == number:
+                self._is_dead = not self.revives
                 for each in self._writers:
                     each.transport.abort()
                 return
@@ -248,14 +260,15 @@ class RunningGateway:
         aliases: list[str],
         adapters: Sequence[str] = (),
         others: Sequence[str] = (),
+        patience_s: float = 0.5,
         access: Access | None = None,
         transport: Transport | None = None,
     ) -> None:
         metrics = Metrics()
-        self.link = EngineLink(engine, metrics, queue=queue)
         first = load_served(model, name, aliases, adapters)
         served = (first, *(load_served(model, other) for other in others))
-        self.app = build_app(Service(served, self.link, metrics), access or Access())
+        self.fleet = Fleet(metrics, alone(served, engine), queue=queue, patience_s=patience_s)
+        self.app = build_app(Service(served, self.fleet, metrics), access or Access())
         self._listener = socket.socket()
         self._listener.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"

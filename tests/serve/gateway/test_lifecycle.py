@@ -24,6 +24,12 @@ def figure(http: httpx.Client, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
 
+def texts_of(stream: str) -> list[Any]:
+    """Return what the chunks of a stream say, without what every stream has of its own."""
+    chunks = [json.loads(line[6:]) for line in stream.split("\n\n") if line.startswith("data: {")]
+    return [(choice["text"], choice["logprobs"]) for chunk in chunks for choice in chunk["choices"]]
+
+
 def cancelled(received: list[Any]) -> bool:
     """Tell whether every answer that was asked for has been given up."""
     asked = {message.id for message in received if isinstance(message, Generate)}
@@ -155,7 +161,7 @@ def test_the_gateway_is_not_ready_without_an_engine_and_ready_again_with_one(
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "engine_unavailable"
     assert http.get("/healthz").status_code == 200
-    assert http.get("/v1/models").json()["data"][0]["context_length"] is None
+    assert http.get("/v1/models").json()["data"][0]["context_length"] == 128
     engine.start()
     gateway.wait_until("/readyz", 200)
     assert http.post("/v1/completions", json=ASK).status_code == 200
@@ -168,6 +174,33 @@ def test_a_stream_that_loses_its_engine_ends_with_one_error_event(http: httpx.Cl
     assert kind == "event: error"
     assert json.loads(data[6:])["error"]["code"] == "engine_unavailable"
     assert not any("[DONE]" in event for event in events)
+
+
+def test_a_stream_goes_on_where_its_engine_ended(http: httpx.Client, engine: Any) -> None:
+    ask = ASK | {"prompt": "the lazy dog", "logprobs": 2, "seed": 3, "stream": True}
+    undisturbed = texts_of(http.post("/v1/completions", json=ask).text)
+    engine.dies_after, engine.revives = 3, True
+    assert texts_of(http.post("/v1/completions", json=ask).text) == undisturbed
+    attempts = engine.of(Generate)[1:]
+    assert [len(each.tokens) for each in attempts] == [3, 6, 9, 12, 15, 18, 21]
+    assert [each.resumed_tokens for each in attempts] == [0, 3, 6, 9, 12, 15, 18]
+    assert {len(each.tokens) + each.most_tokens for each in attempts} == {23}
+    assert len({each.id for each in attempts}) == len(attempts)
+
+
+def test_the_scores_of_a_prompt_are_told_once_whoever_goes_on(http: httpx.Client, engine: Any) -> None:
+    engine.dies_after, engine.revives = 2, True
+    ask = ASK | {"prompt": "the lazy dog", "echo": True, "logprobs": 1, "max_tokens": 5}
+    logprobs = http.post("/v1/completions", json=ask).json()["choices"][0]["logprobs"]
+    assert logprobs["token_logprobs"] == [None, -1.0, -1.0, *[-0.25] * 5]
+    assert [each.score_prompt for each in engine.of(Generate)] == [True, False, False]
+
+
+def test_a_request_that_kills_every_engine_is_not_tried_for_ever(http: httpx.Client, engine: Any) -> None:
+    engine.dies_after, engine.revives = 0, True
+    response = http.post("/v1/completions", json=ASK)
+    assert (response.status_code, response.json()["error"]["code"]) == (500, "poisonous")
+    assert len(engine.of(Generate)) == 2
 
 
 def test_more_answers_than_ever_fit_are_refused_for_good(
@@ -192,7 +225,7 @@ def test_a_left_place_in_the_queue_is_free_again(http: httpx.Client, engine: Any
 
 
 def test_figures_count_requests_tokens_and_what_the_engine_says(http: httpx.Client) -> None:
-    written = 'windlass_generation_tokens_total{model="scripted"}'
+    written = 'windlass_generation_tokens_total{model="tiny@3"}'
     http.post("/v1/completions", json=ASK)
     before = figure(http, written)
     http.post("/v1/completions", json=ASK)
@@ -201,7 +234,7 @@ def test_figures_count_requests_tokens_and_what_the_engine_says(http: httpx.Clie
     assert figure(http, 'windlass_http_requests_total{route="/v1/completions",status="200"}') >= 1
     assert figure(http, 'windlass_http_requests_total{route="/v1/completions",status="400"}') >= 1
     assert figure(http, 'windlass_num_requests_waiting{replica="engine"}') == 2
-    assert figure(http, 'windlass_time_to_first_token_seconds_count{model="scripted"}') >= 1
+    assert figure(http, 'windlass_time_to_first_token_seconds_count{model="tiny@3"}') >= 1
     assert figure(http, "windlass_num_requests_in_flight") == 0
 
 
@@ -218,7 +251,7 @@ def test_a_mistake_of_ours_is_told_without_its_content(
     def fail(*_: object) -> None:
         raise RuntimeError("the secret prompt")
 
-    monkeypatch.setattr(gateway.link, "ask", fail)
+    monkeypatch.setattr(gateway.fleet, "ask", fail)
     with caplog.at_level(logging.DEBUG):
         response = http.post("/v1/completions", json=ASK)
     error = response.json()["error"]

@@ -6,11 +6,11 @@
     bodies.py       bytes -> JSON -> a checked request (messages.py), or one clear refusal (errors.py)
     completions.py  chat.py  embeddings.py    a checked request -> work for the engine -> replies.py
     generation.py   what completions and chat share: sampling settings, answers in the making
-    engine_link.py  the wire (windlass.spec.wire) to the engine
+    fleet/          the replicas: routing, the wire to each (windlass.spec.wire), fail-over
     text.py  detokenise.py  templates.py      text <-> token ids
     service.py      the models that are served (served.py), found by the names that requests give
     pages.py        the page; metrics.py the figures
 
-A request passes guard -> bodies -> completions -> engine_link, and its tokens come back through
+A request passes guard -> bodies -> completions -> fleet, and its tokens come back through
 generation -> streaming. Start at app.py.
 """

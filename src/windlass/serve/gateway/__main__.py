@@ -18,17 +18,14 @@ import logging
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 
 from windlass.serve.gateway.access import Access
 from windlass.serve.gateway.app import build_app
-from windlass.serve.gateway.engine_link import EngineLink
 from windlass.serve.gateway.metrics import Metrics
-from windlass.serve.gateway.served import Served, load_served
+from windlass.serve.gateway.opening import add_served, open_service
 from windlass.serve.gateway.server import GracefulServer, Running, bind, bounded_settings, url_of
-from windlass.serve.gateway.service import Service
 from windlass.serve.gateway.tls import check_tls
 from windlass.serve.gateway.transport import Connections
 from windlass.serve.records.keys import Keys
@@ -46,16 +43,15 @@ def main(argv: list[str]) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="gateway: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of every client that speaks badly
     metrics = Metrics()
-    link = EngineLink(args.socket, metrics, queue=serve.queue)
-    models = _models(args)
+    service = open_service(args, metrics, queue=serve.queue)
     check_tls(serve.tls_certificate, serve.tls_key)
     listener = bind(serve.host, serve.port, shared=serve.gateways > 1)
     access = access_of(serve, loopback=is_loopback(listener.getsockname()[0]))
-    app = build_app(Service(models, link, metrics), access)
+    app = build_app(service, access)
     connections = Connections(serve.transport)
     url = url_of(serve.host, listener, secure=serve.tls_certificate is not None)
     config = uvicorn.Config(app, **bounded_settings(serve, connections))
-    server = GracefulServer(config, Running(link, access, connections, url, serve.gateways > 1))
+    server = GracefulServer(config, Running(service.fleet, access, connections, url, serve.gateways > 1))
     for signal_ in (signal.SIGTERM, signal.SIGINT):
         # uvicorn raises the signal again after its shutdown; by then it must not kill.
         signal.signal(signal_, lambda *_: None)
@@ -83,27 +79,9 @@ def _serve(args: argparse.Namespace) -> Serve:
     return parse(Serve, data | {key: value for key, value in given.items() if value is not None}, "serve")
 
 
-def _models(args: argparse.Namespace) -> tuple[Served, ...]:
-    """Read all models; names, aliases and adapters belong to the model of that name."""
-    if len(args.model) != len(args.name):
-        raise BadInput(f"{len(args.model)} times --model, but {len(args.name)} times --name")
-    models = []
-    for folder, name in zip(args.model, args.name, strict=True):
-        bare = name.partition("@")[0]
-        aliases = [alias for alias in args.alias if alias.partition("@")[0] == bare or "@" not in alias]
-        adapters = [adapter for base, _, adapter in (a.rpartition(":") for a in args.adapter) if base == name]
-        models.append(load_served(folder, name, aliases, adapters))
-    return tuple(models)
-
-
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = DoorParser(prog="windlass.serve.gateway", description="Serve a model over HTTP.")
-    many: dict[str, Any] = {"action": "append", "default": []}
-    parser.add_argument("--model", type=Path, action="append", required=True, help="model directory; repeat")
-    parser.add_argument("--name", action="append", required=True, help="NAME or NAME@VERSION of each --model")
-    parser.add_argument("--alias", **many, help="a further name (NAME@prod, or prod)")
-    parser.add_argument("--adapter", **many, help="an adapter, as NAME:ADAPTER with the name of its model")
-    parser.add_argument("--socket", type=Path, required=True, help="Unix socket of the engine")
+    add_served(parser)
     parser.add_argument("--settings", type=Path, metavar="FILE", help="the table [serve], as JSON")
     parser.add_argument("--host")
     parser.add_argument("--port", type=int, help="0 takes any free one")

@@ -54,7 +54,7 @@ router = APIRouter()
 
 
 def build_app(service: Service, access: Access) -> FastAPI:
-    """Put the routes, the guard and the link to the engine together."""
+    """Put the routes, the guard and the fleet of engines together."""
     app = Gateway(
         title="Windlass",
         version=__version__,
@@ -143,7 +143,7 @@ async def show_health(request: Request) -> Response:
 @router.get("/readyz", responses=_answers(Health))
 async def show_readiness(request: Request) -> Response:
     """Say that the engine is connected and has introduced itself; otherwise 503."""
-    _ = _service(request).link.ready
+    _service(request).fleet.check_ready()
     return _json(Health(status="ready"))
 
 
@@ -181,7 +181,7 @@ def _found(response: Response | None) -> Response:
 
 
 def _model(desk: Desk) -> Model:
-    offered = desk.offered if desk.link.is_ready else None
+    offered = desk.offered if desk.is_ready else None
     return Model(
         id=desk.id,
         object="model",
@@ -200,13 +200,13 @@ def _json(reply: ModelList | Model | Health) -> Response:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Hold the connection to the engine for as long as the app runs."""
-    link = asyncio.create_task(app.state.service.link.run())
+    """Hold the connections to the engines for as long as the app runs."""
+    running = asyncio.create_task(app.state.service.run())
     try:
         yield
     finally:
-        link.cancel()
-        await asyncio.gather(link, return_exceptions=True)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def _on_api_error(request: Request, error: Exception) -> Response:

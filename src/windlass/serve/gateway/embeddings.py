@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windlass.serve.gateway.caller import caller_of
-from windlass.serve.gateway.engine_link import Ticket
+from windlass.serve.gateway.fleet.ticket import Ticket
 from windlass.serve.gateway.errors import ApiError
 from windlass.serve.gateway.messages import EmbeddingRequest
 from windlass.serve.gateway.replies import Embedding, EmbeddingReply, EmbeddingUsage

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 from windlass.serve.gateway.detokenise import StopFilter
-from windlass.serve.gateway.engine_link import Ticket
+from windlass.serve.gateway.fleet.ticket import Ticket
 from windlass.serve.gateway.errors import ApiError
 from windlass.serve.gateway.messages import Sampling
 from windlass.serve.gateway.replies import FinishReason, Usage

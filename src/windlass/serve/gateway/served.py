@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from windlass.serve.gateway.templates import ROLE_TOKENS, ChatTemplate, compile_template, default_template
 from windlass.serve.gateway.text import Text, load_text
 from windlass.spec.errors import BadInput, NotFound
+from windlass.spec.steer import RoutedModel
 
 END_TOKEN = "<|end|>"
 """What our own tokenizers put between documents."""
+LANGUAGE_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,14 @@ class Served:
     template: ChatTemplate
     stop_tokens: tuple[int, ...]
     adapters: tuple[str, ...] = ()
+    language: str = ""
+    """Equal for models whose tokens mean the same, so that one can go on with what another began."""
+
+
+def load_routed(model: RoutedModel) -> Served:
+    """Read a model that the supervisor names."""
+    served = load_served(Path(model.folder), model.id, model.names, model.adapters)
+    return replace(served, names=frozenset({model.id, *model.names}))
 
 
 def load_served(model: Path, name: str, aliases: Sequence[str] = (), adapters: Sequence[str] = ()) -> Served:
@@ -48,6 +59,7 @@ def load_served(model: Path, name: str, aliases: Sequence[str] = (), adapters: S
         template=_template(model, tokenizer_config, text, special),
         stop_tokens=_stop_tokens(model, text, special),
         adapters=tuple(adapters),
+        language=_language(model),
     )
 
 
@@ -56,6 +68,16 @@ def names_of(name: str, aliases: Sequence[str]) -> frozenset[str]:
     bare = name.partition("@")[0]
     given = {alias if "@" in alias else f"{bare}@{alias}" for alias in aliases}
     return frozenset({name, bare, *given})
+
+
+def _language(model: Path) -> str:
+    """Digest the files that give tokens their meaning, and turn conversations into them."""
+    digest = blake2b(digest_size=16)
+    for name in LANGUAGE_FILES:
+        path = model / name
+        content = path.read_bytes() if path.exists() else b""
+        digest.update(len(content).to_bytes(8, "little") + content)
+    return digest.hexdigest()
 
 
 def _template(model: Path, config: dict[str, Any], text: Text, special: dict[str, str]) -> ChatTemplate:

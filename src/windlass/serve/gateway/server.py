@@ -19,7 +19,7 @@ from typing import Any
 import uvicorn
 
 from windlass.serve.gateway.access import Access
-from windlass.serve.gateway.engine_link import EngineLink
+from windlass.serve.gateway.fleet.fleet import Fleet
 from windlass.serve.gateway.transport import BoundedProtocol, Connections
 from windlass.spec.door import emit
 from windlass.spec.errors import BadInput, InUse
@@ -37,7 +37,7 @@ LAST_WORDS_S = 2
 class Running:
     """What belongs to a server that runs, beside its app."""
 
-    link: EngineLink
+    fleet: Fleet
     access: Access
     connections: Connections
     url: str
@@ -69,7 +69,7 @@ class GracefulServer(uvicorn.Server):
         running = self._running
         running.access.draining = True
         last = asyncio.get_running_loop().call_later(
-            DRAIN_S, running.link.fail_all, "shutting_down", "the server is stopping; try again shortly"
+            DRAIN_S, running.fleet.fail_all, "shutting_down", "the server is stopping; try again shortly"
         )
         if not running.shared:
             await self._send_away()

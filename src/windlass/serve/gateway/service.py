@@ -1,69 +1,163 @@
-"""What every route works with: the models that are served, and the way to the engine.
+"""What every route works with: the models that are served, what their names mean, and the way to the engines.
 
 A request names a model, "NAME" or "NAME@VERSION", or an adapter of one, "NAME:ADAPTER" or just "ADAPTER".
-The desk for that name knows the vocabulary, the limits and what to tell the engine.
+A bare name is a route: versions have parts of it. The desk for a name knows the vocabulary, the limits and
+what to tell the engine.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
 
 from windlass.serve.gateway.admission import Admission, Unlimited, Wish
 from windlass.serve.gateway.caller import Caller
-from windlass.serve.gateway.engine_link import EngineLink, Ticket
+from windlass.serve.gateway.deadlines import Deadline
 from windlass.serve.gateway.errors import ApiError, shown
+from windlass.serve.gateway.fleet.fleet import Fleet
+from windlass.serve.gateway.fleet.routing import choose_version, place_of
+from windlass.serve.gateway.fleet.steering import Steering
+from windlass.serve.gateway.fleet.ticket import Ticket
 from windlass.serve.gateway.metrics import Metrics
-from windlass.serve.gateway.served import Served
-from windlass.spec.errors import did_you_mean
-from windlass.spec.wire import Embed, Generate, Offered
+from windlass.serve.gateway.served import Served, load_routed
+from windlass.spec.errors import WindlassError, did_you_mean
+from windlass.spec.steer import Route, RoutedModel, Routing
+from windlass.spec.wire import Embed, Generate, Offered, Work
+from windlass.store.database import Database
 
 ENCODERS = {"bert"}
 LONG_TEXT_CHARS = 8192
 """Longer texts are tokenised in a thread, so that other streams go on."""
 
+log = logging.getLogger(__name__)
 
-@dataclass(frozen=True)
+
+@dataclass(eq=False)
 class Service:
     """All models, and what they share."""
 
     models: tuple[Served, ...]
-    link: EngineLink
+    fleet: Fleet
     metrics: Metrics
     admission: Admission = field(default_factory=Unlimited)
+    database: Database | None = None
+    """The service's state; a gateway of its own has none."""
+    deadline_s: float | None = None
+    """The longest that any answer may take."""
+    routes: dict[str, Route] = field(default_factory=dict)
+    brownout: int = 0
+    steering: Path | None = None
+    """Where the supervisor is, if there is one, and what it calls this gateway."""
+    name: str = "gateway"
 
-    async def ask(self, caller: Caller, requests: Sequence[Generate | Embed]) -> Ticket:
-        """Ask the engine, if there is room; whoever asks closes the ticket, whatever happens."""
-        wish = wish_of(requests)
+    def __post_init__(self) -> None:
+        self.routes = self.routes or default_routes(self.models)
+
+    async def run(self) -> None:
+        """Keep in touch with the engines, and with the supervisor if there is one."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.fleet.run())
+            if self.steering is not None:
+                group.create_task(Steering(self.steering, self.name, self.fleet, self.apply).run())
+
+    async def apply(self, routing: Routing) -> None:
+        """Take a routing table: read models that are new, then send requests as it says.
+
+        A version whose files cannot be read takes no part; the supervisor is told.
+        """
+        known = {served.id: served for served in self.models}
+        models = []
+        for model in routing.models:
+            served = known.get(model.id) or await self._read(model)
+            if served is not None:
+                models.append(served)
+        names = {served.id for served in models}
+        self.models, self.brownout = tuple(models), routing.brownout
+        self.routes = {bare: _readable(route, names) for bare, route in routing.routes.items()}
+        self.fleet.apply(routing)
+
+    async def ask(self, caller: Caller, requests: Sequence[Work], deadline: Deadline | None = None) -> Ticket:
+        """Ask the engines, if there is room; whoever asks closes the ticket, whatever happens."""
+        wish = wish_of(requests, deadline)
         grant = await self.admission.admit(caller, wish)
         try:
-            ticket = self.link.ask(requests)
+            ticket = self.fleet.ask(requests, self._fallbacks(requests[0]))
         except ApiError:
             grant.settle(0)
             raise
-        figures = self.metrics.model(wish.model or self.link.ready.model)
-        figures.prompt_tokens.inc(wish.prompt_tokens)
+        self.metrics.model(wish.model).prompt_tokens.inc(wish.prompt_tokens)
         ticket.at_first(grant.began)
         ticket.at_end(lambda: grant.settle(wish.prompt_tokens + ticket.tokens))
+        self._shadow(requests, random.random())
         return ticket
 
     def desks(self) -> list[Desk]:
         """Return a desk for every model, each followed by those of its adapters."""
         return [Desk(self, served, adapter) for served in self.models for adapter in ("", *served.adapters)]
 
-    def desk(self, name: str) -> Desk:
-        """Return the desk for a name; refuse a name that nothing here has."""
-        for served in self.models:
-            if name in served.names:
-                return Desk(self, served)
+    def desk(self, name: str, conversation: str = "") -> Desk:
+        """Return the desk for a name; refuse a name that nothing here has.
+
+        Requests of one conversation, whatever tells it from others, meet the same version.
+        """
+        found = self._find(name, conversation)
+        if found is not None:
+            return Desk(self, found[0], standby=found[1])
         base, colon, adapter = name.rpartition(":")
+        if colon and (found := self._find(base, conversation)) is not None:
+            if adapter not in found[0].adapters:
+                raise _no_adapter(found[0], adapter)
+            return Desk(self, found[0], adapter, standby=found[1])
         for served in self.models:
-            if adapter in served.adapters and (not colon or base in served.names):
-                return Desk(self, served, adapter)
-            if colon and base in served.names:
-                raise _no_adapter(served, adapter)
+            if not colon and name in served.adapters:
+                return Desk(self, served, name)
         raise self._no_model(name)
+
+    def _find(self, name: str, conversation: str) -> tuple[Served, bool] | None:
+        """Return the version that answers a name, and whether it only stands in for another."""
+        route = self.routes.get(name)
+        if route is not None:
+            place = place_of(conversation) if conversation else random.random()
+            name, standby = choose_version(route, self.fleet.alive(), place)
+            return next((served, standby) for served in self.models if served.id == name)
+        return next(((served, False) for served in self.models if name in served.names), None)
+
+    async def _read(self, model: RoutedModel) -> Served | None:
+        try:
+            return await asyncio.to_thread(load_routed, model)
+        except WindlassError as error:
+            log.warning("%s is not served here: %s", model.id, error.message)
+            self.fleet.reports.unreadable(model.id)
+            return None
+
+    def _fallbacks(self, request: Work) -> list[str]:
+        """Return the versions that can go on with a request: of the same name, with the same vocabulary."""
+        route = self.routes.get(request.model.partition("@")[0])
+        if route is None or (isinstance(request, Generate) and request.adapter):
+            return []
+        served = {each.id: each for each in self.models}
+        own = served[request.model]
+        others = [*(version for version, weight in route.weights.items() if weight > 0), *route.standby]
+        return [each for each in others if each != own.id and served[each].language == own.language]
+
+    def _shadow(self, requests: Sequence[Work], draw: float) -> None:
+        """Copy requests to versions that are tried in the shadow; nobody waits for those answers."""
+        route = self.routes.get(requests[0].model.partition("@")[0])
+        served = {each.id: each for each in self.models}
+        for version, share in route.shadow.items() if route is not None else ():
+            if draw >= share or version not in self.fleet.alive() or version == requests[0].model:
+                continue
+            if served[version].language == served[requests[0].model].language:
+                copies = [
+                    msgspec.structs.replace(each, id=f"{each.id}~shadow", model=version) for each in requests
+                ]
+                self.fleet.ask(copies, shadow=True)
 
     def _no_model(self, name: str) -> ApiError:
         known = [desk.id for desk in self.desks()]
@@ -72,7 +166,24 @@ class Service:
         return ApiError("model_not_found", message, param="model", allowed={"enum": known[:64]})
 
 
-def wish_of(requests: Sequence[Generate | Embed]) -> Wish:
+def default_routes(models: Sequence[Served]) -> dict[str, Route]:
+    """Let the bare name of every model mean the first one of that name."""
+    routes: dict[str, Route] = {}
+    for served in models:
+        routes.setdefault(served.id.partition("@")[0], Route({served.id: 1.0}))
+    return routes
+
+
+def _readable(route: Route, known: set[str]) -> Route:
+    """Return a route without the versions that could not be read."""
+    return Route(
+        {version: weight for version, weight in route.weights.items() if version in known},
+        {version: share for version, share in route.shadow.items() if version in known},
+        [version for version in route.standby if version in known],
+    )
+
+
+def wish_of(requests: Sequence[Work], deadline: Deadline | None = None) -> Wish:
     """Add up what requests for one model ask for; answers to the same prompt read it once."""
     prompts = {id(r.tokens): len(r.tokens) for r in requests if isinstance(r, Generate)}
     inputs = sum(len(tokens) for r in requests if isinstance(r, Embed) for tokens in r.inputs)
@@ -82,6 +193,7 @@ def wish_of(requests: Sequence[Generate | Embed]) -> Wish:
         prompt_tokens=sum(prompts.values()) + inputs,
         most_tokens=sum(r.most_tokens for r in requests if isinstance(r, Generate)),
         priority=requests[0].priority,
+        deadline_s=deadline.seconds if deadline else None,
         alternatives=max((r.logprobs for r in requests if isinstance(r, Generate)), default=0),
     )
 
@@ -100,14 +212,12 @@ class Desk:
     service: Service
     served: Served
     adapter: str = ""
+    standby: bool = False
+    """Whether it only stands in, because no replica of the wanted version is there."""
 
     @property
     def id(self) -> str:
         return f"{self.served.id}:{self.adapter}" if self.adapter else self.served.id
-
-    @property
-    def link(self) -> EngineLink:
-        return self.service.link
 
     @property
     def metrics(self) -> Metrics:
@@ -115,13 +225,23 @@ class Desk:
 
     @property
     def model(self) -> str:
-        """Return the name by which the engine knows the model; the first needs none."""
-        return "" if self.served is self.service.models[0] else self.served.id
+        """Return the version; the fleet tells each replica what it calls it."""
+        return self.served.id
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return what the answer's head says about who answers."""
+        said = {"x-windlass-served-by": self.served.id}
+        return said | {"x-windlass-standby": "true"} if self.standby else said
+
+    @property
+    def is_ready(self) -> bool:
+        return self.service.fleet.is_known(self.served.id)
 
     @property
     def offered(self) -> Offered:
-        """Return what the engine said about the model; there must be an engine."""
-        return self.link.ready.about(self.served.id)
+        """Return what an engine said about the model; there must have been one."""
+        return self.service.fleet.offered(self.served.id)
 
     @property
     def writer(self) -> Offered:

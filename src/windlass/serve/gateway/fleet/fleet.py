@@ -1,0 +1,305 @@
+"""All replicas that this gateway may ask, and what is under way at them.
+
+A task is placed at a replica, or waits for one. When its replica ends, falls silent or fails it, the task is
+placed again and goes on behind the last token that was sent. What is refused for good is what the client got
+wrong, what no replica came for in time, and what seems to kill the engines that try it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from windlass.serve.gateway.errors import ApiError
+from windlass.serve.gateway.fleet.budget import RetryBudget
+from windlass.serve.gateway.fleet.counting import Counting
+from windlass.serve.gateway.fleet.link import Link, Loss
+from windlass.serve.gateway.fleet.reports import Reports
+from windlass.serve.gateway.fleet.routing import Candidate, affinity, choose_replica
+from windlass.serve.gateway.fleet.ticket import Answer, Task, Ticket
+from windlass.serve.gateway.metrics import Metrics
+from windlass.spec.steer import RoutedReplica, Routing
+from windlass.spec.wire import Failed, Load, Offered, Tokens, Vectors, Work
+
+TICK_S = 0.25
+PATIENCE_S = 30.0
+MOST_FRUITLESS = 2
+"""So many engines in a row may end as they begin with a request; then it is taken for the cause."""
+FREE_MOVES = 4
+"""A request that has moved more often takes its further moves from the budget of retries."""
+
+CODE_OF = {
+    "bad_tokens": "invalid_value",
+    "bad_request": "invalid_value",
+    "bad_grammar": "invalid_grammar",
+    "context_exceeded": "context_length_exceeded",
+    "not_generative": "wrong_model_kind",
+    "unknown_adapter": "model_not_found",
+}
+"""What the client got wrong, in the API's codes; any other failure is the replica's, and tried elsewhere."""
+
+log = logging.getLogger(__name__)
+
+
+class Fleet:
+    """Places tasks at replicas, and again when a replica is lost."""
+
+    def __init__(
+        self, metrics: Metrics, routing: Routing, *, queue: int, patience_s: float = PATIENCE_S
+    ) -> None:
+        self.reports = Reports()
+        self._counting = Counting(metrics)
+        self._queue = queue
+        self._patience_s = patience_s
+        self._links: dict[str, Link] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[Task, Link | None] = {}
+        self._known: dict[str, Offered] = {}
+        self._budget = RetryBudget()
+        self._routing = routing
+
+    @property
+    def is_ready(self) -> bool:
+        return any(link.is_alive and link.replica.state != "draining" for link in self._links.values())
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """Everything under way."""
+        return list(self._tasks)
+
+    def check_ready(self) -> None:
+        """Raise unless somebody can answer."""
+        if not self.is_ready:
+            raise _unavailable("no engine is connected; try again shortly")
+
+    def alive(self) -> set[str]:
+        """Return the versions that have a replica which answers."""
+        return {
+            model
+            for link in self._links.values()
+            if link.is_alive and link.replica.state != "draining"
+            for model in link.replica.models
+        }
+
+    def offered(self, version: str) -> Offered:
+        """Return what a replica said about a version, also if it is gone since."""
+        if version not in self._known:
+            raise _unavailable(f"no engine for '{version}' is connected; try again shortly")
+        return self._known[version]
+
+    def is_known(self, version: str) -> bool:
+        return version in self._known
+
+    async def run(self) -> None:
+        """Keep links to all replicas for as long as the gateway lives."""
+        self.apply(self._routing)
+        try:
+            while True:
+                await asyncio.sleep(TICK_S)
+                self._tick(time.monotonic())
+        finally:
+            for running in self._running.values():
+                running.cancel()
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    def apply(self, routing: Routing) -> None:
+        """Take a routing table: begin with new replicas, note states, let go of those that it has no more."""
+        self._routing = routing
+        wanted = {replica.name: replica for replica in routing.replicas}
+        for name in self._links.keys() - wanted.keys():
+            self._remove(name)
+        for name, replica in wanted.items():
+            if name in self._links:
+                self._links[name].replica = replica
+            else:
+                self._add(replica)
+        self._place_waiting()
+
+    def ask(self, requests: Sequence[Work], fallbacks: Sequence[str] = (), *, shadow: bool = False) -> Ticket:
+        """Have requests answered, each with its version as `model`; the caller closes the ticket."""
+        version, now = requests[0].model, time.monotonic()
+        if not shadow:
+            self._admit(len(requests), version)
+        ticket = Ticket(self._forget)
+        for place, request in enumerate(requests):
+            ticket.tasks.append(Task(request, ticket, place, now, list(fallbacks), shadow))
+        for task in ticket.tasks:
+            self._counting.asked(task)
+            self._budget.earn()
+            self._place(task)
+        return ticket
+
+    def fail_all(self, code: str, message: str) -> None:
+        """End everything in flight with one error."""
+        for ticket in {task.ticket for task in self._tasks}:
+            ticket.fail(ApiError(code, message, retry_after_s=1))
+
+    def on_ready(self, link: Link) -> None:
+        assert link.ready is not None
+        for model in link.replica.models:
+            self._known[model] = link.ready.about(model)
+        self._counting.connected(link)
+        self._place_waiting()
+
+    def on_lost(self, link: Link, why: Loss) -> None:
+        name = link.replica.name
+        if why in ("silent", "hung"):
+            self.reports.suspect(name, why)
+        if link.tasks:
+            log.warning("lost %s (%s) with %d answers under way", name, why, len(link.tasks))
+        lost, link.tasks = list(link.tasks.values()), {}
+        self._counting.lost(link, why)
+        for task in lost:
+            self._move(task, why)
+
+    def on_load(self, link: Link, load: Load) -> None:
+        self._counting.told(link, load)
+
+    def on_answer(self, task: Task, message: Answer) -> None:
+        now = time.monotonic()
+        if isinstance(message, Tokens):
+            self._counting.gained(task, message, now)
+        task.take(message, now)
+        if isinstance(message, Vectors):
+            self._end(task, finish="stop")
+        elif isinstance(message, Tokens) and message.finish is not None:
+            self._end(task, finish=message.finish)
+
+    def on_failed(self, task: Task, failed: Failed) -> None:
+        """Refuse what the client got wrong; have anything else tried elsewhere, while the budget lasts."""
+        if failed.code in CODE_OF:
+            self._refuse(task, ApiError(CODE_OF[failed.code], failed.message))
+            return
+        self.reports.ended(task, code=failed.code)
+        task.avoid.add(task.replica)
+        elsewhere = self._candidates(task, task.version)
+        if (not elsewhere and not self._fall_back(task)) or not self._budget.take(time.monotonic()):
+            self._refuse(task, ApiError("engine_failed", failed.message))
+        else:
+            self._counting.moved(task, failed.code)
+            self._place(task)
+
+    def _admit(self, wanted: int, version: str) -> None:
+        links = [link for link in self._links.values() if version in link.replica.models]
+        slots = sum(link.ready.slots for link in links if link.ready is not None)
+        room, under_way = slots + self._queue, len(self._tasks)
+        if slots and wanted > room:
+            raise ApiError(
+                "invalid_value", f"{wanted} answers are asked for; this server makes {room} at once"
+            )
+        if under_way + wanted > room:
+            self.reports.refused(version)
+            raise ApiError(
+                "queue_full",
+                f"{under_way} answers are being made or wait already; try again shortly",
+                retry_after_s=1,
+            )
+
+    def _add(self, replica: RoutedReplica) -> None:
+        link = self._links[replica.name] = Link(replica, self)
+        self._running[replica.name] = asyncio.get_running_loop().create_task(link.run())
+
+    def _remove(self, name: str) -> None:
+        self._links.pop(name)
+        self._running.pop(name).cancel()
+
+    def _place(self, task: Task) -> None:
+        """Hand a task to a replica; without one it waits, unless another version may answer at once."""
+        links = self._candidates(task, task.version)
+        if not links and not task.sent and self._fall_back(task):
+            links = self._candidates(task, task.version)
+        if not links:
+            self._tasks[task] = None
+            task.waiting_since = task.waiting_since or time.monotonic()
+            return
+        link = links[0] if len(links) == 1 else self._choose(task, links)
+        task.waiting_since, task.gained, task.replica = None, False, link.replica.name
+        task.attempts += 1
+        self._tasks[task] = link
+        link.ask(task)
+
+    def _candidates(self, task: Task, version: str) -> list[Link]:
+        """Return the replicas that may be asked; those that are unwell only where there is no other."""
+        able = [
+            link
+            for link in self._links.values()
+            if link.ready is not None and link.replica.state != "draining" and version in link.replica.models
+        ]
+        fresh = [link for link in able if link.replica.name not in task.avoid]
+        return [link for link in fresh if link.replica.state == "ready"] or fresh
+
+    def _choose(self, task: Task, links: Sequence[Link]) -> Link:
+        request = task.request
+        key = affinity(request.tenant, getattr(request, "adapter", ""), task.affinity_tokens)
+        candidates = [
+            Candidate(link.replica.name, link.busy, link.ready.slots) for link in links if link.ready
+        ]
+        return self._links[choose_replica(candidates, key).name]
+
+    def _fall_back(self, task: Task) -> bool:
+        """Have another version answer, if one can; its vocabulary is the same."""
+        for version in task.fallbacks:
+            if version != task.version and self._candidates(task, version):
+                task.request = msgspec.structs.replace(task.request, model=version)
+                return True
+        return False
+
+    def _move(self, task: Task, why: Loss) -> None:
+        """Go on elsewhere with a task whose replica was lost."""
+        self.reports.ended(task, code="lost")
+        if why == "ended" and not task.gained:
+            task.fruitless += 1
+        if task.fruitless >= MOST_FRUITLESS:
+            text = f"{task.fruitless} engines ended while they began with this request; it is not tried again"
+            self._refuse(task, ApiError("poisonous", text))
+        elif task.attempts > FREE_MOVES and not self._budget.take(time.monotonic()):
+            self._refuse(task, _unavailable("engines end too often to go on; try again shortly"))
+        else:
+            self._counting.moved(task, why)
+            self._place(task)
+
+    def _place_waiting(self) -> None:
+        for task in [task for task, link in self._tasks.items() if link is None]:
+            self._place(task)
+
+    def _tick(self, now: float) -> None:
+        for link in self._links.values():
+            link.tick()
+        for task in [task for task, link in self._tasks.items() if link is None]:
+            if task.waiting_since is None or now - task.waiting_since < self._patience_s:
+                continue
+            if self._fall_back(task):
+                self._place(task)
+            else:
+                self._refuse(task, _unavailable("no engine came up in time; try again shortly"))
+
+    def _refuse(self, task: Task, error: ApiError) -> None:
+        self._end(task, code=error.code if error.status >= 500 else None)
+        task.ticket.fail(error)
+
+    def _end(self, task: Task, *, code: str | None = "", finish: str = "") -> None:
+        """Take a task off the books; without a code (a client's mistake) it says nothing of its replica."""
+        if task.ended:
+            return
+        task.ended = True
+        self._tasks.pop(task, None)
+        self._counting.ended(task, finish, time.monotonic())
+        if code is not None:
+            self.reports.ended(task, code=code, finish=finish)
+
+    def _forget(self, task: Task) -> None:
+        """Nobody waits for a task any more."""
+        if task.ended:
+            return
+        link = self._tasks.get(task)
+        if link is not None:
+            link.drop(task)
+        self._end(task, finish="cancelled")
+
+
+def _unavailable(message: str) -> ApiError:
+    return ApiError("engine_unavailable", message, retry_after_s=1)

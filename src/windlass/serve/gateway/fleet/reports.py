@@ -1,0 +1,93 @@
+"""What the gateway tells the supervisor: how answers ended, whom it doubts, how much is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from windlass.serve.gateway.fleet.ticket import Task
+from windlass.spec.steer import Demand, Outcome, Outcomes, Suspect, VersionDemand
+
+MOST_OUTCOMES = 10_000
+"""While nobody collects them, only the latest are kept."""
+
+
+class Reports:
+    """Gathers; `take` hands over what there is to say and begins afresh."""
+
+    def __init__(self) -> None:
+        self._outcomes: deque[Outcome] = deque(maxlen=MOST_OUTCOMES)
+        self._suspects: deque[Suspect] = deque(maxlen=100)
+        self._refused: Counter[str] = Counter()
+        self._urgent = asyncio.Event()
+
+    def ended(self, task: Task, *, code: str = "", finish: str = "") -> None:
+        """Note how an answer, or an attempt at one, ended."""
+        self._outcomes.append(outcome_of(task, code=code, finish=finish))
+
+    def unreadable(self, version: str) -> None:
+        """Note a version whose files this gateway cannot read."""
+        self._outcomes.append(Outcome(version, "", "model_failed"))
+
+    def suspect(self, replica: str, why: str) -> None:
+        self._suspects.append(Suspect(replica, why))
+        self._urgent.set()
+
+    def refused(self, version: str) -> None:
+        self._refused[version] += 1
+
+    async def wait(self, most_s: float) -> None:
+        """Wait until something is urgent, or for so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(most_s):
+                await self._urgent.wait()
+        self._urgent.clear()
+
+    def take(self, tasks: Iterable[Task]) -> list[Outcomes | Suspect | Demand]:
+        """Return everything that there is to say, the most urgent first."""
+        said: list[Outcomes | Suspect | Demand] = [*self._suspects]
+        if self._outcomes:
+            said.append(Outcomes(list(self._outcomes)))
+        said.append(demand_of(tasks, self._refused))
+        self._suspects.clear()
+        self._outcomes.clear()
+        self._refused.clear()
+        return said
+
+
+def outcome_of(task: Task, *, code: str, finish: str) -> Outcome:
+    written = len(task.sent)
+    spent_s = task.last_at - task.first_at
+    return Outcome(
+        version=task.version,
+        replica=task.replica,
+        code=code,
+        first_token_s=task.first_at - task.asked_at if written else 0.0,
+        per_token_s=spent_s / (written - 1) if written > 1 else 0.0,
+        tokens=written,
+        repetition=repetition(task.sent),
+        finish=finish,
+        shadow=task.shadow,
+    )
+
+
+def repetition(tokens: Sequence[int]) -> float:
+    """Return which part of the pairs of neighbours had occurred before in the same answer."""
+    pairs = list(pairwise(tokens))
+    return 1.0 - len(set(pairs)) / len(pairs) if pairs else 0.0
+
+
+def demand_of(tasks: Iterable[Task], refused: Counter[str]) -> Demand:
+    in_flight: Counter[str] = Counter()
+    waiting: Counter[str] = Counter()
+    for task in tasks:
+        in_flight[task.version] += 1
+        waiting[task.version] += not task.first_at
+    versions = {*in_flight, *refused} - {""}
+    return Demand(
+        {each: VersionDemand(in_flight[each], waiting[each], refused[each]) for each in sorted(versions)},
+        refused[""],
+    )
