@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from windlass.spec.limits import ServeLimits
 from windlass.spec.rollout import Health, Rollout
+from windlass.spec.scale import Scale
 from windlass.spec.table import Bytes, Seconds, Table
 
 
@@ -77,6 +78,15 @@ class Serve(Table):
     limits: ServeLimits = Field(ServeLimits(), description="how much may be asked for")
     health: Health = Field(Health(), description="questions whose answers are known")
     rollout: Rollout = Field(Rollout(), description="how a new version is judged")
+    scale: Scale | None = Field(
+        None, description="how many replicas, by the load; as many as asked for if left out"
+    )
+    traces: str | None = Field(
+        None,
+        description="OpenTelemetry collector that gets traces (OTLP over HTTP), e.g. 'http://127.0.0.1:4318'",
+    )
+    access_log: Path | None = Field(None, description="file that gets one line of JSON for each request")
+    tenant_figures: bool = Field(False, description="count the tokens of every tenant in /metrics")
 
     @model_validator(mode="after")
     def _needs_keys(self) -> Self:
