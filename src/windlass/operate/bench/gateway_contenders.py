@@ -26,12 +26,26 @@ from windlass.cluster.on_local import LocalProcess
 from windlass.operate.bench.contenders import Peer
 from windlass.operate.bench.gateway_load import pin
 from windlass.operate.bench.gateway_model import VOCABULARY, write_words
+from windlass.serve.records.chain import Actor
+from windlass.serve.records.keys import Keys
+from windlass.serve.records.state import open_state
 from windlass.spec.errors import ProcessFailed
+from windlass.store.database import sqlite_url
 
 MODEL = "mock"
 START_S = 120.0
 LOOK_EVERY_S = 0.1
 KEY = "sk-bench-0123456789abcdef"
+"""LiteLLM's; ours makes its own."""
+MANY = 100_000
+LIMITED = {
+    "requests_per_second": 1e6,
+    "tokens_per_minute": 10**9,
+    "tokens_per_day": 10**12,
+    "concurrent": MANY,
+}
+LIMITS = {"all": LIMITED, "tenant": LIMITED, "key": LIMITED}
+"""All kinds, so that all are counted; so wide that none refuses."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +73,11 @@ class Contender:
 
 @contextmanager
 def ours(cores: Cores, scratch: Path, logs: Path) -> Iterator[Contender]:
-    """Start the mock engine and our gateway in front of it."""
+    """Start the mock engine and our gateway in front of it, with keys and limits that nobody reaches."""
     words, path = write_words(scratch / "model"), scratch / "engine.sock"
+    settings, key = _settings_and_key(scratch)
     mock = ["--socket", str(path), "--name", MODEL, "--vocabulary", str(VOCABULARY)]
-    gateway = ["--model", str(words), "--name", MODEL, "--socket", str(path), "--port", "0"]
+    gateway = ["--model", str(words), "--name", MODEL, "--socket", str(path), "--settings", str(settings)]
     with ExitStack() as stack:
         engine = _start("mock", "windlass.operate.bench.gateway_mock", mock, logs)
         stack.enter_context(engine)
@@ -73,7 +88,7 @@ def ours(cores: Cores, scratch: Path, logs: Path) -> Iterator[Contender]:
         pin(process.pid, cores.server)
         url = str(_listening(process)["url"])
         _wait_for(f"{url}/readyz")
-        yield Contender("ours", url, KEY, process.pid)
+        yield Contender("ours", url, key, process.pid)
 
 
 @contextmanager
@@ -90,7 +105,7 @@ def litellm(peer: Peer, cores: Cores, scratch: Path, logs: Path) -> Iterator[Con
     """Start LiteLLM's proxy with one worker and its key check, in front of a bare application."""
     with bare(cores.others, logs) as behind, (logs / "bench-gateway-litellm.log").open("ab") as log:
         config, port = scratch / "litellm.yaml", _free_port()
-        config.write_text(json.dumps(_settings(behind.url)))  # JSON is YAML
+        config.write_text(json.dumps(_proxy_settings(behind.url)))  # JSON is YAML
         program = peer.folder / "bin" / "litellm"
         command = [str(program), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
         popen = subprocess.Popen(
@@ -110,7 +125,15 @@ def litellm(peer: Peer, cores: Cores, scratch: Path, logs: Path) -> Iterator[Con
             popen.wait()
 
 
-def _settings(behind: str) -> dict[str, object]:
+def _settings_and_key(scratch: Path) -> tuple[Path, str]:
+    """Write the table [serve], and make a user's key."""
+    state, path = sqlite_url(scratch / "service.db"), scratch / "serve.json"
+    path.write_text(json.dumps({"port": 0, "state": state, "queue": MANY, "limits": LIMITS}))
+    _, token = Keys(open_state(state)).make("bench", Actor("", "the bench"))
+    return path, token
+
+
+def _proxy_settings(behind: str) -> dict[str, object]:
     how = {"model": f"openai/{MODEL}", "api_base": f"{behind}/v1", "api_key": "none"}
     return {
         "model_list": [{"model_name": MODEL, "litellm_params": how}],

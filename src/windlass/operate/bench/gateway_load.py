@@ -28,7 +28,8 @@ function done(summary, latency, requests)
   local e = summary.errors
   local said = '\\n{"requests": %%d, "duration_us": %%d, "p50_us": %%f, "p99_us": %%f, "failed": %%d}\\n'
   local failed = e.status + e.connect + e.read + e.write + e.timeout
-  io.write(said:format(summary.requests, summary.duration, latency:percentile(50), latency:percentile(99), failed))
+  local p50, p99 = latency:percentile(50), latency:percentile(99)
+  io.write(said:format(summary.requests, summary.duration, p50, p99, failed))
 end
 """
 STREAMS_END_S = 3

@@ -17,13 +17,15 @@ from typing import cast
 import uvloop
 
 from windlass.spec.door import DoorParser, emit, run_door
-from windlass.spec.errors import ProcessFailed
 from windlass.spec.wire import (
     LENGTH,
     Cancel,
     Embed,
     Generate,
+    Many,
     Message,
+    Ping,
+    Pong,
     Ready,
     ToEngine,
     Tokens,
@@ -101,8 +103,8 @@ class Conversation(asyncio.Protocol):
             case Cancel():
                 for answers in self._left.values():
                     answers.pop(message.id, None)
-            case _:
-                raise ProcessFailed(f"the mock engine does not know {type(message).__name__}")
+            case Ping():
+                self._say(Pong(message.number, steps=0, running=0, waiting=0))
 
     def _begin(self, pace: int, message: Generate) -> None:
         answers = self._left.setdefault(pace, {})
@@ -111,20 +113,20 @@ class Conversation(asyncio.Protocol):
         answers[message.id] = message.most_tokens
 
     def _step(self, pace: int) -> None:
-        """Write the next token of every answer of one pace."""
-        answers, said = self._left.get(pace, {}), []
-        for id_ in list(answers):
-            answers[id_] -= 1
-            ended = not answers[id_]
-            said.append(frame(Tokens(id_, [TOKEN], finish="length" if ended else None)))
-            if ended:
-                del answers[id_]
-        self._transport.write(b"".join(said))
+        """Say the next token of every answer of one pace."""
+        answers = self._left.get(pace, {})
+        ended = [id_ for id_, left in answers.items() if left == 1]
+        going = {id_: [TOKEN] for id_, left in answers.items() if left > 1}
+        self._say(Many(going, [Tokens(id_, [TOKEN], finish="length") for id_ in ended]))
+        answers.update((id_, answers[id_] - 1) for id_ in going)
+        for id_ in ended:
+            del answers[id_]
         if answers:
             asyncio.get_running_loop().call_later(1 / pace, self._step, pace)
 
     def _say(self, message: Message) -> None:
-        self._transport.write(frame(message))
+        if not self._transport.is_closing():
+            self._transport.write(frame(message))
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

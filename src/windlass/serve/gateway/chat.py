@@ -9,19 +9,23 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from windlass.serve.gateway.caller import caller_of
+from windlass.serve.gateway.frames import QuickFrames
 from windlass.serve.gateway.generation import (
     Answer,
     Piece,
+    Pieces,
     Scored,
     build,
     fit,
     pieces,
     usage,
+    whole,
 )
 from windlass.serve.gateway.messages import DEFAULT_CHAT_TOKENS, ChatRequest
 from windlass.serve.gateway.replies import (
@@ -80,7 +84,7 @@ async def converse(request: Request, ask: ChatRequest, service: Service) -> Resp
     """Answer a conversation, whole or as a stream."""
     caller = caller_of(request)
     work = await prepare(ask, service.desk(ask.model), request.state.request_id, caller.tenant)
-    ticket = await service.ask(caller, work.requests)
+    ticket = await service.ask(caller, work.requests, request.state.deadline)
     if ask.stream:
         with_usage = bool(ask.stream_options and ask.stream_options.include_usage)
         frames = _frames(work, pieces(ticket, work.answers), with_usage)
@@ -145,17 +149,7 @@ def told(text: Text, scored: Sequence[Scored]) -> ChatLogprobs:
     return ChatLogprobs(content=content, refusal=None)
 
 
-Pieces = AsyncGenerator[tuple[int, Piece] | None, None]
-
-
 async def _collect(work: Work, arriving: Pieces) -> ChatReply:
-    whole = [Piece("") for _ in work.answers]
-    async with aclosing(arriving):
-        async for arrived in arriving:
-            if arrived is not None:
-                place, piece = arrived
-                before = whole[place]
-                whole[place] = Piece(before.text + piece.text, before.scored + piece.scored, piece.finish)
     choices = [
         ChatChoice(
             index=place,
@@ -163,7 +157,7 @@ async def _collect(work: Work, arriving: Pieces) -> ChatReply:
             logprobs=work.logprobs(piece),
             finish_reason=piece.finish or "stop",
         )
-        for place, piece in enumerate(whole)
+        for place, piece in enumerate(await whole(arriving, len(work.answers)))
     ]
     return ChatReply(
         id=work.id,
@@ -176,23 +170,34 @@ async def _collect(work: Work, arriving: Pieces) -> ChatReply:
 
 
 async def _frames(work: Work, arriving: Pieces, with_usage: bool) -> AsyncGenerator[bytes, None]:
-    for place in range(len(work.answers)):
-        opening = Delta(role="assistant", content="")
-        yield _chunk(work, place, opening, Piece(""), with_usage)
+    places = range(len(work.answers))
+    opening = Delta(role="assistant", content="")
+    yield b"".join(_chunk(work, place, opening, Piece(""), with_usage) for place in places)
+    quick = [QuickFrames(partial(_text_chunk, work, place, with_usage=with_usage)) for place in places]
     async with aclosing(arriving):
         async for arrived in arriving:
-            if arrived is None:
-                yield KEEP_ALIVE
-                continue
-            place, piece = arrived
-            if piece.text or piece.scored:
-                delta = Delta(content=piece.text)
-                yield _chunk(work, place, delta, Piece(piece.text, piece.scored), with_usage)
-            if piece.finish:
-                yield _chunk(work, place, Delta(), Piece("", finish=piece.finish), with_usage)
+            frames = [_frame(work, place, piece, quick[place], with_usage) for place, piece in arrived]
+            yield b"".join(frames) if arrived else KEEP_ALIVE
     if with_usage:
         yield event(work.chunk([], usage(work.prompt_tokens, work.answers)))
     yield DONE
+
+
+def _frame(work: Work, place: int, piece: Piece, quick: QuickFrames, with_usage: bool) -> bytes:
+    """Write what a piece adds: its text, if there is any, and its end in a chunk of its own."""
+    written = b""
+    if piece.scored:
+        delta = Delta(content=piece.text)
+        written = _chunk(work, place, delta, Piece(piece.text, piece.scored), with_usage)
+    elif piece.text:
+        written = quick.write(piece.text)
+    if piece.finish:
+        written += _chunk(work, place, Delta(), Piece("", finish=piece.finish), with_usage)
+    return written
+
+
+def _text_chunk(work: Work, place: int, text: str, *, with_usage: bool) -> bytes:
+    return _chunk(work, place, Delta(content=text), Piece(text), with_usage)
 
 
 def _chunk(work: Work, place: int, delta: Delta, piece: Piece, with_usage: bool) -> bytes:

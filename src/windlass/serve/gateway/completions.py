@@ -9,19 +9,23 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from windlass.serve.gateway.caller import caller_of
+from windlass.serve.gateway.frames import QuickFrames
 from windlass.serve.gateway.generation import (
     Answer,
     Piece,
+    Pieces,
     Scored,
     build,
     fit,
     pieces,
     usage,
+    whole,
 )
 from windlass.serve.gateway.messages import DEFAULT_COMPLETION_TOKENS, CompletionRequest
 from windlass.serve.gateway.replies import CompletionChoice, CompletionLogprobs, CompletionReply, Usage
@@ -72,7 +76,7 @@ async def complete(request: Request, ask: CompletionRequest, service: Service) -
     """Answer a request, whole or as a stream."""
     caller = caller_of(request)
     work = await prepare(ask, service.desk(ask.model), request.state.request_id, caller.tenant)
-    ticket = await service.ask(caller, work.requests)
+    ticket = await service.ask(caller, work.requests, request.state.deadline)
     if ask.stream:
         with_usage = bool(ask.stream_options and ask.stream_options.include_usage)
         arriving = pieces(ticket, work.answers, work.shown)
@@ -147,9 +151,6 @@ def told(text: Text, scored: Sequence[Scored], alternatives: bool) -> Completion
     )
 
 
-Pieces = AsyncGenerator[tuple[int, Piece] | None, None]
-
-
 def _echoes(work: Work) -> list[Piece]:
     """Return the prompts to begin with, unless they come with their scores."""
     if work.shown is None or work.scored:
@@ -158,43 +159,44 @@ def _echoes(work: Work) -> list[Piece]:
 
 
 async def _collect(work: Work, arriving: Pieces) -> CompletionReply:
-    echoes = _echoes(work)
-    texts = [echo.text for echo in echoes] or [""] * len(work.answers)
-    scored: list[list[Scored]] = [[] for _ in work.answers]
-    last = [Piece("")] * len(work.answers)
-    async with aclosing(arriving):
-        async for arrived in arriving:
-            if arrived is not None:
-                place, piece = arrived
-                texts[place] += piece.text
-                scored[place] += piece.scored
-                last[place] = piece
+    begun = [echo.text for echo in _echoes(work)] or [""] * len(work.answers)
+    answered = await whole(arriving, len(work.answers))
     choices = [
-        work.choice(place, Piece(texts[place], scored[place], last[place].finish))
-        for place in range(len(texts))
+        work.choice(place, Piece(begun[place] + piece.text, piece.scored, piece.finish))
+        for place, piece in enumerate(answered)
     ]
     return work.reply(choices, usage(work.prompt_tokens, work.answers))
 
 
 async def _frames(work: Work, arriving: Pieces, with_usage: bool) -> AsyncGenerator[bytes, None]:
     for place, echo in enumerate(_echoes(work)):
-        yield _chunk(work, [work.choice(place, echo)], with_usage)
+        yield _chunk(work, place, echo, with_usage)
+    places = range(len(work.answers))
+    quick = [QuickFrames(partial(_text_chunk, work, place, with_usage=with_usage)) for place in places]
     async with aclosing(arriving):
         async for arrived in arriving:
-            if arrived is None:
-                yield KEEP_ALIVE
-                continue
-            place, piece = arrived
-            if piece.text or piece.scored or piece.finish:
-                yield _chunk(work, [work.choice(place, piece)], with_usage)
+            frames = [_frame(work, place, piece, quick[place], with_usage) for place, piece in arrived]
+            yield b"".join(frames) if arrived else KEEP_ALIVE
     if with_usage:
         yield event(work.reply([], usage(work.prompt_tokens, work.answers)))
     yield DONE
 
 
-def _chunk(work: Work, choices: list[CompletionChoice], with_usage: bool) -> bytes:
+def _frame(work: Work, place: int, piece: Piece, quick: QuickFrames, with_usage: bool) -> bytes:
+    """Write what a piece adds, if it adds anything."""
+    if work.scored or piece.finish:
+        has_news = piece.text or piece.scored or piece.finish
+        return _chunk(work, place, piece, with_usage) if has_news else b""
+    return quick.write(piece.text) if piece.text else b""
+
+
+def _text_chunk(work: Work, place: int, text: str, *, with_usage: bool) -> bytes:
+    return _chunk(work, place, Piece(text), with_usage)
+
+
+def _chunk(work: Work, place: int, piece: Piece, with_usage: bool) -> bytes:
     """Write a chunk; `usage` is null in it when counts were asked for, and absent otherwise."""
-    reply = work.reply(choices, None)
+    reply = work.reply([work.choice(place, piece)], None)
     if not with_usage:
         reply.model_fields_set.discard("usage")
     return event(reply)

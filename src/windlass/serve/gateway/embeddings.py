@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windlass.serve.gateway.caller import caller_of
-from windlass.serve.gateway.fleet.ticket import Ticket
 from windlass.serve.gateway.errors import ApiError
+from windlass.serve.gateway.fleet.ticket import Ticket
 from windlass.serve.gateway.messages import EmbeddingRequest
 from windlass.serve.gateway.replies import Embedding, EmbeddingReply, EmbeddingUsage
 from windlass.serve.gateway.service import Desk, Service
@@ -81,15 +81,13 @@ async def _vectors(
             tenant=caller.tenant,
             priority=ask.priority or 0,
         )
-        with closing(await desk.service.ask(caller, [message])) as ticket:
+        with closing(await desk.service.ask(caller, [message], request.state.deadline)) as ticket:
             vectors += await _answer(ticket)
     return vectors
 
 
 async def _answer(ticket: Ticket) -> list[list[float]]:
-    arrived = await ticket.next()
-    assert arrived is not None
-    message = arrived[1]
+    ((_, message),) = await ticket.next()
     assert isinstance(message, Vectors)
     return message.vectors
 

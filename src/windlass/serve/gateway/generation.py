@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from windlass.serve.gateway.detokenise import StopFilter
-from windlass.serve.gateway.fleet.ticket import Ticket
 from windlass.serve.gateway.errors import ApiError
+from windlass.serve.gateway.fleet.ticket import Ticket
 from windlass.serve.gateway.messages import Sampling
 from windlass.serve.gateway.replies import FinishReason, Usage
 from windlass.serve.gateway.service import Desk
 from windlass.serve.gateway.streaming import KEEP_ALIVE_S
 from windlass.serve.gateway.text import NumberText, Text
-from windlass.spec.wire import Alternative, Generate, PromptScores, Tokens, Vectors
+from windlass.spec.wire import Alternative, Generate, PromptScores, Tokens
 
 SEED_STEP = 0x9E3779B97F4A7C15
 """Seeds of sibling answers are far apart; the first answer's seed is the one that was asked for."""
@@ -91,12 +93,11 @@ class Scored:
     offset: int
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """What an answer gains by one message."""
 
     text: str
-    scored: list[Scored] = field(default_factory=list)
+    scored: Sequence[Scored] = ()
     finish: FinishReason | None = None
 
 
@@ -109,6 +110,8 @@ class Answer:
         self._text = text
         self._detokenizer = text.detokenizer()
         self._filter = StopFilter(stops)
+        self._is_plain = not stops
+        """Whether text is shown as it comes, so that nobody needs to know where it stands."""
         self._stop_tokens = frozenset(stop_tokens)
         self._prompt = prompt
         self._made = self._shown = 0
@@ -134,6 +137,8 @@ class Answer:
     def push(self, message: Tokens) -> Piece:
         """Take the next tokens; return the text that they allow to be shown."""
         self.tokens += len(message.tokens)
+        if self._is_plain and message.finish is None and not message.logprobs:
+            return Piece("".join(map(self._detokenizer.push, message.tokens)))
         made = self._decode(message)
         cut = self._filter.push(made)
         shown = cut.text
@@ -166,33 +171,42 @@ class Answer:
         return ready
 
 
-Arrived = tuple[int, Piece]
+Arrived = list[tuple[int, Piece]]
+Pieces = AsyncGenerator[Arrived, None]
 
 
-async def pieces(
-    ticket: Ticket, answers: Sequence[Answer], shown: Sequence[str] | None = None
-) -> AsyncGenerator[Arrived | None, None]:
-    """Yield (place, piece) as they arrive, and None when nothing has come for a while.
+async def pieces(ticket: Ticket, answers: Sequence[Answer], shown: Sequence[str] | None = None) -> Pieces:
+    """Yield (place, piece) of all that arrived together, and nothing when nothing has come for a while.
 
     `shown` are the prompts to begin with; it is given only when their scores were asked for.
     """
     while not all(answer.finished for answer in answers):
-        arrived = await ticket.next(KEEP_ALIVE_S)
-        if arrived is None:
-            yield None
-            continue
-        place, message = arrived
-        answer = answers[place]
-        assert not isinstance(message, Vectors)
-        if answer.finished:
-            continue
-        if isinstance(message, PromptScores):
-            yield place, answer.echo(shown[place] if shown else "", message)
-            continue
-        piece = answer.push(message)
-        if answer.finished:
-            ticket.finish(place)
-        yield place, piece
+        arrived: Arrived = []
+        for place, message in await ticket.next(KEEP_ALIVE_S):
+            answer = answers[place]
+            if answer.finished:
+                continue
+            if isinstance(message, Tokens):
+                arrived.append((place, answer.push(message)))
+                if answer.finished:
+                    ticket.finish(place)
+            elif isinstance(message, PromptScores):
+                arrived.append((place, answer.echo(shown[place] if shown else "", message)))
+        yield arrived
+
+
+async def whole(arriving: Pieces, answers: int) -> list[Piece]:
+    """Wait for all pieces, and join those of each answer."""
+    texts: list[list[str]] = [[] for _ in range(answers)]
+    scored: list[list[Scored]] = [[] for _ in range(answers)]
+    finish: list[FinishReason | None] = [None] * answers
+    async with aclosing(arriving):
+        async for arrived in arriving:
+            for place, piece in arrived:
+                texts[place].append(piece.text)
+                scored[place] += piece.scored
+                finish[place] = piece.finish
+    return [Piece("".join(texts[place]), scored[place], finish[place]) for place in range(answers)]
 
 
 def usage(prompt_tokens: int, answers: Sequence[Answer]) -> Usage:
