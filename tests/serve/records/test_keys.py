@@ -150,7 +150,9 @@ def test_no_key_is_made_by_itself_after_the_last_was_revoked(state: Database, me
         ("b", {"tenant": "defualt"}, NotFound, "did you mean 'default'"),
         ("b", {"scopes": ["admn"]}, BadInput, "did you mean 'admin'"),
         ("b", {"scopes": []}, BadInput, "needs a scope"),
-        ("b", {"expires_s": 5.0}, BadInput, "expired before"),
+        ("b", {"expires_s": float("inf")}, BadInput, "within 100 years"),
+        ("b", {"expires_s": float("nan")}, BadInput, "within 100 years"),
+        ("b", {"expires_s": 5.0}, BadInput, "expires after it is made"),
     ],
 )
 def test_what_cannot_be_is_refused_and_leaves_nothing(

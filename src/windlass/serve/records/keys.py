@@ -26,6 +26,7 @@ Scope = Literal["use", "admin", "metrics"]
 SCOPES: tuple[Scope, ...] = ("use", "admin", "metrics")
 PREFIX = "wlk_"
 FIRST = "admin"
+LONGEST_S = 100 * 365.25 * 86400
 ITSELF = Actor("", "the service")
 KEYS = Schema(
     "keys",
@@ -145,8 +146,8 @@ class Keys:
     ) -> tuple[Key, str]:
         """Make a key; return it and its token, which nobody can read again."""
         now_s, token = self._now(), PREFIX + secrets.token_urlsafe(32)
-        if expires_s is not None and expires_s <= now_s:
-            raise BadInput("the key would have expired before it was made")
+        if expires_s is not None and not now_s < expires_s <= now_s + LONGEST_S:
+            raise BadInput("a key expires after it is made, and within 100 years; leave it out for never")
         key_id = f"key_{secrets.token_hex(6)}"
         key = Key(key_id, checked_name(name), tenant, _scopes(scopes), now_s, expires_s, None, limits, False)
 
@@ -169,6 +170,8 @@ class Keys:
 
     def rotate(self, name: str, by: Actor, *, grace_s: float = 0.0) -> tuple[Key, str]:
         """Give a key another token and return both; the former one opens for `grace_s` longer."""
+        if not 0 <= grace_s <= LONGEST_S:
+            raise BadInput("a former token opens for a time between 0 and 100 years")
         token = PREFIX + secrets.token_urlsafe(32)
         change = "former_sha256 = sha256, former_until_s = ?, sha256 = ?"
         note = f"the former token opens for {grace_s:g} s" if grace_s else ""
