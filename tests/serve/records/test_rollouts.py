@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windlass.serve.records.chain import Actor, newest_records
-from windlass.serve.records.rollouts import Rollouts
+from windlass.serve.records.rollouts import ABANDONED_S, Rollouts
 from windlass.spec.errors import AskedWrongly, InUse, NotFound
 from windlass.spec.rollout import Rollout
 from windlass.store.database import Database
@@ -39,6 +39,16 @@ def test_one_supervisor_drives_it_and_no_other_takes_it(rollouts: Rollouts, me: 
     assert not rollouts.claim(made.id, "two", "base@3")
     assert rollouts.claim(made.id, "one", "base@3")
     assert rollouts.find(made.id).stable == "base@3"
+
+
+def test_another_supervisor_takes_over_when_the_first_is_gone(state: Database, me: Actor) -> None:
+    moments = [0.0]
+    rollouts = Rollouts(state, clock=lambda: moments[0])
+    made = rollouts.start("base@4", "canary", Rollout(), me)
+    rollouts.claim(made.id, "one", "base@3")
+    moments[0] = ABANDONED_S + 1
+    assert rollouts.claim(made.id, "two", "base@3")
+    assert not rollouts.claim(made.id, "one", "base@3")
 
 
 def test_a_roll_out_that_nobody_drives_is_aborted_at_once(rollouts: Rollouts, me: Actor) -> None:

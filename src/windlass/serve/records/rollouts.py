@@ -22,6 +22,8 @@ Kind = Literal["canary", "blue_green", "weights", "shadow"]
 State = Literal["waiting", "loading", "gate", "shadow", "canary", "promoted", "rolled_back", "aborted"]
 Wish = Literal["", "abort", "promote"]
 
+ABANDONED_S = 30.0
+"""Who drives a roll-out writes every second; one not written for so long has lost its supervisor."""
 ENDED: tuple[State, ...] = ("promoted", "rolled_back", "aborted")
 
 ROLLOUTS = Schema(
@@ -131,11 +133,13 @@ class Rollouts:
         return self.find(record.id)
 
     def claim(self, id_: str, driver: str, stable: str) -> bool:
-        """Take a roll-out to drive; False if it has ended, or another supervisor drives it."""
+        """Take a roll-out to drive; False if it has ended, or another supervisor drives it and lives."""
+        now = self._clock()
         rows = self._database.write(
-            "UPDATE rollouts SET driver = ?, stable = ?, changed = ? WHERE id = ? AND driver IN ('', ?)"
+            "UPDATE rollouts SET driver = ?, stable = ?, changed = ?"
+            " WHERE id = ? AND (driver IN ('', ?) OR changed < ?)"
             f" AND state NOT IN ({', '.join('?' * len(ENDED))}) RETURNING id",
-            driver, stable, self._clock(), id_, driver, *ENDED,
+            driver, stable, now, id_, driver, now - ABANDONED_S, *ENDED,
         )  # fmt: skip
         return bool(rows)
 

@@ -1,0 +1,202 @@
+"""Drives the roll-outs of one service: a decider of its supervisor.
+
+Every step it looks for wishes in the database, takes what is its own, lets each roll-out go on and writes
+down how it stands. A version promoted in the registry by other means (`windlass models promote`) is noticed
+and rolled out as well, blue/green; if it is taken back, so is the alias.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from contextlib import ExitStack
+from pathlib import Path
+
+from windlass.operate.registry import Registry, Version
+from windlass.operate.rollout.drive import Drive
+from windlass.operate.rollout.report import report_of, write_report
+from windlass.operate.rollout.rounds import Rounds, side_of
+from windlass.operate.serving.view import NOTHING, Changes, View
+from windlass.operate.serving.wanted import Group, Item, Wanted
+from windlass.serve.records.chain import Actor
+from windlass.serve.records.rollouts import RolloutRecord, Rollouts
+from windlass.spec.errors import InUse, WindlassError
+from windlass.spec.rollout import Rollout
+from windlass.store.database import Database
+
+LOOK_EVERY_S = 0.5
+WRITE_EVERY_S = 1.0
+FOLLOWER = Actor("", "supervisor")
+
+
+class Director:
+    """Roll-outs by name, and the old versions that are kept ready for a while after them."""
+
+    def __init__(self, home: Path, db: Database, policy: Rollout) -> None:
+        self._home, self._policy = home, policy
+        self._registry, self._rollouts = Registry(home), Rollouts(db)
+        self._name = f"supervisor-{secrets.token_hex(4)}"
+        self._drives: dict[str, Drive] = {}
+        self._wishes: dict[str, str] = {}
+        self._retiring: dict[str, float] = {}
+        """Old versions, and when they go."""
+        self._meant: dict[str, str] = {}
+        """What bare names mean in the registry, where that is what is served."""
+        self._holds: dict[str, ExitStack] = {}
+        self._looked = -math.inf
+        self._wrote: dict[str, float] = {}
+
+    def decide(self, view: View, now: float) -> Changes:
+        if now - self._looked >= LOOK_EVERY_S:
+            self._looked = now
+            self._look(view.wanted, now)
+        wanted = view.wanted
+        for drive in list(self._drives.values()):
+            wanted = self._drive(drive, view, wanted, now)
+        wanted = self._retire(wanted, now)
+        return NOTHING if wanted == view.wanted else Changes(wanted=wanted)
+
+    def close(self) -> None:
+        for drive in self._drives.values():
+            if drive.rounds is not None:
+                drive.rounds.stop()
+        for hold in self._holds.values():
+            hold.close()
+
+    def _drive(self, drive: Drive, view: View, wanted: Wanted, now: float) -> Wanted:
+        before = drive.state, drive.weight
+        self._ask_both(drive, view)
+        drive.step(view, now, self._wishes.get(drive.record.id, ""))
+        changed = (drive.state, drive.weight) != before
+        if changed or now - self._wrote.get(drive.record.id, -math.inf) >= WRITE_EVERY_S:
+            self._wrote[drive.record.id] = now
+            self._write(drive)
+        if drive.is_ended:
+            self._finish(drive, now)
+        return drive.place(wanted)
+
+    def _ask_both(self, drive: Drive, view: View) -> None:
+        """Let rounds of questions run wherever both versions have a replica that answers."""
+        old = next((each for each in view.of(drive.stable.version) if each.phase == "ready"), None)
+        new = next((each for each in view.of(drive.candidate.name) if each.phase == "ready"), None)
+        if old is None or new is None:
+            return
+        if drive.rounds is not None:
+            drive.rounds.meet_at(old.socket, new.socket)
+        elif drive.wants_rounds:
+            stable = side_of(old.version, drive.stable.items[0].model, old.socket)
+            candidate = side_of(new.version, drive.candidate.model, new.socket)
+            drive.rounds = Rounds(stable, candidate, drive.record.held_out, self._version(old.version))
+
+    def _look(self, wanted: Wanted, now: float) -> None:
+        """Read the wishes; take roll-outs of names that are served here."""
+        self._follow(wanted)
+        records = self._rollouts.open()
+        self._wishes = {record.id: record.wish for record in records}
+        for record in records:
+            stable = serving(wanted, record.name)
+            if record.id not in self._drives and stable is not None:
+                self._take(record, stable, now)
+
+    def _take(self, record: RolloutRecord, stable: Group, now: float) -> None:
+        if not self._rollouts.claim(record.id, self._name, stable.version):
+            return
+        reason = refusal(record, stable)
+        try:
+            version = self._registry.find(record.candidate)
+        except WindlassError as error:
+            reason = reason or str(error)
+        if reason:
+            self._rollouts.change(record.id, "rolled_back", reason=reason, report={})
+            return
+        self._hold(version)
+        item = Item(str(version), version.path, version.aliases, stable.items[0].adapters)
+        self._drives[record.id] = Drive(record, stable, item, now)
+        self._retiring.pop(record.candidate, None)
+
+    def _finish(self, drive: Drive, now: float) -> None:
+        del self._drives[drive.record.id]
+        if drive.state == "promoted":
+            self._registry.promote(drive.candidate.name)
+            self._meant[drive.record.name] = drive.candidate.name
+            self._retiring[drive.stable.version] = now + drive.record.policy.standby
+        else:
+            self._restore(drive)
+            self._release(drive.candidate.name)
+
+    def _restore(self, drive: Drive) -> None:
+        """Give the alias back to the version that answers, if it was moved to the one taken back."""
+        name = drive.record.name
+        if self._meaning(name) == drive.candidate.name and self._version(drive.stable.version):
+            self._registry.promote(drive.stable.version)
+            self._meant[name] = drive.stable.version
+
+    def _retire(self, wanted: Wanted, now: float) -> Wanted:
+        """Let go of old versions whose time as a standby is over."""
+        for version in [version for version, until in self._retiring.items() if now >= until]:
+            del self._retiring[version]
+            self._release(version)
+            standby = tuple(each for each in wanted.standby if each != version)
+            wanted = Wanted(wanted.without(version).groups, standby)
+        return wanted
+
+    def _follow(self, wanted: Wanted) -> None:
+        """Roll out what an alias was moved to, where the alias meant what is served."""
+        for group in wanted.groups:
+            name = group.items[0].bare
+            if serving(wanted, name) != group:
+                continue
+            meaning = self._meaning(name)
+            if meaning == group.version:
+                self._meant[name] = meaning
+            elif meaning and self._meant.get(name) == group.version:
+                del self._meant[name]
+                self._start_following(meaning)
+
+    def _start_following(self, version: str) -> None:
+        try:
+            self._rollouts.start(version, "blue_green", self._policy, FOLLOWER)
+        except InUse:
+            return  # another roll-out of this name is under way, and ends first
+
+    def _meaning(self, name: str) -> str:
+        version = self._version(name)
+        return str(version) if version else ""
+
+    def _version(self, reference: str) -> Version | None:
+        try:
+            return self._registry.find(reference)
+        except WindlassError:
+            return None  # a directory that was never registered may have any name
+
+    def _hold(self, version: Version) -> None:
+        stack = ExitStack()
+        stack.enter_context(self._registry.holding(version))
+        self._holds[str(version)] = stack
+
+    def _release(self, version: str) -> None:
+        hold = self._holds.pop(version, None)
+        if hold is not None:
+            hold.close()
+
+    def _write(self, drive: Drive) -> None:
+        report = report_of(drive)
+        write_report(self._home, report)
+        self._rollouts.change(
+            drive.record.id, drive.state, weight=drive.weight, reason=str(report["reason"]), report=report
+        )
+
+
+def serving(wanted: Wanted, name: str) -> Group | None:
+    """Return the group that has most of the requests for a name."""
+    groups = [group for group in wanted.groups if name in (item.bare for item in group.items)]
+    return max(groups, key=lambda group: group.weight, default=None)
+
+
+def refusal(record: RolloutRecord, stable: Group) -> str:
+    """Say why a roll-out cannot be, or nothing."""
+    if record.candidate == stable.version:
+        return f"{record.candidate} is what is served already"
+    if len(stable.items) > 1:
+        return f"{stable.version} shares its engines with other models; serve it by itself to roll out"
+    return ""
