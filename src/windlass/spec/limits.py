@@ -51,7 +51,7 @@ class Limits(Table):
 class BrownOut(Table):
     """When the service begins to do less, so that it keeps doing the most important well."""
 
-    wait: Share = Field(0.5, description="level 1 from this share of `first_token` on, spent waiting")
+    wait: Share = Field(0.5, description="level 1 where the next request would wait this share of `wait`")
     refused: Share = Field(0.05, description="level 2 where more than this share of requests finds no room")
     memory: Share = Field(
         0.95, description="level 1 where running requests hold this share of the engine's memory"
@@ -65,7 +65,7 @@ class ServeLimits(Table):
     all: Limits = Field(Limits(), description="everybody together")
     tenant: Limits = Field(Limits(), description="each tenant that has no limits of its own")
     key: Limits = Field(Limits(), description="each key that has no limits of its own")
-    first_token: Seconds = Field(
-        2.0, description="work whose first token would take longer is refused at once, e.g. '500ms'"
+    wait: Seconds = Field(
+        2.0, description="work that would wait longer than this for others is refused at once, e.g. '500ms'"
     )
     brown_out: BrownOut = Field(BrownOut(), description="when the service begins to do less")

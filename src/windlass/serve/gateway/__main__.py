@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import secrets
 import signal
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ import uvicorn
 
 from windlass.serve.gateway.access import Access
 from windlass.serve.gateway.app import build_app
+from windlass.serve.gateway.limits.gate import Gate
 from windlass.serve.gateway.metrics import Metrics
 from windlass.serve.gateway.opening import add_served, open_service
 from windlass.serve.gateway.server import GracefulServer, Running, bind, bounded_settings, url_of
@@ -34,6 +36,7 @@ from windlass.spec.door import DoorParser, run_door
 from windlass.spec.errors import BadInput
 from windlass.spec.read import parse
 from windlass.spec.serve import Serve, is_loopback
+from windlass.store.database import Database
 
 
 def main(argv: list[str]) -> int:
@@ -46,7 +49,16 @@ def main(argv: list[str]) -> int:
     service = open_service(args, metrics, queue=serve.queue)
     check_tls(serve.tls_certificate, serve.tls_key)
     listener = bind(serve.host, serve.port, shared=serve.gateways > 1)
-    access = access_of(serve, loopback=is_loopback(listener.getsockname()[0]))
+    service.database = None if serve.state is None else open_state(serve.state)
+    service.admission = Gate(
+        serve.limits,
+        service.database,
+        service.fleet.room,
+        metrics,
+        holder=f"{args.gateway}-{secrets.token_hex(6)}",
+        gateways=serve.gateways,
+    )
+    access = access_of(serve, service.database, loopback=is_loopback(listener.getsockname()[0]))
     app = build_app(service, access)
     connections = Connections(serve.transport)
     url = url_of(serve.host, listener, secure=serve.tls_certificate is not None)
@@ -59,16 +71,16 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def access_of(serve: Serve, *, loopback: bool) -> Access:
+def access_of(serve: Serve, database: Database | None, *, loopback: bool) -> Access:
     """Open the keys; a gateway that other machines can reach is never without."""
     if serve.open and not loopback:
         raise BadInput(
             f"--no-keys and --host {serve.host}: whoever reaches this machine could use it",
             hint="leave --no-keys out, or listen on 127.0.0.1",
         )
-    if not serve.open and serve.state is None:
+    if not serve.open and database is None:
         raise BadInput("no database of keys was given", hint="give [serve] state, or open = true")
-    keys = None if serve.open or serve.state is None else Keys(open_state(serve.state))
+    keys = None if serve.open or database is None else Keys(database)
     return Access(keys=keys, loopback=loopback, origins=frozenset(serve.origins))
 
 

@@ -12,6 +12,16 @@ from windlass.serve.gateway.caller import Caller
 
 
 @dataclass(frozen=True)
+class Room:
+    """What the engines of one version have."""
+
+    slots: int
+    """Answers that they make at once."""
+    memory: float = 0.0
+    """The largest share of its memory for keys and values that running requests hold in one of them."""
+
+
+@dataclass(frozen=True)
 class Wish:
     """What a request asks for, known before any of it is computed."""
 
@@ -46,11 +56,18 @@ class Admission(Protocol):
         """
 
 
+    async def run(self) -> None:
+        """Do what must be done beside requests, for as long as the gateway lives."""
+
+
 class Unlimited:
     """Lets everybody in."""
 
     async def admit(self, caller: Caller, wish: Wish) -> Grant:
         return _GRANTED
+
+    async def run(self) -> None:
+        pass
 
 
 class _Granted:

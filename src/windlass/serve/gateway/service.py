@@ -63,6 +63,7 @@ class Service:
         """Keep in touch with the engines, and with the supervisor if there is one."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.fleet.run())
+            group.create_task(self.admission.run())
             if self.steering is not None:
                 group.create_task(Steering(self.steering, self.name, self.fleet, self.apply).run())
 

@@ -70,6 +70,24 @@ def trade(
     return database.atomically(work, light=True, alone="quota_loans")
 
 
+class Alone:
+    """The budgets of a gateway that shares them with nobody and has no database."""
+
+    def __init__(self) -> None:
+        self._budgets: dict[Name, Budget] = {}
+
+    def trade(
+        self, holder: str, orders: Mapping[Name, tuple[Rule, Order]], *, term_s: float
+    ) -> dict[Name, Received]:
+        now, received = time.time(), {}
+        for name, (rule, order) in orders.items():
+            before = self._budgets.get(name) or new_budget(rule, now)
+            after, granted = exchange(rule, before, holder, order, now=now, term_s=term_s)
+            self._budgets[name] = after
+            received[name] = Received(granted, after.left, len(after.loans), after.at)
+        return received
+
+
 def standings(database: Database, rules: Mapping[Name, Rule]) -> list[Standing]:
     """Say how budgets stand now; one that nobody has used yet is full."""
 

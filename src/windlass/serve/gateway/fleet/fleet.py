@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from windlass.serve.gateway.admission import Room
 from windlass.serve.gateway.errors import ApiError
 from windlass.serve.gateway.fleet.budget import RetryBudget
 from windlass.serve.gateway.fleet.counting import Counting
@@ -84,6 +85,13 @@ class Fleet:
             if link.is_alive and link.replica.state != "draining"
             for model in link.replica.models
         }
+
+    def room(self, version: str) -> Room:
+        """Return what the replicas that take requests for a version have."""
+        links = [link for link in self._links.values() if version in link.replica.models]
+        able = [link for link in links if link.ready is not None and link.replica.state != "draining"]
+        slots = sum(link.ready.slots for link in able if link.ready is not None)
+        return Room(slots, max((link.memory for link in able), default=0.0))
 
     def offered(self, version: str) -> Offered:
         """Return what a replica said about a version, also if it is gone since."""
@@ -157,6 +165,7 @@ class Fleet:
             self._move(task, why)
 
     def on_load(self, link: Link, load: Load) -> None:
+        link.memory = load.blocks / load.blocks_in_all if load.blocks_in_all else 0.0
         self._counting.told(link, load)
 
     def on_answer(self, task: Task, message: Answer) -> None:

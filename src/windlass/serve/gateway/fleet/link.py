@@ -66,6 +66,8 @@ class Link(asyncio.Protocol):
         self.ready: Ready | None = None
         self.tasks: dict[str, Task] = {}
         self._hub = hub
+        self.memory = 0.0
+        """The share of its memory for keys and values that running requests hold."""
         self._told_busy = 0
         self._silent = 0
         self._pings = 0

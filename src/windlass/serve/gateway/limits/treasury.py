@@ -22,7 +22,7 @@ from itertools import islice
 
 from windlass.serve.gateway.limits.purse import TERM_S, Purse
 from windlass.serve.records.bucket import Order, Rule
-from windlass.serve.records.quotas import Name, Received, trade
+from windlass.serve.records.quotas import Alone, Name, Received, trade
 from windlass.spec.errors import WindlassError
 from windlass.store.database import Database
 
@@ -72,8 +72,9 @@ class Taken:
 class Treasury:
     """All purses of one gateway."""
 
-    def __init__(self, database: Database, holder: str) -> None:
-        self._database, self._holder = database, holder
+    def __init__(self, database: Database | None, holder: str) -> None:
+        lender = Alone().trade if database is None else partial(trade, database)
+        self._lend = partial(lender, holder, term_s=TERM_S)
         self.purses: dict[Name, Purse] = {}
         self._wake = asyncio.Event()
         self._exchanged: asyncio.Future[bool] | None = None
@@ -163,8 +164,7 @@ class Treasury:
         return {name: (purse.rule, purse.order(now)) for name, purse in due}
 
     async def _trade(self, orders: Orders) -> dict[Name, Received]:
-        work = partial(trade, self._database, self._holder, orders, term_s=TERM_S)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._lend, orders)
 
     def _receive(self, received: dict[Name, Received], sent_at: float) -> None:
         now = time.monotonic()

@@ -1,0 +1,200 @@
+"""Lets requests in: while the service does full work, in time, and within everybody's limits.
+
+admit: brown-out -> time (wait, deadline) -> limits -> a grant. None of it waits for I/O but the last, and
+that only where the database may have room to lend. The newest is refused first: what was let in keeps its
+place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from windlass.serve.gateway.admission import Room, Wish
+from windlass.serve.gateway.caller import Caller
+from windlass.serve.gateway.errors import ApiError
+from windlass.serve.gateway.limits import brown_out, refusals
+from windlass.serve.gateway.limits.book import Book
+from windlass.serve.gateway.limits.estimate import Estimate, Load, Pace
+from windlass.serve.gateway.limits.treasury import Part, Short, Taken, Treasury
+from windlass.serve.gateway.metrics import Metrics
+from windlass.serve.records.bucket import Kind
+from windlass.spec.errors import StoreFailed
+from windlass.spec.limits import ServeLimits
+from windlass.store.database import Database
+
+LOOK_EVERY_S = 0.25
+
+
+@dataclass
+class Line:
+    """What this gateway has under way at one version, and how quickly it goes."""
+
+    pace: Pace = field(default_factory=Pace)
+    answers: int = 0
+    unread_tokens: int = 0
+
+
+class Gate:
+    """Admission for one gateway; `holder` is a name that no other gateway of the database has."""
+
+    def __init__(
+        self,
+        settings: ServeLimits,
+        database: Database | None,
+        room: Callable[[str], Room],
+        metrics: Metrics,
+        *,
+        holder: str,
+        gateways: int = 1,
+    ) -> None:
+        self._settings, self._room, self._metrics = settings, room, metrics
+        self._gateways = gateways
+        self._book = Book(settings, database)
+        self._treasury = Treasury(database, holder)
+        self._lines: defaultdict[str, Line] = defaultdict(Line)
+        self._lately = brown_out.Lately()
+        self._rung = brown_out.Rung()
+
+    @property
+    def level(self) -> int:
+        """The level of the brown-out ladder that is in force."""
+        return self._rung.level
+
+    async def admit(self, caller: Caller, wish: Wish) -> Admitted:
+        """Grant room, or raise ApiError with the time after which it is worth asking again."""
+        line = self._lines[wish.model]
+        try:
+            admitted = Admitted(line, wish, self._check_time(wish, line))
+            try:
+                admitted.took(await self._take(caller, wish))
+            except BaseException:
+                admitted.settle(0)
+                raise
+        except ApiError as error:
+            self._metrics.refused.labels(error.code).inc()
+            raise
+        self._lately.count(wish.priority, time.monotonic(), let_in=True)
+        return admitted
+
+    def estimate(self, wish: Wish) -> Estimate:
+        """Say how long a request would take that came now."""
+        line = self._lines[wish.model]
+        return line.pace.estimate(wish, self._load(wish.model, line))
+
+    async def run(self) -> None:
+        """Keep what is held of shared budgets, and the level, for as long as the gateway lives."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._treasury.run())
+            group.create_task(self._watch())
+
+    def step(self, now: float) -> None:
+        """Decide on the level."""
+        waits = [
+            line.pace.estimate(Wish(model, 1, 0, 1), self._load(model, line)).wait_s
+            for model, line in self._lines.items()
+        ]
+        memory = max((self._room(model).memory for model in self._lines), default=0.0)
+        pressure = self._lately.pressure(
+            now, wait=max(waits, default=0.0) / self._settings.wait, memory=memory
+        )
+        self._rung = brown_out.decide(self._rung, pressure, self._settings.brown_out, now)
+        self._metrics.brownout.set(self._rung.level)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            self.step(time.monotonic())
+
+    def _check_time(self, wish: Wish, line: Line) -> Load:
+        """Refuse what the ladder leaves out, what would wait too long, and what would be too late."""
+        load = self._load(wish.model, line)
+        estimate = line.pace.estimate(wish, load)
+        error = refusals.less(self.level, wish, self._settings.brown_out.calm)
+        if error is None and estimate.wait_s > self._settings.wait:
+            error = refusals.no_time(estimate, self._settings.wait)
+        if error is not None:
+            self._lately.count(wish.priority, time.monotonic(), no_room=True)
+            raise error
+        if wish.deadline_s is not None and estimate.whole_s > wish.deadline_s:
+            raise refusals.too_late(estimate, wish.deadline_s)
+        return load
+
+    def _load(self, model: str, line: Line) -> Load:
+        """Say what is under way here; of the slots, this gateway counts on its part."""
+        slots = self._room(model).slots // self._gateways
+        return Load(line.answers, line.unread_tokens, max(1, slots))
+
+    async def _take(self, caller: Caller, wish: Wish) -> list[Taken]:
+        """Take what the request needs of every budget."""
+        try:
+            rules = await self._book.rules(caller)
+            if not rules:
+                return []
+            amounts = amounts_of(wish)
+            return await self._treasury.take(
+                [Part(name, rule, amounts[name.kind]) for name, rule in rules if amounts[name.kind]]
+            )
+        except StoreFailed:
+            raise refusals.away() from None
+        except Short as error:
+            raise refusals.short(error) from None
+
+
+def amounts_of(wish: Wish) -> dict[Kind, float]:
+    """Return what a request takes of each kind of budget: tokens as many as there may be, at most."""
+    tokens = wish.prompt_tokens + wish.most_tokens
+    return {
+        "requests": 1,
+        "tokens_minute": tokens,
+        "tokens_day": tokens,
+        "concurrent": 1,
+        "queue": 1,
+        "queue_tokens": wish.prompt_tokens,
+    }
+
+
+class Admitted:
+    """Room that one request has, and what is learned from it."""
+
+    def __init__(self, line: Line, wish: Wish, load: Load) -> None:
+        self._line, self._wish = line, wish
+        self._taken: Sequence[Taken] = ()
+        self._at = time.monotonic()
+        self._first_at: float | None = None
+        line.answers += wish.answers
+        line.unread_tokens += wish.prompt_tokens
+        self._unread_tokens = line.unread_tokens
+        self._has_slot = load.answers + wish.answers <= load.slots
+
+    def took(self, taken: Sequence[Taken]) -> None:
+        """Hold parts of budgets; that a request came is spent at once."""
+        self._taken = taken
+        self._settle("requests", 1)
+
+    def began(self) -> None:
+        self._first_at = now = time.monotonic()
+        self._line.unread_tokens -= self._wish.prompt_tokens
+        if self._has_slot:  # otherwise the time says more about others' answers than about this prompt
+            self._line.pace.began(now - self._at, self._unread_tokens)
+        self._settle("queue", 0)
+        self._settle("queue_tokens", 0)
+
+    def settle(self, tokens: int) -> None:
+        now = time.monotonic()
+        self._line.answers -= self._wish.answers
+        if self._first_at is None:
+            self._line.unread_tokens -= self._wish.prompt_tokens
+        else:
+            written = tokens - self._wish.prompt_tokens
+            self._line.pace.ended(self._wish, now - self._first_at, now - self._first_at, written)
+        for taken in self._taken:
+            taken.settle(tokens if taken.part.name.kind in ("tokens_minute", "tokens_day") else 0)
+
+    def _settle(self, kind: Kind, spent: float) -> None:
+        for taken in self._taken:
+            if taken.part.name.kind == kind:
+                taken.settle(spent)
