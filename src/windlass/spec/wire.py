@@ -140,6 +140,8 @@ class Tokens(Message, frozen=True, tag="tokens"):
     logprobs: list[float] = []
     alternatives: list[list[Alternative]] = []
     finish: Finish | None = None
+    queued_s: float = 0.0
+    """With the first token: how long the request waited for a slot, to the millisecond."""
 
 
 class PromptScores(Message, frozen=True, tag="prompt_scores"):
@@ -254,4 +256,6 @@ def take_frames(buffer: bytearray) -> Iterator[memoryview]:
 
 
 def _is_plain(answer: Answer) -> bool:
-    return isinstance(answer, Tokens) and answer.finish is None and not answer.logprobs
+    if not isinstance(answer, Tokens):
+        return False
+    return answer.finish is None and not answer.logprobs and not answer.queued_s

@@ -72,6 +72,16 @@ def test_the_last_message_says_why_it_is_the_last(engine: Engines, drain: Drain)
     assert [message.finish for message in answers if isinstance(message, Tokens)] == [None, None, "length"]
 
 
+def test_the_first_token_tells_how_long_its_request_waited_for_a_slot(engine: Engines, drain: Drain) -> None:
+    busy = engine("llama", Settings(slots=1))
+    for id_ in ("first", "second"):
+        busy.add("me", Generate(id_, [1, 2], 40, temperature=0.0))
+    said = drain(busy)
+    waits = {id_: [m.queued_s for m in said[id_] if isinstance(m, Tokens)] for id_ in said}
+    assert waits["second"][0] > waits["first"][0]
+    assert not any(waits["first"][1:] + waits["second"][1:])
+
+
 def test_a_stop_token_ends_the_answer_and_is_not_sent(engine: Engines, drain: Drain) -> None:
     whole = text(answered(engine(), Generate("it", [1, 2], 30, temperature=0.0), drain))
     stop = next(token for token in whole[1:] if token != whole[0])

@@ -58,6 +58,9 @@ class Sequence:
     """Where each three tokens in a row were last followed by another; kept as far as `indexed`."""
     indexed: int = 0
     set_aside: int = 0
+    arrived_at: float = 0.0
+    began_at: float = 0.0
+    """When it first had a slot."""
 
     @property
     def remaining(self) -> int:
@@ -97,6 +100,7 @@ class Sequence:
             return Tokens(request.id, finish="length")
         if token in request.stop_tokens:
             return Tokens(request.id, finish="stop")
+        first = len(self.tokens) == len(request.tokens)
         self.tokens.append(token)
         if self.counts is not None:
             self.counts[token] = self.counts.get(token, 0) + 1
@@ -109,6 +113,7 @@ class Sequence:
             logprobs=[logprob] if request.logprobs >= 0 else [],
             alternatives=[alternatives[: request.logprobs]] if request.logprobs > 0 else [],
             finish="stop" if ended else "length" if self.has_all else None,
+            queued_s=round(self.began_at - self.arrived_at, 3) if first else 0.0,
         )
 
 

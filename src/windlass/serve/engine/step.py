@@ -185,6 +185,8 @@ class Engine:
         ]
         parts = [part for part in parts if part.one.slot >= 0]  # one may have been set aside for a later one
         reading = [one for one in self._roster.running if not one.is_decoding]
+        for one in reading:
+            one.began_at = one.began_at or time.monotonic()
         budget = decide_budget(
             self.settings.prompt_tokens, LEAST_PROMPT_TOKENS,
             decoding=len(parts), seconds_per_token=self._pace.seconds_per_token, pause_s=PAUSE_S,
@@ -328,6 +330,7 @@ class Engine:
             return
         adapter = self._adapters[request.adapter] if request.adapter else -1
         one = sequence.begin(owner, request, next(self._arrivals), adapter)
+        one.arrived_at = time.monotonic()
         if request.grammar is not None:
             assert self._grammars is not None
             one.pending = self._grammars.request(request.grammar)

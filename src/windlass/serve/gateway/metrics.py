@@ -185,9 +185,10 @@ class ModelFigures:
         self.prompt_tokens: Counter = metrics.prompt_tokens.labels(name)
         self.generation_tokens: Counter = metrics.generation_tokens.labels(name)
 
-    def first(self, tokens: int, waited_s: float) -> None:
+    def first(self, tokens: int, waited_s: float, queued_s: float) -> None:
         """Count the first frame of an answer."""
         self.first_token_s.observe(waited_s)
+        self.queue_s.observe(queued_s)
         self.generation_tokens.inc(tokens)
 
     def more(self, tokens: int, waited_s: float) -> None:

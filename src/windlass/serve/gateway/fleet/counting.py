@@ -24,7 +24,7 @@ class Counting:
             return
         figures = self._metrics.model(task.version)
         if not task.first_at:
-            figures.first(len(message.tokens), now - task.asked_at)
+            figures.first(len(message.tokens), now - task.asked_at, message.queued_s)
         else:
             figures.more(len(message.tokens), now - task.last_at)
             if not task.gained:
