@@ -30,6 +30,7 @@ VERBS = {
     "generate": "continue a text",
     "models": "list, show, import, export, promote, roll back and delete models",
     "serve": "answer over HTTP, as OpenAI's API does",
+    "rollout": "bring a new version to the clients of a service, or take it back",
     "keys": "make, list, rotate and revoke the keys of a service",
     "tenants": "say whom a service works for, and how much each may ask",
     "audit-log": "who changed what in a service, and whether that record is whole",
