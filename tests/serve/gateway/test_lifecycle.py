@@ -124,8 +124,7 @@ def test_waiting_streams_are_kept_alive(
         assert next(response.iter_raw()) == KEEP_ALIVE
 
 
-def test_a_client_that_stops_reading_is_cut_and_its_work_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "STALLED_S", 0.01)
+def test_a_client_that_is_cut_while_it_reads_nothing_has_its_work_given_up() -> None:
     closed: list[bool] = []
 
     async def source() -> AsyncGenerator[bytes, None]:
@@ -137,11 +136,29 @@ def test_a_client_that_stops_reading_is_cut_and_its_work_given_up(monkeypatch: p
             await asyncio.Event().wait()
 
     async def receive() -> Any:
-        await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
 
     stream = streaming.EventStream(source(), "id", lambda: closed.append(True))
     asyncio.run(stream({"type": "http"}, receive, send))
     assert closed == [True]
+
+
+def test_work_that_others_give_up_is_not_mistaken_for_a_client_that_left() -> None:
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def watched() -> None:
+        with streaming.Watch(receive):
+            await asyncio.Event().wait()
+
+    async def cancelled() -> bool:
+        task = asyncio.create_task(watched())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task})
+        return task.cancelled()
+
+    assert asyncio.run(cancelled())
 
 
 def test_a_body_that_does_not_arrive_is_not_waited_for(gateway: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import TypeVar
 
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from windlass.serve.gateway.deadlines import Deadline, within
 from windlass.serve.gateway.errors import ApiError, envelope
 
 KEEP_ALIVE = b": waiting\n\n"
 KEEP_ALIVE_S = 10.0
-STALLED_S = 60.0
+LOOK_AFTER_S = 0.05
 DONE = b"data: [DONE]\n\n"
 CLIENT_LEFT = 499
 """The status under which an unfinished request is counted; nobody receives it."""
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
 
 
 def event(data: BaseModel) -> bytes:
@@ -42,23 +42,57 @@ def error_event(error: ApiError, request_id: str) -> bytes:
     return f"event: error\ndata: {body}\n\n".encode()
 
 
-async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
-    """Run the work; give it up, at once, when the client leaves, and return None."""
-    task = asyncio.ensure_future(work)
-    left = asyncio.ensure_future(_disconnected(request.receive))
-    try:
-        await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
-        return await task if task.done() else None
-    finally:
-        for each in (task, left):
-            each.cancel()
-        await asyncio.gather(task, left, return_exceptions=True)
+async def while_connected(request: Request, work: Awaitable[T]) -> T | None:
+    """Do the work; give it up when the client leaves, and return None."""
+    with Watch(request.receive) as watch:
+        return await work
+    assert watch.left
+    return None
+
+
+class Watch:
+    """Looks whether a client is still there, and ends what the block does for one that is not.
+
+    Looking costs a task, and most answers are there before it is worth one: so it begins after a while.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self.left = False
+        self._receive = receive
+        self._looking: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> Watch:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._cancelling = task, task.cancelling()
+        self._timer = asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._look)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Take back the end that was asked for, as asyncio.timeout does; one that others asked for stays."""
+        self._timer.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
+        if not self.left:
+            return False
+        return self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError
+
+    def _look(self) -> None:
+        self._looking = asyncio.ensure_future(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.left = True
+        self._task.cancel()
 
 
 class EventStream(Response):
     """A response whose frames are made while it is sent.
 
-    A client that leaves ends it at once, one that stops reading after STALLED_S; `close` then gives the
+    A client that leaves ends it, and transport.py cuts one that stops reading; `close` then gives the
     engine's work up, even if the source was never started.
     """
 
@@ -70,6 +104,8 @@ class EventStream(Response):
         self._source = source
         self._close = close
         self._request_id = request_id
+        self.deadline: Deadline | None = None
+        """When to end, finished or not."""
         self.status_code = 200
         self.background = None
         self.body = b""
@@ -77,34 +113,24 @@ class EventStream(Response):
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = asyncio.ensure_future(self._send_all(send))
-        left = asyncio.ensure_future(_disconnected(receive))
         try:
-            await asyncio.wait({sending, left}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
-        except TimeoutError:
-            log.warning("%s: the client stopped reading", self._request_id)
+            with Watch(receive):
+                await self._send_all(send)
         finally:
-            for each in (sending, left):
-                each.cancel()
             self._close()
-            await asyncio.gather(sending, left, return_exceptions=True)
 
     async def _send_all(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         await send(start)
         async with aclosing(self._source) as source:
             try:
-                async for part in source:
-                    async with asyncio.timeout(STALLED_S):
-                        await send({"type": "http.response.body", "body": part, "more_body": True})
+                await within(self.deadline, _send_parts(source, send))
             except ApiError as error:
                 part = error_event(error, self._request_id)
                 await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+async def _send_parts(source: AsyncGenerator[bytes, None], send: Send) -> None:
+    async for part in source:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
