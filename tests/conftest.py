@@ -26,6 +26,7 @@ class PostgresServer:
     programs: Path
     folder: Path
     port: int
+    password: str = PASSWORD
 
     def url(self, database: str) -> str:
         return f"postgresql://{ACCOUNT}@/{database}?host={self.folder}&port={self.port}"
@@ -49,7 +50,7 @@ class PostgresServer:
 
     def make(self) -> None:
         secret = self.folder / "password"
-        secret.write_text(PASSWORD)
+        secret.write_text(self.password)
         if os.getuid() == 0:  # PostgreSQL refuses to run as root
             for path in (self.folder, secret):
                 shutil.chown(path, ACCOUNT, ACCOUNT)
