@@ -134,24 +134,30 @@ def test_a_version_that_crashes_at_load_never_gets_a_request() -> None:
 def test_replicas_that_die_again_and_again_end_it() -> None:
     stage = Stage(drive_of())
     stage.play(3)
-    dead = tuple(replica("base@4", number, "ended", "killed by SIGSEGV") for number in (7, 8))
-    stage.drive.step(View(stage.wanted, dead), 4.0)
+    for number in (7, 8):
+        stage.drive.step(View(stage.wanted, (replica("base@4", number),)), 4.0)
+    stage.drive.step(View(stage.wanted, (replica("base@4", 9),)), 5.0)
     assert stage.drive.state == "rolled_back"
+    assert "died" in stage.drive.reason
 
 
 def test_a_replica_that_was_drained_did_not_die() -> None:
     stage = Stage(drive_of())
     stage.play(3)
-    gone = tuple(replica("base@4", number, "ended", "drained") for number in (7, 8, 9))
-    stage.drive.step(View(stage.wanted, (*gone, replica("base@4", 1))), 4.0)
+    for number in (7, 8):
+        stage.drive.step(
+            View(stage.wanted, (replica("base@4", 0), replica("base@4", number, "draining"))), 4.0
+        )
+    stage.drive.step(View(stage.wanted, (replica("base@4", 0),)), 5.0)
     assert stage.drive.state == "canary"
 
 
 def test_a_known_answer_that_changed_ends_it() -> None:
     stage = Stage(drive_of())
     stage.play(3)
-    stage.drive.step(View(stage.wanted, (replica("base@4", 0, "unwell", "wrong: [1] instead of [2]"),)), 4.0)
+    stage.drive.step(stage.view(), 4.0, wrong="engine-2 is wrong: [1] instead of [2]")
     assert stage.drive.state == "rolled_back"
+    assert "[1] instead of [2]" in stage.drive.reason
 
 
 def test_more_requests_come_only_when_enough_replicas_are_ready_for_them() -> None:
@@ -171,11 +177,11 @@ def test_more_requests_come_only_when_enough_replicas_are_ready_for_them() -> No
 def test_a_person_ends_it_at_any_time() -> None:
     stage = Stage(drive_of())
     stage.play(20)
-    stage.drive.step(stage.view(), 21.0, "abort")
+    stage.drive.step(stage.view(), 21.0, wish="abort")
     assert stage.drive.state == "aborted"
     other = Stage(drive_of())
     other.play(20)
-    other.drive.step(other.view(), 21.0, "promote")
+    other.drive.step(other.view(), 21.0, wish="promote")
     assert other.drive.state == "promoted"
 
 

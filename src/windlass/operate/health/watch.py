@@ -20,8 +20,11 @@ class Patient:
     """A replica under watch."""
 
     prober: Prober
+    version: str
     record: Record = field(default_factory=Record)
     why: str = ""
+    is_proved: bool = False
+    """Whether it has answered a question rightly; until then others are asked before it."""
     avoided: bool = False
 
 
@@ -36,6 +39,11 @@ class HealthWatch:
         self._health, self._db, self._asks_all = health, db, asks_all
         self._found: queue.SimpleQueue[Probed] = queue.SimpleQueue()
         self._patients: dict[str, Patient] = {}
+        self._wrong: dict[str, str] = {}
+
+    def take_wrong(self, version: str) -> str:
+        """Return what a replica of a version answered wrongly since this was last asked, if any did."""
+        return self._wrong.pop(version, "")
 
     def decide(self, view: View, now: float) -> Changes:
         asked = {each.name: each for each in view.replicas if each.phase in ASKED}
@@ -59,14 +67,16 @@ class HealthWatch:
                 items = group.items if self._asks_all else group.items[:1]
                 models = tuple((item.name, item.model) for item in items)
                 subject = Subject(name, asked[name].socket, models)
-                self._patients[name] = Patient(Prober(subject, self._health, self._db, self._found))
-                self._patients[name].prober.start()
+                prober = Prober(subject, self._health, self._db, self._found)
+                self._patients[name] = Patient(prober, group.version)
+                prober.start()
 
     def _note(self, probed: Probed, now: float) -> None:
         patient = self._patients.get(probed.replica)
         if patient is not None:
             patient.record = patient.record.after(probed.grade, self._health, now)
             patient.why = probed.why or patient.why
+            patient.is_proved |= probed.grade == "right"
 
     def _changes(self, asked: dict[str, Running], now: float) -> Changes:
         unwell: dict[str, str] = {}
@@ -76,9 +86,13 @@ class HealthWatch:
             fate = decide(patient.record, self._health, others_ready=self._others(asked, name), now=now)
             if fate == "replace":
                 replace[name] = patient.why
-            elif fate == "avoid" and asked[name].phase == "ready":
-                unwell[name], patient.avoided = patient.why, True
-            elif fate == "use" and patient.avoided:
+                if patient.record.worst == "wrong":
+                    self._wrong[patient.version] = f"{name} is {patient.why}"
+            elif fate == "avoid" or not patient.is_proved:
+                if asked[name].phase == "ready":
+                    unwell[name] = patient.why or "not asked yet"
+                    patient.avoided = True
+            elif patient.avoided:
                 well.add(name)
                 patient.avoided = False
         return Changes(unwell=unwell, well=frozenset(well), replace=replace)

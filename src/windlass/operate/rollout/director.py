@@ -12,6 +12,7 @@ import secrets
 from contextlib import ExitStack
 from pathlib import Path
 
+from windlass.operate.health.watch import HealthWatch
 from windlass.operate.registry import Registry, Version
 from windlass.operate.rollout.drive import Drive
 from windlass.operate.rollout.report import report_of, write_report
@@ -32,8 +33,8 @@ FOLLOWER = Actor("", "supervisor")
 class Director:
     """Roll-outs by name, and the old versions that are kept ready for a while after them."""
 
-    def __init__(self, home: Path, db: Database, policy: Rollout) -> None:
-        self._home, self._policy = home, policy
+    def __init__(self, home: Path, db: Database, policy: Rollout, health: HealthWatch) -> None:
+        self._home, self._policy, self._health = home, policy, health
         self._registry, self._rollouts = Registry(home), Rollouts(db)
         self._name = f"supervisor-{secrets.token_hex(4)}"
         self._drives: dict[str, Drive] = {}
@@ -66,7 +67,8 @@ class Director:
     def _drive(self, drive: Drive, view: View, wanted: Wanted, now: float) -> Wanted:
         before = drive.state, drive.weight
         self._ask_both(drive, view)
-        drive.step(view, now, self._wishes.get(drive.record.id, ""))
+        wrong = self._health.take_wrong(drive.candidate.name)
+        drive.step(view, now, wish=self._wishes.get(drive.record.id, ""), wrong=wrong)
         changed = (drive.state, drive.weight) != before
         if changed or now - self._wrote.get(drive.record.id, -math.inf) >= WRITE_EVERY_S:
             self._wrote[drive.record.id] = now
@@ -111,6 +113,7 @@ class Director:
             return
         self._hold(version)
         item = Item(str(version), version.path, version.aliases, stable.items[0].adapters)
+        self._health.take_wrong(str(version))  # what it did before was another roll-out's affair
         self._drives[record.id] = Drive(record, stable, item, now)
         self._retiring.pop(record.candidate, None)
 

@@ -14,7 +14,7 @@ from windlass.operate.rollout.criteria import Sample, compare, compare_text
 from windlass.operate.rollout.judge import Case
 from windlass.operate.rollout.passages import OWN_MORE, Passages
 from windlass.operate.rollout.rounds import GATE_ROUNDS, Round, Rounds
-from windlass.operate.serving.view import Running, View
+from windlass.operate.serving.view import Phase, View
 from windlass.operate.serving.wanted import Group, Item, Wanted
 from windlass.serve.records.rollouts import ENDED, RolloutRecord, State
 from windlass.spec.steer import Outcome
@@ -23,6 +23,8 @@ NOT_A_NUMBER = "not_a_number"
 MOST_DEATHS = 2
 KEPT_SAMPLES = 256
 TIMES = ("first_token", "per_token")
+ALIVE = ("ready", "unwell")
+"""Who was in one of these and is gone has died: a replica that is wanted no more drains first."""
 
 
 @dataclass
@@ -56,7 +58,8 @@ class Drive:
         self._applied = Stage(0.0)
         self._pairs = Pairs()
         self._own = 0
-        self._died: set[str] = set()
+        self._deaths = 0
+        self._seen: dict[str, Phase] = {}
         self._enter("loading", now)
 
     @property
@@ -73,12 +76,12 @@ class Drive:
         """Whether the new version is there to be asked, and nobody asks it yet."""
         return self.rounds is None and self.state not in ("loading", *ENDED)
 
-    def step(self, view: View, now: float, wish: str = "") -> None:
-        """Take in one view and go on if it is time."""
+    def step(self, view: View, now: float, *, wish: str = "", wrong: str = "") -> None:
+        """Take in one view, and what was answered wrongly; go on if it is time."""
         if wish == "abort":
             self._end("aborted", "aborted by a person", now)
             return
-        self._watch_replicas(view)
+        self._watch_replicas(view, wrong)
         if self.case.faults:
             self._end("rolled_back", self.case.reason, now)
         elif self.state == "loading":
@@ -178,18 +181,18 @@ class Drive:
         for stable, candidate in self._pairs.drain():
             self.case = self.case.after(compare(self.record.policy, stable, candidate))
 
-    def _watch_replicas(self, view: View) -> None:
+    def _watch_replicas(self, view: View, wrong: str) -> None:
         """See what no good version does: never ready, dying, or answering known questions otherwise."""
         version = self.candidate.name
         if version in view.given_up:
             self._fault(f"it does not stay up: {view.given_up[version]}")
-        for each in view.of(version):
-            if each.why.startswith("wrong"):
-                self._fault(f"{each.name} answered a known question otherwise than before ({each.why})")
-            elif each.phase == "ended" and _crashed(each):
-                self._died.add(each.name)
-        if len(self._died) >= MOST_DEATHS:
-            self._fault(f"{len(self._died)} of its replicas died")
+        if wrong:
+            self._fault(f"it answers known questions otherwise than before: {wrong}")
+        here = {each.name: each.phase for each in view.of(version)}
+        self._deaths += sum(phase in ALIVE and name not in here for name, phase in self._seen.items())
+        self._seen = here
+        if self._deaths >= MOST_DEATHS:
+            self._fault(f"{self._deaths} of its replicas died")
 
     def _fault(self, fault: str) -> None:
         if fault not in self.case.faults:
@@ -232,8 +235,3 @@ def _sample(outcome: Outcome) -> Sample:
     return Sample(
         bool(outcome.code), outcome.first_token_s, outcome.per_token_s, outcome.tokens, outcome.repetition
     )
-
-
-def _crashed(replica: Running) -> bool:
-    """Whether a replica ended by itself; the supervisor says why it ended one."""
-    return not replica.why.startswith(("drained", "stopped", "not wanted"))
