@@ -35,6 +35,9 @@ start_shared = _lent.start_shared
 start_gateway = _lent.start_gateway
 shared_gateway = _lent.shared_gateway
 gateway = _lent.gateway
+given_keys = _lent.given_keys
+shared_guarded = _lent.shared_guarded
+guarded = _lent.guarded
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,9 @@ from windlass.serve.gateway.served import load_served
 from windlass.serve.gateway.server import bounded_settings
 from windlass.serve.gateway.service import Service
 from windlass.serve.gateway.transport import Connections
+from windlass.serve.records.chain import Actor
+from windlass.serve.records.keys import SCOPES, Keys
+from windlass.serve.records.state import open_state
 from windlass.spec.serve import Serve, Transport
 from windlass.spec.wire import (
     LENGTH,
@@ -51,8 +55,10 @@ from windlass.spec.wire import (
     frame,
     to_engine,
 )
+from windlass.store.database import sqlite_url
 
 PATIENCE_S = 20.0
+MAKER = Actor("", "the tests")
 CONTEXT = 128
 WIDTH = 8
 VOCABULARY = 400
@@ -295,6 +301,33 @@ class RunningGateway:
         raise AssertionError(f"{path} never answered {status}")
 
 
+class GivenKeys:
+    """Keys of a real state, by name: user, metrics, admin, revoked and expired."""
+
+    def __init__(self, folder: Path) -> None:
+        self.keys = Keys(open_state(sqlite_url(folder / "service.db")))
+        self.tokens = {
+            name: self.keys.make(name, MAKER, scopes=scopes)[1]
+            for name, scopes in (
+                ("user", ["use"]),
+                ("metrics", ["metrics"]),
+                ("admin", ["use", "admin", "metrics"]),
+                ("revoked", ["use", "admin", "metrics"]),
+            )
+        }
+        self.keys.revoke("revoked", MAKER)
+        before = Keys(open_state(sqlite_url(folder / "service.db")), clock=lambda: time.time() - 60)
+        self.tokens["expired"] = before.make("expired", MAKER, scopes=SCOPES, expires_s=time.time() - 30)[1]
+
+    def bearer(self, name: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.tokens[name]}"}
+
+
+@pytest.fixture(scope="session")
+def given_keys(tmp_path_factory: pytest.TempPathFactory) -> GivenKeys:
+    return GivenKeys(tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture(scope="module")
 def socket_path() -> Iterator[Path]:
     # Unix socket paths are short; pytest's own folders may be too long for one.
@@ -354,6 +387,18 @@ def shared_gateway(start_shared: Callable[..., RunningGateway]) -> RunningGatewa
 def gateway(engine: ScriptedEngine, shared_gateway: RunningGateway) -> RunningGateway:
     shared_gateway.wait_until("/readyz", 200)
     return shared_gateway
+
+
+@pytest.fixture(scope="module")
+def shared_guarded(start_shared: Callable[..., RunningGateway], given_keys: GivenKeys) -> RunningGateway:
+    return start_shared(access=Access(keys=given_keys.keys))
+
+
+@pytest.fixture
+def guarded(engine: ScriptedEngine, shared_guarded: RunningGateway) -> RunningGateway:
+    """A gateway that asks for keys; those of `given_keys` are known to it."""
+    shared_guarded.wait_until("/readyz", 200)
+    return shared_guarded
 
 
 @pytest.fixture
