@@ -19,7 +19,7 @@ from windlass.cli.serve import offer_of
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.operate.registry import Registry
-from windlass.operate.service import Service
+from windlass.operate.serving.supervisor import Supervisor
 from windlass.spec.serve import Serve
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Shape
 from windlass.store.manifest import DirectoryWriter
@@ -96,7 +96,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def client(home: Path) -> Iterator[httpx.Client]:
     offer, _ = offer_of(home, list(SHAPES), ["poet=poet@1"], Serve(port=0, threads=1))
     with (
-        Service(offer, home / "logs") as service,
+        Supervisor(offer, home / "logs") as service,
         httpx.Client(base_url=service.url, timeout=PATIENCE_S) as client,
     ):
         yield client
@@ -213,7 +213,7 @@ def test_little_memory_serves_all_models_in_turn(home: Path, client: httpx.Clien
     wanted = {name: text_of(client, name) for name in ("base", "other")}
     offer, _ = offer_of(home, ["base", "other", "encoder"], [], Serve(port=0, threads=1, memory=smallest()))
     with (
-        Service(offer, home / "logs") as service,
+        Supervisor(offer, home / "logs") as service,
         httpx.Client(base_url=service.url, timeout=PATIENCE_S) as small,
     ):
         for _ in range(2):

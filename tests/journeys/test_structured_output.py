@@ -15,7 +15,7 @@ from windlass.corpus.vocabulary import train_bpe
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.operate.registry import Registry
-from windlass.operate.service import Service
+from windlass.operate.serving.supervisor import Supervisor
 from windlass.spec.serve import Serve
 from windlass.spec.shape import LlamaShape
 from windlass.store.manifest import DirectoryWriter
@@ -49,7 +49,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
     writer.commit({})
     Registry(home).register("base", home / "made")
     offer, _ = offer_of(home, ["base"], [], Serve(port=0, threads=1))
-    with Service(offer, home / "logs") as service:
+    with Supervisor(offer, home / "logs") as service:
         yield openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", timeout=PATIENCE_S, max_retries=0)
 
 

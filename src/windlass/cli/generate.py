@@ -8,7 +8,8 @@ import sys
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import print_json
 from windlass.operate.registry import resolve_model
-from windlass.operate.service import Offer, Service
+from windlass.operate.serving.offer import Offer
+from windlass.operate.serving.supervisor import Supervisor
 from windlass.sdk import Client
 from windlass.spec.serve import Serve
 
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         "seed": args.seed,
     }
     with (
-        Service(Offer(name, path, Serve(port=0, slots=1, open=True)), home / "logs") as service,
+        Supervisor(Offer(name, path, Serve(port=0, slots=1, open=True)), home / "logs") as service,
         Client(service.url) as client,
     ):
         if args.json:

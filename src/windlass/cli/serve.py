@@ -10,8 +10,11 @@ from pathlib import Path
 
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json
+from windlass.operate.deciders import deciders_of
 from windlass.operate.registry import NAME, Registry, Version, resolve_adapter, resolve_model
-from windlass.operate.service import Item, Offer, Service
+from windlass.operate.serving.offer import Offer
+from windlass.operate.serving.supervisor import Supervisor
+from windlass.operate.serving.wanted import Item
 from windlass.serve.records.keys import ensure_first_key
 from windlass.serve.records.state import open_state, state_url
 from windlass.spec.errors import BadInput, InUse, did_you_mean
@@ -23,6 +26,7 @@ examples:
   windlass serve shakespeare-char
   windlass serve shakespeare-char@2 --port 9000
   windlass serve base encoder --memory 4GiB           several models; the longest unused makes room
+  windlass serve base@3 --replicas 2 --standby base@2  kill one: streams go on, byte for byte
   windlass serve base --adapter poet=poet@1           ask for it as base:poet, or poet
   windlass serve base --engine vllm --engine-args "--tensor-parallel-size 2"
   windlass serve base --no-keys                       for this machine alone, without keys
@@ -50,9 +54,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gateways", type=int, metavar="N", help="processes that share the port (default: 1)"
     )
+    parser.add_argument(
+        "--replicas", type=int, metavar="N", help="engines that take over from one another (default: 1)"
+    )
+    parser.add_argument(
+        "--standby",
+        metavar="MODEL",
+        action="append",
+        default=[],
+        help="another version that answers while no replica of the wanted one can (may be repeated)",
+    )
     parser.add_argument("--slots", type=int, help="requests computed together (default: 32)")
     parser.add_argument("--queue", type=int, help="requests that may wait (default: 256)")
-    parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
+    parser.add_argument(
+        "--threads", type=int, help="CPU threads of each engine (default: all cores, divided)"
+    )
     parser.add_argument(
         "--precision", metavar="KIND", help="float32, bfloat16, int8 or int4 (default: as stored)"
     )
@@ -123,13 +139,13 @@ def serve_of(args: argparse.Namespace, home: Path) -> Serve:
 
 def run(args: argparse.Namespace) -> int:
     home = home_of(args)
-    offer, versions = offer_of(home, args.model, args.adapter, serve_of(args, home))
+    offer, versions = offer_of(home, args.model, args.adapter, serve_of(args, home), args.standby)
     run_service(home, offer, versions, as_json=args.json)
     return 0
 
 
 def offer_of(
-    home: Path, models: Sequence[str], adapters: Sequence[str], serve: Serve
+    home: Path, models: Sequence[str], adapters: Sequence[str], serve: Serve, standby: Sequence[str] = ()
 ) -> tuple[Offer, list[Version]]:
     """Find what is to be served; return it with the registered versions among it."""
     found = [resolve_model(home, model) for model in models]
@@ -148,7 +164,27 @@ def offer_of(
     first, *others = (
         Item(name, path, version.aliases if version else (), of_model[name]) for name, path, version in found
     )
-    return Offer(first.name, first.model, serve, first.aliases, first.adapters, tuple(others)), versions
+    waiting, held = standby_of(home, standby, names)
+    offer = Offer(first.name, first.model, serve, first.aliases, first.adapters, tuple(others), waiting)
+    return offer, versions + held
+
+
+def standby_of(
+    home: Path, models: Sequence[str], served: Sequence[str]
+) -> tuple[tuple[Item, ...], list[Version]]:
+    """Find the versions that stand by; each must be another version of a model that is served."""
+    items, versions = [], []
+    bare = {name.partition("@")[0] for name in served}
+    for model in models:
+        name, path, version = resolve_model(home, model)
+        if name in served or name.partition("@")[0] not in bare:
+            raise BadInput(
+                f"--standby {model}: is no other version of {', '.join(served)}",
+                hint="e.g. windlass serve base@3 --standby base@2",
+            )
+        items.append(Item(name, path, version.aliases if version else ()))
+        versions += [version] if version is not None else []
+    return tuple(items), versions
 
 
 def read_adapter(text: str, models: Sequence[str]) -> tuple[str, str, str]:
@@ -174,7 +210,8 @@ def run_service(home: Path, offer: Offer, versions: Sequence[Version], *, as_jso
         for version in versions:
             stack.enter_context(Registry(home).holding(version))
         key = first_key(offer.serve)
-        service = stack.enter_context(Service(offer, home / "logs"))
+        deciders = stack.enter_context(deciders_of(home, offer.serve))
+        service = stack.enter_context(Supervisor(offer, home / "logs", deciders=deciders, say=line.say))
         signal.signal(signal.SIGTERM, _interrupt)
         if as_json:
             print_json({"url": service.url, "model": offer.name, "models": names, "key": key})
@@ -182,7 +219,7 @@ def run_service(home: Path, offer: Offer, versions: Sequence[Version], *, as_jso
             print(f"serving {', '.join(names)} at {service.url} (Ctrl-C stops)", flush=True)
             show_key(key, service.url, offer.name)
         with contextlib.suppress(KeyboardInterrupt):
-            service.watch(line.say)
+            service.watch()
         line.say("stopping")
 
 

@@ -18,7 +18,8 @@ from windlass.cli.serve import add_address, run_service, serve_of
 from windlass.cli.terminal import ProgressLine, print_json
 from windlass.operate.registry import Registry, Version
 from windlass.operate.runs import RunFolder, newest_of, prepare, train
-from windlass.operate.service import Offer, Service
+from windlass.operate.serving.offer import Offer
+from windlass.operate.serving.supervisor import Supervisor
 from windlass.sdk import Client
 from windlass.spec.door import INTERRUPTED
 from windlass.spec.errors import BadInput, InUse
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         run_service(home, offer, [version], as_json=False)
         return 0
     alone = Serve(port=0, open=True)
-    with Service(Offer(offer.name, offer.model, alone), home / "logs") as service:
+    with Supervisor(Offer(offer.name, offer.model, alone), home / "logs") as service:
         answered = answer(service, job)
     if args.json:
         print_json({"model": str(version), "metrics": version.lineage.get("metrics"), **answered})
@@ -149,7 +150,7 @@ def check_port(serve: Serve) -> None:
             ) from None
 
 
-def answer(service: Service, job: Job) -> dict[str, Any]:
+def answer(service: Supervisor, job: Job) -> dict[str, Any]:
     """Ask the service one question."""
     prompt = job.train.sample_prompts[0]
     with Client(service.url) as client:

@@ -41,6 +41,9 @@ class Serve(Table):
     gateways: Annotated[int, Field(ge=1, le=64)] = Field(
         1, description="processes that share the port and hold the clients' connections"
     )
+    replicas: Annotated[int, Field(ge=1, le=256)] = Field(
+        1, description="engine processes, each with the whole model; they take over from one another"
+    )
     state: str | None = Field(
         None, description="database of keys, limits and roll-outs, a URL; HOME/service.db if left out"
     )

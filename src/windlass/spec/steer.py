@@ -113,6 +113,8 @@ class Demand(Message, frozen=True, tag="demand"):
     versions: dict[str, VersionDemand]
     refused: int = 0
     """Requests that no version was chosen for, since the last message."""
+    alive: list[str] = msgspec.field(default_factory=list)
+    """Versions that this gateway could ask right now."""
 
 
 ToGateway = Routing

@@ -60,7 +60,8 @@ class Steering:
     async def _report(self, writer: asyncio.StreamWriter) -> None:
         while True:
             reports = self._fleet.reports
-            writer.write(b"".join(frame(message) for message in reports.take(self._fleet.tasks)))
+            said = reports.take(self._fleet.tasks, self._fleet.alive())
+            writer.write(b"".join(frame(message) for message in said))
             await writer.drain()
             await reports.wait(REPORT_S)
 

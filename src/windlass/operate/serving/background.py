@@ -1,0 +1,37 @@
+"""A service that is watched by a thread of this process, for those who measure it or ask it something."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from windlass.operate.serving.supervisor import Supervisor
+from windlass.spec.errors import WindlassError
+
+
+@contextmanager
+def watched(service: Supervisor) -> Iterator[Supervisor]:
+    """Start a service and keep it up while the block runs; if it failed meanwhile, that is raised after it."""
+    stop = threading.Event()
+    failures: list[WindlassError] = []
+
+    def watch() -> None:
+        try:
+            while not stop.is_set():
+                service.wait()
+                service.step(time.monotonic())
+        except WindlassError as error:
+            failures.append(error)
+
+    with service:
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield service
+        finally:
+            stop.set()
+            thread.join()
+    if failures:
+        raise failures[0]
