@@ -1,4 +1,4 @@
-"""`windlass prove`: show on these machines that training does what it promises."""
+"""`windlass prove`: show on these machines that training and serving do what they promise."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.operate.kills import prove_kills
+from windlass.operate.lending.proof import prove_limits
 from windlass.operate.proof import prove
 from windlass.operate.saves import is_proved, prove_saves
 from windlass.spec.errors import BadInput, did_you_mean
@@ -21,6 +22,7 @@ layouts   every layout learns the same as one process: the loss of every step wi
 reshard   a run goes on under one layout after another as if it had never changed
 kills     a killed process ends or restarts the run within seconds, and nothing is lost
 saves     a save that dies at any byte leaves the newest whole checkpoint as it was
+limits    many gateways on one database let in no more than one would, and not much less
 
 examples:
   windlass prove layouts --steps 50
@@ -28,6 +30,7 @@ examples:
   windlass prove reshard
   windlass prove kills --times 20
   windlass prove saves --times 100
+  windlass prove limits --processes 8
 """
 
 
@@ -54,7 +57,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     saves.add_argument("--times", type=int, default=100, help="saves to kill (default: 100)")
     saves.add_argument("--seed", type=int, default=1, help="where they die (default: 1)")
     saves.set_defaults(run=run_saves)
-    for inner in (layouts, reshard, kills, saves):
+    limits = whats.add_parser("limits", help="many gateways let in no more than the limits say")
+    limits.add_argument("--processes", type=int, default=8, help="gateways' worth of requests (default: 8)")
+    limits.add_argument("--seconds", type=float, default=12.0, help="for how long (default: 12)")
+    limits.add_argument(
+        "--state", metavar="URL", help="database that they share (default: a fresh SQLite file)"
+    )
+    limits.set_defaults(run=run_limits)
+    for inner in (layouts, reshard, kills, saves, limits):
         inner.add_argument("--json", action="store_true", help="print JSON")
         add_home(inner)
 
@@ -83,6 +93,17 @@ def run_saves(args: argparse.Namespace) -> int:
     result = prove_saves(home_of(args), args.times, line.say, seed=args.seed)
     line.close()
     return _print(result, args, good=is_proved(result["figures"]))
+
+
+def run_limits(args: argparse.Namespace) -> int:
+    _at_least_one(args.processes, "--processes")
+    if not 0 < args.seconds < 1e6:
+        raise BadInput(f"--seconds {args.seconds:g}: must be more than 0")
+    line = ProgressLine(quiet=args.json)
+    result = prove_limits(args.processes, args.seconds, line.say, state=args.state)
+    line.close()
+    beyond = ("overshoot", "day_overshoot", "permits_overshoot")
+    return _print(result, args, good=not any(result["figures"][name] for name in beyond))
 
 
 def _prove(args: argparse.Namespace, kind: Any, layouts: tuple[str, ...]) -> int:
