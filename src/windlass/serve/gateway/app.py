@@ -1,11 +1,12 @@
 """The routes: a table of contents.
 
-GET  /v1/models  /v1/models/{model}       what is served
 POST /v1/completions                      completions.py
 POST /v1/chat/completions                 chat.py
 POST /v1/embeddings                       embeddings.py
+POST /v1/tokenize  /v1/detokenize         tokens.py
+GET  /v1/models  /v1/models/{model}       what is served
 GET  /healthz  /readyz  /metrics          for those who watch
-GET  /  /page/{name}  /errors  /errors/{code}   for people
+GET  /  /page/{name}  /errors  /errors/{code}    for people
 GET  /openapi.json                        all of this, for programs
 """
 
@@ -17,38 +18,61 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from fastapi.routing import APIRoute
-from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from windlass import __version__
-from windlass.serve.gateway.access import Access
+from windlass.serve.gateway.access import Access, scope_of
+from windlass.serve.gateway.answering import answer
 from windlass.serve.gateway.bodies import read
 from windlass.serve.gateway.chat import converse
 from windlass.serve.gateway.completions import complete
-from windlass.serve.gateway.document import Documented
+from windlass.serve.gateway.document import (
+    BODIES,
+    MODELS,
+    TERMS,
+    TEXTS,
+    WORK,
+    Documented,
+    add_bodies,
+    add_keys,
+    gives,
+    takes,
+)
 from windlass.serve.gateway.embeddings import embed
 from windlass.serve.gateway.error_pages import error_response, errors_response
-from windlass.serve.gateway.errors import ApiError, plain
-from windlass.serve.gateway.guard import Guard, respond
-from windlass.serve.gateway.messages import Asked, ChatRequest, CompletionRequest, EmbeddingRequest
+from windlass.serve.gateway.failures import add_handlers
+from windlass.serve.gateway.guard import Guard
+from windlass.serve.gateway.messages import ChatRequest, CompletionRequest, EmbeddingRequest
 from windlass.serve.gateway.pages import page_response
 from windlass.serve.gateway.replies import (
     ChatReply,
     CompletionReply,
     EmbeddingReply,
-    ErrorReply,
     Health,
     Model,
     ModelList,
 )
 from windlass.serve.gateway.service import Desk, Service
-from windlass.spec.errors import did_you_mean
+from windlass.serve.gateway.tokens import (
+    DetokenizeRequest,
+    TextReply,
+    TokenizeRequest,
+    TokenList,
+    detokenise,
+    tokenise,
+)
 
-REFS = "#/components/schemas/{model}"
-ASKED = (CompletionRequest, ChatRequest, EmbeddingRequest)
+ASKED = (
+    CompletionRequest,
+    ChatRequest,
+    EmbeddingRequest,
+    TokenizeRequest,
+    DetokenizeRequest,
+)
+
+METRICS = gives(None) | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 router = APIRouter()
 
@@ -66,29 +90,18 @@ def build_app(service: Service, access: Access) -> FastAPI:
     app.state.service = service
     app.include_router(router)
     app.add_middleware(Guard, metrics=service.metrics, access=access)
-    app.add_exception_handler(ApiError, _on_api_error)
-    app.add_exception_handler(HTTPException, _on_http_error)
+    add_handlers(app, router.routes)
     return app
 
 
 class Gateway(Documented):
-    """The API, with a description of the bodies that bodies.py reads."""
+    """The API, with a description of the bodies that bodies.py reads, and of who may call what."""
 
     def describe(self) -> dict[str, Any]:
         document = super().describe()
-        _, asked = models_json_schema([(model, "validation") for model in ASKED], ref_template=REFS)
-        document["components"]["schemas"].update(asked["$defs"])
+        add_bodies(document, ASKED)
+        add_keys(document, {path: scope_of(path.encode()) or "" for path in document["paths"]})
         return document
-
-
-def _body(model: type[Asked]) -> dict[str, Any]:
-    schema = {"$ref": REFS.format(model=model.__name__)}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-def _answers(model: type[Any], *, streams: bool = False) -> dict[int | str, dict[str, Any]]:
-    stream = {"content": {"text/event-stream": {"schema": {"type": "string"}}}} if streams else {}
-    return {200: {"model": model, **stream}, "4XX": {"model": ErrorReply}, "5XX": {"model": ErrorReply}}
 
 
 def _service(request: Request) -> Service:
@@ -98,56 +111,80 @@ def _service(request: Request) -> Service:
 
 @router.post(
     "/v1/completions",
-    openapi_extra=_body(CompletionRequest),
-    responses=_answers(CompletionReply, streams=True),
+    openapi_extra=takes(CompletionRequest, TERMS),
+    responses=gives(CompletionReply, *BODIES, *MODELS, *TEXTS, *WORK, streams=True),
 )
 async def create_completion(request: Request) -> Response:
     """Continue one or more prompts; with stream: true, server-sent events of the same shape."""
-    return await complete(request, await read(request, CompletionRequest), _service(request))
+    return await answer(request, CompletionRequest, _service(request), complete)
 
 
 @router.post(
-    "/v1/chat/completions", openapi_extra=_body(ChatRequest), responses=_answers(ChatReply, streams=True)
+    "/v1/chat/completions",
+    openapi_extra=takes(ChatRequest, TERMS),
+    responses=gives(ChatReply, *BODIES, *MODELS, *TEXTS, *WORK, streams=True),
 )
 async def create_chat_completion(request: Request) -> Response:
     """Give the next turn of a conversation; with stream: true, server-sent events of chunks."""
-    return await converse(request, await read(request, ChatRequest), _service(request))
+    return await answer(request, ChatRequest, _service(request), converse)
 
 
-@router.post("/v1/embeddings", openapi_extra=_body(EmbeddingRequest), responses=_answers(EmbeddingReply))
+@router.post(
+    "/v1/embeddings",
+    openapi_extra=takes(EmbeddingRequest, TERMS),
+    responses=gives(EmbeddingReply, *BODIES, *MODELS, *TEXTS, *WORK),
+)
 async def create_embedding(request: Request) -> Response:
     """Turn each input into one unit vector."""
-    return await embed(request, await read(request, EmbeddingRequest), _service(request))
+    return await answer(request, EmbeddingRequest, _service(request), embed)
 
 
-@router.get("/v1/models", responses=_answers(ModelList))
+@router.post(
+    "/v1/tokenize",
+    openapi_extra=takes(TokenizeRequest),
+    responses=gives(TokenList, *BODIES, *MODELS, *TEXTS),
+)
+async def create_tokens(request: Request) -> Response:
+    """Count and show the tokens of a text or a conversation, as the model would read them."""
+    return await tokenise(await read(request, TokenizeRequest), _service(request))
+
+
+@router.post(
+    "/v1/detokenize", openapi_extra=takes(DetokenizeRequest), responses=gives(TextReply, *BODIES, *MODELS)
+)
+async def create_text(request: Request) -> Response:
+    """Write the text that token ids stand for."""
+    return await detokenise(await read(request, DetokenizeRequest), _service(request))
+
+
+@router.get("/v1/models", responses=gives(ModelList))
 async def list_models(request: Request) -> Response:
     """List what is served: models, each followed by its adapters."""
     return _json(ModelList(object="list", data=[_model(desk) for desk in _service(request).desks()]))
 
 
-@router.get("/v1/models/{model:path}", responses=_answers(Model))
+@router.get("/v1/models/{model:path}", responses=gives(Model, "model_not_found"))
 async def show_model(request: Request, model: str) -> Response:
     """Show a model or an adapter, by any of its names."""
     return _json(_model(_service(request).desk(model)))
 
 
 @router.head("/healthz", include_in_schema=False)
-@router.get("/healthz", responses=_answers(Health))
+@router.get("/healthz", responses=gives(Health, is_open=True))
 async def show_health(request: Request) -> Response:
     """Say that the gateway process lives."""
     return _json(Health(status="ok"))
 
 
 @router.head("/readyz", include_in_schema=False)
-@router.get("/readyz", responses=_answers(Health))
+@router.get("/readyz", responses=gives(Health, "engine_unavailable", is_open=True))
 async def show_readiness(request: Request) -> Response:
     """Say that the engine is connected and has introduced itself; otherwise 503."""
     _service(request).fleet.check_ready()
     return _json(Health(status="ready"))
 
 
-@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+@router.get("/metrics", response_class=Response, responses=METRICS)
 async def show_metrics(request: Request) -> Response:
     """Give the figures, as Prometheus reads them."""
     media_type = "text/plain; version=0.0.4; charset=utf-8"
@@ -207,29 +244,3 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-
-
-async def _on_api_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
-    return respond(error, request.state.request_id)
-
-
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    """Say the framework's own refusals (no such path, wrong method) in our envelope."""
-    assert isinstance(error, HTTPException)
-    path = plain(request.url.path, 100)
-    if error.status_code == 405:
-        allowed = ", ".join(sorted(_methods(request.url.path)))
-        response = respond(
-            ApiError("method_not_allowed", f"{request.method[:20]} {path} is not possible; use {allowed}"),
-            request.state.request_id,
-        )
-        response.headers["allow"] = allowed
-        return response
-    hint = did_you_mean(path, [route.path for route in router.routes if isinstance(route, APIRoute)])
-    return respond(ApiError("not_found", f"there is no path {path}; {hint}"), request.state.request_id)
-
-
-def _methods(path: str) -> set[str]:
-    routes = [route for route in router.routes if isinstance(route, APIRoute)]
-    return {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}

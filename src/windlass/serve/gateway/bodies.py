@@ -16,13 +16,13 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from windlass.serve.gateway.errors import ApiError, shown
-from windlass.serve.gateway.messages import Asked
+from windlass.serve.gateway.messages import Body
 from windlass.serve.gateway.refusals import explain, repaired
 
 MOST_BODY_BYTES = 8 << 20
 BODY_TIMEOUT_S = 30.0
 
-A = TypeVar("A", bound=Asked)
+A = TypeVar("A", bound=Body)
 
 _json = msgspec.json.Decoder()
 _LONE_SURROGATE = re.compile(

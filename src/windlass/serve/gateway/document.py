@@ -1,11 +1,105 @@
-"""The OpenAPI document of an API whose bodies we read ourselves and whose refusals are never FastAPI's."""
+"""The OpenAPI document of an API whose bodies we read ourselves and whose refusals are never FastAPI's.
+
+Routes say what they take and give with `takes` and `gives`; codes.toml says what each refusal means. The
+document lists every status that a route can answer with, and fuzzing holds the routes to it.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from windlass.serve.gateway.deadlines import MOST_MS
+from windlass.serve.gateway.errors import CODES
+from windlass.serve.gateway.replies import ErrorReply
+
+REFS = "#/components/schemas/{model}"
+BEARER = "bearer"
+
+GUARD = (
+    "malformed_request", "url_too_long", "headers_too_large", "head_timeout", "foreign_host",
+    "foreign_origin", "too_many_connections", "not_found", "internal", "shutting_down",
+)  # fmt: skip
+"""What can be refused on any path."""
+KEYS = ("unauthorized", "forbidden", "state_unavailable")
+BODIES = (
+    "invalid_json", "invalid_value", "missing_parameter", "unknown_parameter", "unsupported_parameter",
+    "body_timeout", "body_too_large", "unsupported_media_type",
+)  # fmt: skip
+MODELS = ("model_not_found", "engine_unavailable")
+TEXTS = ("context_length_exceeded", "no_tokenizer", "invalid_messages")
+WORK = (
+    "invalid_header", "invalid_grammar", "wrong_model_kind", "idempotency_in_progress",
+    "idempotency_mismatch", "rate_limited", "too_many_concurrent", "quota_exhausted", "queue_full",
+    "overloaded", "deadline_unreachable", "deadline_exceeded", "engine_failed", "poisonous",
+)  # fmt: skip
+
+TERMS = (
+    {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
+        "description": "The same key and body within a day give the stored answer. Not for streams.",
+    },
+    {
+        "name": "X-Deadline-Ms",
+        "in": "header",
+        "required": False,
+        "schema": {"type": "integer", "minimum": 1, "maximum": MOST_MS},
+        "description": "Give the work up when the answer is not finished after so many milliseconds.",
+    },
+)
+"""Headers that set the terms of an answer."""
+REQUEST_ID = {"description": "Finds the request in the logs.", "schema": {"type": "string"}}
+RETRY_AFTER = {
+    "description": "Seconds after which it is worth asking again.",
+    "schema": {"type": "integer", "minimum": 1},
+}
+
+
+def takes(model: type[BaseModel] | None, parameters: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    """Describe what a route reads: a body of JSON, and headers that mean something."""
+    told: dict[str, Any] = {"parameters": list(parameters)} if parameters else {}
+    if model is not None:
+        schema = {"$ref": REFS.format(model=model.__name__)}
+        told["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return told
+
+
+def gives(
+    model: type[BaseModel] | None, *codes: str, streams: bool = False, is_open: bool = False
+) -> dict[int | str, dict[str, Any]]:
+    """Describe what a route answers: its reply, and every status with the codes that it can mean."""
+    well: dict[str, Any] = {"headers": {"X-Request-Id": REQUEST_ID}}
+    if model is not None:
+        well["model"] = model
+    if streams:
+        well["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+    refused = dict.fromkeys([*GUARD, *(() if is_open else KEYS), *codes])
+    answers: dict[int | str, dict[str, Any]] = {200: well}
+    return answers | {status: _refusal(names) for status, names in _by_status(refused).items()}
+
+
+def _by_status(codes: Iterable[str]) -> dict[int, list[str]]:
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    for code in codes:
+        found[CODES[code].status].append(code)
+    return dict(sorted(found.items()))
+
+
+def _refusal(codes: list[str]) -> dict[str, Any]:
+    headers: dict[str, Any] = {"X-Request-Id": REQUEST_ID}
+    if any(CODES[code].status in (409, 429, 503) for code in codes):
+        headers["Retry-After"] = RETRY_AFTER
+    told = " ".join(f"`{code}`: {CODES[code].meaning}" for code in codes)
+    return {"model": ErrorReply, "description": told, "headers": headers}
 
 
 class Documented(FastAPI):
@@ -23,5 +117,23 @@ class Documented(FastAPI):
             document["components"]["schemas"].pop(name, None)
         for path in document["paths"].values():
             for operation in path.values():
-                operation["responses"].pop("422", None)
+                if operation["responses"].get("422", {}).get("description") == "Validation Error":
+                    del operation["responses"]["422"]
         return document
+
+
+def add_bodies(document: dict[str, Any], models: Sequence[type[BaseModel]]) -> None:
+    """Add the schemas of the bodies that `takes` names."""
+    _, asked = models_json_schema([(model, "validation") for model in models], ref_template=REFS)
+    document["components"]["schemas"].update(asked["$defs"])
+
+
+def add_keys(document: dict[str, Any], scopes: Mapping[str, str]) -> None:
+    """Say which routes need a key, and of which scope; `scopes` has the scope of each path, "" if none."""
+    scheme = {"type": "http", "scheme": "bearer", "description": "A key of `windlass keys make`."}
+    document["components"]["securitySchemes"] = {BEARER: scheme}
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            scope = scopes[path]
+            operation["security"] = [{BEARER: []}] if scope else []
+            operation["x-scope"] = scope or None

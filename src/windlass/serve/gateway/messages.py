@@ -34,6 +34,7 @@ from windlass.spec.wire import Grammar
 
 DEFAULT_COMPLETION_TOKENS = 16
 DEFAULT_CHAT_TOKENS = 512
+MOST_MESSAGES = 4096
 
 ELSEWHERE = frozenset(
     {
@@ -68,12 +69,21 @@ NULL_ONLY = Field(description="Not supported here; only null is accepted.")
 Null = Annotated[None, Unsupported(), NULL_ONLY]
 
 
-class Asked(BaseModel):
+class Body(BaseModel):
     """A request body: nothing unknown, nothing coerced, nothing infinite."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
-    model: str = Field(min_length=1, max_length=256, description="NAME, NAME@VERSION or NAME:ADAPTER")
+
+ModelName = Annotated[
+    str, Field(min_length=1, max_length=256, description="NAME, NAME@VERSION or NAME:ADAPTER")
+]
+
+
+class Asked(Body):
+    """Work for the engine."""
+
+    model: ModelName
     user: str | None = Field(None, max_length=512, description="Accepted for compatibility; not kept.")
     priority: int | None = Field(
         None, ge=-MOST_PRIORITY, le=MOST_PRIORITY, description="Higher goes first; default 0."
@@ -210,7 +220,7 @@ class ChatMessage(BaseModel):
 class ChatRequest(Sampling):
     """POST /v1/chat/completions."""
 
-    messages: list[ChatMessage] = Field(min_length=1, max_length=4096)
+    messages: list[ChatMessage] = Field(min_length=1, max_length=MOST_MESSAGES)
     max_tokens: MaxTokens | None = Field(None, description="The older name of max_completion_tokens.")
     max_completion_tokens: MaxTokens | None = Field(
         None, description=f"Default {DEFAULT_CHAT_TOKENS}, or what the context leaves if that is less."

@@ -1,0 +1,126 @@
+"""Answers that are kept so that a repeated request is not computed, or counted, twice.
+
+    claim (nobody else answers this meanwhile) -> keep (the answer, for a day) or release (it failed)
+
+A row belongs to a tenant and a key of the client's choice, which is stored as a digest only. The number of
+rows for each tenant and the size of an answer are bounded. docs/formats/service-state.md has the table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal
+
+from windlass.store.database import Database, Schema, Transaction
+
+ANSWERS = Schema(
+    "answers",
+    (
+        """CREATE TABLE answers (tenant TEXT NOT NULL, key_digest TEXT NOT NULL, request_digest TEXT NOT NULL,
+        claim TEXT NOT NULL, body TEXT, until_s DOUBLE PRECISION NOT NULL,
+        PRIMARY KEY (tenant, key_digest))""",
+        "CREATE INDEX answers_until ON answers (until_s)",
+    ),
+)
+KEPT_S = 86_400.0
+CLAIM_S = 600.0
+"""How long a claim holds whose gateway has died."""
+MOST_ANSWERS = 1000
+MOST_ANSWER_BYTES = 256 << 10
+
+
+@dataclass(frozen=True)
+class Repeatable:
+    """A request that may come again: whose it is, the client's key for it, and what it asks."""
+
+    tenant: str
+    key: str
+    request: bytes
+
+    @property
+    def key_digest(self) -> str:
+        return hashlib.sha256(self.key.encode()).hexdigest()
+
+    @property
+    def request_digest(self) -> str:
+        return hashlib.sha256(self.request).hexdigest()
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known of a request: it is ours to answer, under way elsewhere, another one, or answered."""
+
+    state: Literal["claimed", "running", "different", "answered"]
+    body: str = ""
+
+
+def claim(database: Database, asked: Repeatable, claimant: str, now: float) -> Found:
+    """Look a request up, and claim it if nobody has."""
+
+    def work(transaction: Transaction) -> Found:
+        transaction.execute("DELETE FROM answers WHERE until_s <= ?", now)
+        rows = transaction.execute(
+            "SELECT request_digest, body FROM answers WHERE tenant = ? AND key_digest = ?",
+            asked.tenant,
+            asked.key_digest,
+        )
+        if rows:
+            return _known(asked, *rows[0])
+        _make_room(transaction, asked.tenant)
+        transaction.execute(
+            "INSERT INTO answers VALUES (?, ?, ?, ?, NULL, ?)",
+            asked.tenant,
+            asked.key_digest,
+            asked.request_digest,
+            claimant,
+            now + CLAIM_S,
+        )
+        return Found("claimed")
+
+    return database.atomically(work, light=True, alone="answers")
+
+
+def keep(database: Database, asked: Repeatable, claimant: str, body: str, now: float) -> None:
+    """Keep the answer of a claimed request; one that is too large is let go."""
+    if len(body.encode()) > MOST_ANSWER_BYTES:
+        release(database, asked, claimant)
+        return
+    database.write(
+        "UPDATE answers SET body = ?, until_s = ? WHERE tenant = ? AND key_digest = ? AND claim = ?",
+        body,
+        now + KEPT_S,
+        asked.tenant,
+        asked.key_digest,
+        claimant,
+        light=True,
+    )
+
+
+def release(database: Database, asked: Repeatable, claimant: str) -> None:
+    """Give a claim up, so that the request may be tried again."""
+    database.write(
+        "DELETE FROM answers WHERE tenant = ? AND key_digest = ? AND claim = ? AND body IS NULL",
+        asked.tenant,
+        asked.key_digest,
+        claimant,
+        light=True,
+    )
+
+
+def _known(asked: Repeatable, request_digest: str, body: str | None) -> Found:
+    if request_digest != asked.request_digest:
+        return Found("different")
+    return Found("running") if body is None else Found("answered", body)
+
+
+def _make_room(transaction: Transaction, tenant: str) -> None:
+    """Forget the oldest answers of a tenant that has as many as may be kept."""
+    transaction.execute(
+        "DELETE FROM answers WHERE tenant = ? AND key_digest IN (SELECT key_digest FROM answers"
+        " WHERE tenant = ? AND body IS NOT NULL ORDER BY until_s DESC LIMIT ? OFFSET ?)",
+        tenant,
+        tenant,
+        MOST_ANSWERS,
+        MOST_ANSWERS - 1,
+    )
