@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from windlass.serve.records.chain import Actor
 from windlass.spec.wire import Generate
 
 CHROMIUM = shutil.which("chromium")
@@ -173,3 +174,73 @@ def test_the_page_is_reached_by_keyboard_in_a_sensible_order(page: Page) -> None
         page.keyboard.press("Tab")
         order.append(page.evaluate("document.activeElement.id || document.activeElement.name || 'skip'"))
     assert order == ["skip", "language", "mode", "answer", "prompt", "run", "clear", "curl"]
+
+
+@pytest.fixture
+def signed_out(browser: Browser, guarded: Any) -> Iterator[Page]:
+    with browser.new_context(locale="en-GB", permissions=["clipboard-read", "clipboard-write"]) as context:
+        page = context.new_page()
+        page.goto(guarded.url)
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        yield page
+
+
+def sign_in(page: Page, key: str) -> None:
+    page.get_by_label("Key").fill(key)
+    page.get_by_role("button", name="Sign in").click()
+
+
+def test_a_key_opens_the_page_for_this_tab_until_it_signs_out(
+    signed_out: Page, guarded: Any, given_keys: Any, artifacts: Path
+) -> None:
+    page = signed_out
+    expect(page.get_by_label("Prompt")).to_be_hidden()
+    page.screenshot(path=artifacts / "page-sign-in.png")
+    sign_in(page, given_keys.tokens["user"])
+    expect(page.locator("#model")).to_contain_text("tiny@3")
+    page.get_by_label("Prompt").fill("the lazy dog")
+    page.get_by_role("button", name="Run").click()
+    expect(page.locator("#status")).to_contain_text("tokens in")
+    page.get_by_role("button", name="Copy as curl").click()
+    expect(page.locator("#status")).to_contain_text("Copied")
+    command = page.evaluate("navigator.clipboard.readText()")
+    assert "$WINDLASS_KEY" in command
+    assert given_keys.tokens["user"] not in command
+    page.reload()
+    expect(page.locator("#model")).to_contain_text("tiny@3")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Prompt")).to_be_hidden()
+    page.reload()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    assert page.evaluate("[sessionStorage.length, localStorage.length, document.cookie]") == [0, 0, ""]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("revoked", "was revoked"), ("metrics", "lacks the scope"), (None, "Paste a key first")],
+)
+def test_a_key_that_does_not_open_is_told_why(
+    signed_out: Page, given_keys: Any, name: str | None, words: str
+) -> None:
+    sign_in(signed_out, given_keys.tokens[name] if name else " ")
+    expect(signed_out.get_by_role("alert")).to_contain_text(words)
+    expect(signed_out.get_by_label("Key")).to_be_focused()
+
+
+def test_a_key_that_is_revoked_in_between_leads_back_to_the_door(signed_out: Page, given_keys: Any) -> None:
+    key, token = given_keys.keys.make("visitor", Actor("", "the tests"), scopes=["use"])
+    sign_in(signed_out, token)
+    signed_out.get_by_label("Prompt").fill("the lazy dog")
+    given_keys.keys.revoke(key.id, Actor("", "the tests"))
+    signed_out.get_by_role("button", name="Run").click()
+    expect(signed_out.get_by_role("alert")).to_contain_text("was revoked")
+    signed_out.get_by_role("button", name="中文").click()
+    expect(signed_out.get_by_role("alert")).to_contain_text("已被吊销")
+
+
+def test_links_that_need_a_key_show_what_they_lead_to(signed_out: Page, given_keys: Any) -> None:
+    sign_in(signed_out, given_keys.tokens["admin"])
+    expect(signed_out.locator("#model")).to_contain_text("tiny@3")
+    with signed_out.context.expect_page() as opened:
+        signed_out.get_by_role("link", name="Figures").click()
+    expect(opened.value.locator("body")).to_contain_text("windlass_")

@@ -88,3 +88,24 @@ def test_a_server_that_is_not_there_is_told() -> None:
         pytest.raises(ServiceFailed, match="cannot be reached"),
     ):
         client.models()
+
+
+def test_a_key_opens_a_guarded_service_and_none_is_told_what_to_do(
+    guarded: Any, given_keys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WINDLASS_KEY", raising=False)
+    with Client(guarded.url) as client, pytest.raises(AskedWrongly, match="needs a key") as raised:
+        client.models()
+    assert raised.value.hint is not None
+    assert "WINDLASS_KEY" in raised.value.hint
+    with Client(guarded.url, key=given_keys.tokens["user"]) as client:
+        assert list(client.stream("the dog", max_tokens=2)) == ["the", " dog"]
+    monkeypatch.setenv("WINDLASS_KEY", given_keys.tokens["user"])
+    with Client(guarded.url) as client:
+        assert client.models() == ["tiny@3"]
+
+
+def test_a_refused_key_is_in_no_message(guarded: Any) -> None:
+    with Client(guarded.url, key="wlk_no-such-key") as client, pytest.raises(AskedWrongly) as raised:
+        client.complete("dog")
+    assert "no-such-key" not in str(raised.value)

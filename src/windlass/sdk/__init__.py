@@ -1,6 +1,6 @@
 """Windlass from someone else's program.
 
-    with Client("http://127.0.0.1:8000") as client:
+    with Client("http://127.0.0.1:8000", key="wlk_...") as client:    # or $WINDLASS_KEY
         print(client.complete("Once upon a time", max_tokens=50).text)
         for piece in client.stream("Once upon a time"):
             ...

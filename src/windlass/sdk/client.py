@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from windlass.sdk.connection import Connection, ServiceFailed
 
 ANSWER_S = 600.0
+KEY_VARIABLE = "WINDLASS_KEY"
 
 Prompt = str | Sequence[int]
 
@@ -25,10 +27,12 @@ class Completion:
 
 
 class Client(Connection):
-    """Talks to one server; `model` defaults to the one that it serves."""
+    """Talks to one server; `model` defaults to the one that it serves, `key` to $WINDLASS_KEY."""
 
-    def __init__(self, url: str, *, model: str | None = None, timeout_s: float = ANSWER_S) -> None:
-        super().__init__(url, timeout_s=timeout_s)
+    def __init__(
+        self, url: str, *, key: str | None = None, model: str | None = None, timeout_s: float = ANSWER_S
+    ) -> None:
+        super().__init__(url, timeout_s=timeout_s, key=key or os.environ.get(KEY_VARIABLE) or None)
         self._model = model
 
     def models(self) -> list[str]:

@@ -1,7 +1,8 @@
 """A connection to one Windlass server, over HTTP: what all clients have in common.
 
 What the server refuses is raised as the error a local call would raise: AskedWrongly for what the caller can
-put right, NotFound, InUse, ServiceFailed for the rest. Message and hint are the server's own.
+put right, NotFound, InUse, ServiceFailed for the rest. Message and hint are the server's own. A key goes into
+a header, never into a URL or a message.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Connection:
     """Asks one server; `absent` says what to look at when it is not there."""
 
     absent = "is the server running?"
+    unknown = "give key=..., or set WINDLASS_KEY; `windlass keys make` makes one"
 
     def __init__(self, url: str, *, timeout_s: float, key: str | None = None) -> None:
         self._http = httpx.Client(
@@ -50,7 +52,7 @@ class Connection:
         except httpx.TransportError as error:
             raise self._unreachable(error) from None
         if response.is_error:
-            raise _refusal(response)
+            raise _refusal(response, self.unknown)
         answer: dict[str, Any] = response.json()
         return answer
 
@@ -60,7 +62,7 @@ class Connection:
             with self._http.stream(method, path, **request) as response:
                 if response.is_error:
                     response.read()
-                    raise _refusal(response)
+                    raise _refusal(response, self.unknown)
                 yield from response.iter_lines()
         except httpx.TransportError as error:
             raise self._unreachable(error) from None
@@ -71,7 +73,7 @@ class Connection:
         return ServiceFailed(f"{self._http.base_url}: {reason}", hint=self.absent)
 
 
-def _refusal(response: httpx.Response) -> WindlassError:
+def _refusal(response: httpx.Response, unknown: str) -> WindlassError:
     """Turn an error envelope into the error of our tree that means the same."""
     try:
         told = response.json()["error"]
@@ -80,5 +82,7 @@ def _refusal(response: httpx.Response) -> WindlassError:
         return ServiceFailed(f"{response.url}: answered {response.status_code}, and not as Windlass does")
     if response.status_code == 429 or response.status_code >= 500:
         return ServiceFailed(message, hint=hint or "try again shortly")
+    if response.status_code == 401:
+        return AskedWrongly(message, hint=hint or unknown)
     kinds: dict[int, type[WindlassError]] = {404: NotFound, 409: InUse}
     return kinds.get(response.status_code, AskedWrongly)(message, hint=hint)

@@ -18,6 +18,7 @@ FILES = {
     "index.html": "text/html; charset=utf-8",
     "style.css": "text/css; charset=utf-8",
     "app.js": "text/javascript; charset=utf-8",
+    "key.js": "text/javascript; charset=utf-8",
     "stream.js": "text/javascript; charset=utf-8",
     "words.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",

@@ -1,5 +1,6 @@
 // The page: a prompt in, a streamed answer out. words.js has the words, stream.js the wire.
 
+import { headers, pass, repeat, shut, watch } from "./key.js";
 import { Refusal, events } from "./stream.js";
 import { choose, say } from "./words.js";
 
@@ -42,6 +43,7 @@ async function start() {
     await write(path, body, place, running.signal);
   } catch (failure) {
     if (failure.name === "AbortError") return;
+    if (failure.code === "unauthorized") return shut(failure.code);
     tell(explain(failure));
     status.textContent = "";
   } finally {
@@ -158,7 +160,8 @@ function explain(failure) {
 async function copyCurl() {
   const { path, body } = request();
   const quoted = JSON.stringify(body).replaceAll("'", "'\\''");
-  const command = `curl -N ${location.origin}${path} -H 'Content-Type: application/json' -d '${quoted}'`;
+  const key = headers().authorization ? ` -H "Authorization: Bearer $WINDLASS_KEY"` : "";
+  const command = `curl -N ${location.origin}${path}${key} -H 'Content-Type: application/json' -d '${quoted}'`;
   try {
     await navigator.clipboard.writeText(command);
     status.textContent = say("copied");
@@ -169,7 +172,10 @@ async function copyCurl() {
 
 async function load() {
   try {
-    const listed = await (await fetch("/v1/models")).json();
+    const response = await fetch("/v1/models", { headers: headers() });
+    const listed = await response.json();
+    if ([401, 403].includes(response.status)) return shut(headers().authorization && listed.error.code);
+    pass();
     offered = listed.data.filter((each) => each.family !== "bert");
     models.replaceChildren(...offered.map((each) => new Option(each.id)));
     model = offered[0] ?? listed.data[0];
@@ -221,6 +227,7 @@ function translate(tag) {
   status.textContent = "";
   invite();
   describe();
+  repeat();
 }
 
 function invite() {
@@ -239,5 +246,6 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") running?.abort();
 });
 
+watch(load, () => { clear(); model = null; describe(); });
 translate(navigator.language);
 load();

@@ -1,5 +1,7 @@
 // Server-sent events over fetch: the answer of the API, piece by piece.
 
+import { headers } from "./key.js";
+
 /** An error that the API told; `code` is one of /errors. */
 export class Refusal extends Error {
   constructor({ code, message }) {
@@ -12,7 +14,7 @@ export class Refusal extends Error {
 export async function* events(path, body, signal) {
   const response = await fetch(path, {
     method: "POST",
-    headers: { "content-type": "application/json" },
+    headers: { "content-type": "application/json", ...headers() },
     body: JSON.stringify(body),
     signal,
   });

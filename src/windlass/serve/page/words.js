@@ -17,6 +17,10 @@ const english = {
   queue_full: "Too many requests are waiting. Try again in a moment.",
   broken: "The connection broke before the answer was complete.",
   shutting_down: "The server is being stopped.",
+  signIn: "Sign in", signOut: "Sign out", key: "Key", noKey: "Paste a key first; it has no spaces.",
+  signInHint: "This service asks for a key. Whoever runs it has one. It is kept in this tab only.",
+  unauthorized: "This key is not known here, has expired or was revoked.",
+  forbidden: "This key may not use the models: it lacks the scope “use”.",
 };
 
 const chinese = {
@@ -31,6 +35,9 @@ const chinese = {
   emptyPrompt: "请先输入内容。", badSettings: "有一项设置超出范围。",
   unreachable: "服务器没有响应，它还在运行吗？", engine_unavailable: "计算引擎不可用，请稍后再试。",
   queue_full: "排队的请求太多，请稍后再试。", broken: "回答完成之前连接中断了。", shutting_down: "服务器正在停止。",
+  signIn: "登录", signOut: "退出", key: "密钥", noKey: "请先粘贴密钥，其中不含空格。",
+  signInHint: "此服务需要密钥，请向运行者索取。密钥只保存在当前标签页。",
+  unauthorized: "此密钥未知、已过期或已被吊销。", forbidden: "此密钥无权使用模型：缺少“use”权限。",
 };
 
 let words = english;
