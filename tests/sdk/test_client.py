@@ -74,6 +74,10 @@ def test_an_engine_that_dies_fails_the_call(client: Client, engine: Any, gateway
     engine.dies_after = 1
     with pytest.raises(ServiceFailed, match="engine"):
         client.complete("dog", max_tokens=5)
+    engine.stop()
+    engine.reset()
+    engine.dies_after = 1
+    engine.start()
     gateway.wait_until("/readyz", 200)
     with pytest.raises(ServiceFailed, match="engine"):
         list(client.stream("dog", max_tokens=5))

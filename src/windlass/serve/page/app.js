@@ -196,6 +196,7 @@ function change() {
 }
 
 function describe() {
+  if (ask.hidden) return;
   const parts = [model?.id];
   if (model?.parameters) parts.push(say("parameters", short(model.parameters)));
   if (model?.context_length) parts.push(say("context", model.context_length));

@@ -19,6 +19,7 @@ export function shut(reason) {
   told.hidden = !reason;
   door.hidden = false;
   find("ask").hidden = true;
+  find("model").textContent = "";
   leave.hidden = true;
   repeat();
   find("key").focus();
