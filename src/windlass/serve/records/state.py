@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from windlass.serve.records.answers import ANSWERS
 from windlass.serve.records.chain import AUDIT
 from windlass.serve.records.keys import KEYS
 from windlass.serve.records.known import KNOWN
@@ -16,7 +17,7 @@ from windlass.store.database import Database, open_database, sqlite_url
 FILE = "service.db"
 VARIABLE = "WINDLASS_STATE"
 """Names the database where no option does; unlike an option, others on the machine cannot read it."""
-SCHEMAS = (AUDIT, TENANTS, KEYS, QUOTAS, KNOWN, ROLLOUTS)
+SCHEMAS = (AUDIT, TENANTS, KEYS, QUOTAS, KNOWN, ROLLOUTS, ANSWERS)
 
 
 def state_url(home: Path, given: str | None = None) -> str:
