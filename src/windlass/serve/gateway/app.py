@@ -4,6 +4,7 @@ POST /v1/completions                      completions.py
 POST /v1/chat/completions                 chat.py
 POST /v1/embeddings                       embeddings.py
 POST /v1/tokenize  /v1/detokenize         tokens.py
+POST /v1/dry-run                          dry_run.py
 GET  /v1/models  /v1/models/{model}       what is served
 GET  /healthz  /readyz  /metrics          for those who watch
 GET  /  /page/{name}  /errors  /errors/{code}    for people
@@ -41,6 +42,7 @@ from windlass.serve.gateway.document import (
     takes,
 )
 from windlass.serve.gateway.embeddings import embed
+from windlass.serve.gateway.dry_run import DryRunReply, DryRunRequest, try_out
 from windlass.serve.gateway.error_pages import error_response, errors_response
 from windlass.serve.gateway.failures import add_handlers
 from windlass.serve.gateway.guard import Guard
@@ -74,6 +76,7 @@ ASKED = (
 
 METRICS = gives(None) | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
+    DryRunRequest,
 router = APIRouter()
 
 
@@ -166,6 +169,12 @@ async def list_models(request: Request) -> Response:
 @router.get("/v1/models/{model:path}", responses=gives(Model, "model_not_found"))
 async def show_model(request: Request, model: str) -> Response:
     """Show a model or an adapter, by any of its names."""
+@router.post("/v1/dry-run", openapi_extra=takes(DryRunRequest), responses=gives(DryRunReply, *BODIES))
+async def create_dry_run(request: Request) -> Response:
+    """Say what would become of a request: its tokens, whether it fits, how long it would take."""
+    return await try_out(request, await read(request, DryRunRequest), _service(request))
+
+
     return _json(_model(_service(request).desk(model)))
 
 

@@ -103,7 +103,7 @@ async def prepare(ask: ChatRequest, desk: Desk, request_id: str, tenant: str) ->
     prompt = served.template.render(ask.messages)
     tokens = await desk.encode(prompt, special=served.template.wrap, param="messages")
     asked = ask.max_completion_tokens or ask.max_tokens
-    most = fit(len(tokens), asked, default=DEFAULT_CHAT_TOKENS, context=writer.context, param="messages")
+    most = fit(len(tokens), asked, default=DEFAULT_CHAT_TOKENS, context=writer.context, param=_limit(ask))
     requests = build(
         desk,
         ask,
@@ -127,6 +127,13 @@ async def prepare(ask: ChatRequest, desk: Desk, request_id: str, tenant: str) ->
 
 
 def told(text: Text, scored: Sequence[Scored]) -> ChatLogprobs:
+def _limit(ask: ChatRequest) -> str:
+    """Return the parameter that sets the length of the answer, or the messages where none does."""
+    if ask.max_completion_tokens is not None:
+        return "max_completion_tokens"
+    return "max_tokens" if ask.max_tokens is not None else "messages"
+
+
     """Write log-probabilities token by token, each with its bytes and rivals."""
     content = []
     for one in scored:

@@ -28,18 +28,7 @@ INPUTS_PER_MESSAGE = 64
 async def embed(request: Request, ask: EmbeddingRequest, service: Service) -> Response:
     """Answer a request with one vector for each input."""
     desk = service.desk(ask.model)
-    offered = desk.offered
-    if desk.adapter:
-        raise ApiError(
-            "wrong_model_kind", "adapters change what a model writes; ask its model to embed", param="model"
-        )
-    if ask.dimensions is not None and ask.dimensions != offered.width:
-        raise ApiError(
-            "invalid_value",
-            f"'dimensions' is {ask.dimensions}; vectors of this model have {offered.width}, and are not cut",
-            param="dimensions",
-        )
-    inputs = [await _tokens(desk, entry, offered.context) for entry in ask.input]
+    inputs = await prepare(ask, desk)
     read = sum(map(len, inputs))
     vectors = await while_connected(request, _vectors(desk, ask, inputs, request))
     if vectors is None:
@@ -57,6 +46,23 @@ async def embed(request: Request, ask: EmbeddingRequest, service: Service) -> Re
 
 
 async def _tokens(desk: Desk, entry: str | list[int], context: int) -> list[int]:
+async def prepare(ask: EmbeddingRequest, desk: Desk) -> list[list[int]]:
+    """Check a request against the model, and tokenise its inputs."""
+    offered = desk.offered
+    if desk.adapter:
+        raise ApiError(
+            "wrong_model_kind", "adapters change what a model writes; ask its model to embed", param="model"
+        )
+    if ask.dimensions is not None and ask.dimensions != offered.width:
+        raise ApiError(
+            "invalid_value",
+            f"'dimensions' is {ask.dimensions}; vectors of this model have {offered.width}, and are not cut",
+            param="dimensions",
+            allowed={"const": offered.width},
+        )
+    return [await _tokens(desk, entry, offered.context) for entry in ask.input]
+
+
     tokens = await desk.encode(entry, special=True, param="input")
     if len(tokens) > context:
         raise ApiError(

@@ -82,6 +82,8 @@ def _has(value: Any, part: int | str) -> bool:
 
 def _moved(value: Any, allowed: dict[str, Any]) -> Any:
     """Return the nearest allowed value, or None."""
+    if "const" in allowed:
+        return allowed["const"]
     if "enum" in allowed and isinstance(value, str):
         names = allowed["enum"]
         return names[0] if len(names) == 1 else nearest(value[:100], names)

@@ -21,7 +21,8 @@ from windlass.serve.gateway.limits.book import Book
 from windlass.serve.gateway.limits.estimate import Estimate, Load, Pace
 from windlass.serve.gateway.limits.treasury import Part, Short, Taken, Treasury
 from windlass.serve.gateway.metrics import Metrics
-from windlass.serve.records.bucket import Kind
+from windlass.serve.records.bucket import Kind, Rule
+from windlass.serve.records.quotas import Name, standings
 from windlass.spec.errors import StoreFailed
 from windlass.spec.limits import ServeLimits
 from windlass.store.database import Database
@@ -52,7 +53,7 @@ class Gate:
         gateways: int = 1,
     ) -> None:
         self._settings, self._room, self._metrics = settings, room, metrics
-        self._gateways = gateways
+        self._gateways, self._database = gateways, database
         self._book = Book(settings, database)
         self._treasury = Treasury(database, holder)
         self._lines: defaultdict[str, Line] = defaultdict(Line)
@@ -84,6 +85,14 @@ class Gate:
         """Say how long a request would take that came now."""
         line = self._lines[wish.model]
         return line.pace.estimate(wish, self._load(wish.model, line))
+
+    async def left(self, caller: Caller) -> list[tuple[Name, Rule, float]]:
+        """Say what is left of every budget that a caller's requests take from, parts lent out included."""
+        rules = dict(await self._book.rules(caller))
+        if self._database is None or not rules:
+            return []
+        found = await asyncio.to_thread(standings, self._database, rules)
+        return [(each.name, rules[each.name], each.left + each.lent) for each in found]
 
     async def run(self) -> None:
         """Keep what is held of shared budgets, and the level, for as long as the gateway lives."""
