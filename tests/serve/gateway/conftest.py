@@ -22,14 +22,16 @@ import uvicorn
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from windlass.serve.gateway.access import Access
+from windlass.serve.gateway.access_log import AccessLog
 from windlass.serve.gateway.app import build_app
 from windlass.serve.gateway.fleet.fleet import Fleet
 from windlass.serve.gateway.metrics import Metrics
 from windlass.serve.gateway.opening import alone
 from windlass.serve.gateway.served import load_served
-from windlass.serve.gateway.server import bounded_settings
+from windlass.serve.gateway.server import bind, bounded_settings
 from windlass.serve.gateway.service import Service
 from windlass.serve.gateway.transport import Connections
+from windlass.serve.gateway.witness import Witness
 from windlass.serve.records.chain import Actor
 from windlass.serve.records.keys import SCOPES, Keys
 from windlass.serve.records.state import open_state
@@ -269,14 +271,16 @@ class RunningGateway:
         patience_s: float = 0.5,
         access: Access | None = None,
         transport: Transport | None = None,
+        access_log: Path | None = None,
     ) -> None:
         metrics = Metrics()
         first = load_served(model, name, aliases, adapters)
         served = (first, *(load_served(model, other) for other in others))
         self.fleet = Fleet(metrics, alone(served, engine), queue=queue, patience_s=patience_s)
-        self.app = build_app(Service(served, self.fleet, metrics), access or Access())
-        self._listener = socket.socket()
-        self._listener.bind(("127.0.0.1", 0))
+        self.service = Service(served, self.fleet, metrics)
+        witness = Witness(metrics, AccessLog(access_log) if access_log else None)
+        self.app = build_app(self.service, access or Access(), witness)
+        self._listener = bind("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.connections = Connections(transport or Transport())
         settings = bounded_settings(Serve(), self.connections) | {"timeout_graceful_shutdown": 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -77,25 +77,26 @@ class Ended:
     """A ticket whose answer is there."""
 
     tokens = 7
+    queued_s = 0.25
+    reason = "stop"
+    served_by = "tiny@3"
+    replica = "engine-2"
 
     def __init__(self) -> None:
-        self.calls: list[object] = []
+        self.moves = [(time.monotonic(), "failover", {"cause": "silent", "from": "engine-1"})]
 
-    def at_first(self, call: object) -> None:
-        assert callable(call)
+    def at_first(self, call: Callable[[], None]) -> None:
         call()
 
-    def at_end(self, call: object) -> None:
-        assert callable(call)
+    def at_end(self, call: Callable[[], None]) -> None:
         call()
 
 
 def finished(headers: dict[bytes, bytes] | None = None) -> Journey:
     journey = Journey((headers or {}).items())
     journey.route, journey.status, journey.key, journey.tenant = "/v1/completions", 200, "k1", "acme"
-    journey.prepared_at = time.monotonic()
-    journey.follow(Ended(), "tiny@3", 12)
-    journey.events.append((time.monotonic(), "failover", {"from": "r1", "to": "r2"}))
+    journey.prepare()
+    journey.follow(Ended(), 12)
     return journey
 
 
@@ -121,6 +122,9 @@ def test_a_collector_gets_the_request_and_its_stages_as_one_trace(collector: Col
     assert about["gen_ai.usage.output_tokens"] == 7
     assert about["gen_ai.request.model"] == "tiny@3"
     assert about["windlass.request_id"] == "mine"
+    assert about["windlass.replica"] == "engine-2"
+    queue = next(span for span in stages if span.name == "queue")
+    assert queue.end_time_unix_nano - queue.start_time_unix_nano == pytest.approx(0.25e9, rel=1e-3)
 
 
 def test_a_trace_that_begins_here_has_the_id_of_the_access_log(collector: Collector, tmp_path: Path) -> None:

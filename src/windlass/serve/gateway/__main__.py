@@ -23,13 +23,16 @@ from pathlib import Path
 import uvicorn
 
 from windlass.serve.gateway.access import Access
+from windlass.serve.gateway.access_log import AccessLog
 from windlass.serve.gateway.app import build_app
 from windlass.serve.gateway.limits.gate import Gate
 from windlass.serve.gateway.metrics import Metrics
 from windlass.serve.gateway.opening import add_served, open_service
 from windlass.serve.gateway.server import GracefulServer, Running, bind, bounded_settings, url_of
 from windlass.serve.gateway.tls import check_tls
+from windlass.serve.gateway.traces import Traces
 from windlass.serve.gateway.transport import Connections
+from windlass.serve.gateway.witness import Witness
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.state import open_state
 from windlass.spec.door import DoorParser, run_door
@@ -45,7 +48,7 @@ def main(argv: list[str]) -> int:
     serve = _serve(args)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="gateway: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of every client that speaks badly
-    metrics = Metrics()
+    metrics = Metrics(args.figures, tenants=serve.tenant_figures)
     service = open_service(args, metrics, queue=serve.queue)
     check_tls(serve.tls_certificate, serve.tls_key)
     listener = bind(serve.host, serve.port, shared=serve.gateways > 1)
@@ -59,7 +62,8 @@ def main(argv: list[str]) -> int:
         gateways=serve.gateways,
     )
     access = access_of(serve, service.database, loopback=is_loopback(listener.getsockname()[0]))
-    app = build_app(service, access)
+    witness = witness_of(serve, metrics)
+    app = build_app(service, access, witness)
     connections = Connections(serve.transport)
     url = url_of(serve.host, listener, secure=serve.tls_certificate is not None)
     config = uvicorn.Config(app, **bounded_settings(serve, connections))
@@ -68,7 +72,17 @@ def main(argv: list[str]) -> int:
         # uvicorn raises the signal again after its shutdown; by then it must not kill.
         signal.signal(signal_, lambda *_: None)
     server.run(sockets=[listener])
+    witness.close()
     return 0
+
+
+def witness_of(serve: Serve, metrics: Metrics) -> Witness:
+    """Open what requests are told to at their end."""
+    return Witness(
+        metrics,
+        None if serve.access_log is None else AccessLog(serve.access_log),
+        None if serve.traces is None else Traces(serve.traces),
+    )
 
 
 def access_of(serve: Serve, database: Database | None, *, loopback: bool) -> Access:
@@ -95,6 +109,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser = DoorParser(prog="windlass.serve.gateway", description="Serve a model over HTTP.")
     add_served(parser)
     parser.add_argument("--settings", type=Path, metavar="FILE", help="the table [serve], as JSON")
+    parser.add_argument("--figures", type=Path, metavar="DIR", help="where gateways count together")
     parser.add_argument("--host")
     parser.add_argument("--port", type=int, help="0 takes any free one")
     parser.add_argument("--queue", type=int, help="answers that may wait for a slot")

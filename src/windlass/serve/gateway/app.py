@@ -57,6 +57,7 @@ from windlass.serve.gateway.replies import (
     ModelList,
 )
 from windlass.serve.gateway.service import Desk, Service
+from windlass.serve.gateway.telemetry import watch_lag
 from windlass.serve.gateway.tokens import (
     DetokenizeRequest,
     TextReply,
@@ -65,6 +66,7 @@ from windlass.serve.gateway.tokens import (
     detokenise,
     tokenise,
 )
+from windlass.serve.gateway.witness import Witness
 
 ASKED = (
     CompletionRequest,
@@ -80,7 +82,7 @@ METRICS = gives(None) | {200: {"content": {"text/plain": {"schema": {"type": "st
 router = APIRouter()
 
 
-def build_app(service: Service, access: Access) -> FastAPI:
+def build_app(service: Service, access: Access, witness: Witness | None = None) -> FastAPI:
     """Put the routes, the guard and the fleet of engines together."""
     app = Gateway(
         title="Windlass",
@@ -92,7 +94,7 @@ def build_app(service: Service, access: Access) -> FastAPI:
     )
     app.state.service = service
     app.include_router(router)
-    app.add_middleware(Guard, metrics=service.metrics, access=access)
+    app.add_middleware(Guard, witness=witness or Witness(service.metrics), access=access)
     add_handlers(app, router.routes)
     return app
 
@@ -247,7 +249,8 @@ def _json(reply: ModelList | Model | Health) -> Response:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Hold the connections to the engines for as long as the app runs."""
-    running = asyncio.create_task(app.state.service.run())
+    service: Service = app.state.service
+    running = asyncio.gather(service.run(), watch_lag(service.metrics))
     try:
         yield
     finally:

@@ -38,6 +38,7 @@ from windlass.serve.gateway.streaming import (
     event,
     while_connected,
 )
+from windlass.serve.gateway.telemetry import journey_of
 from windlass.serve.gateway.text import Text, token_name
 from windlass.spec.wire import Generate
 
@@ -75,8 +76,8 @@ class Work:
 async def complete(request: Request, ask: CompletionRequest, service: Service) -> Response:
     """Answer a request, whole or as a stream."""
     caller = caller_of(request)
-    work = await prepare(ask, service.desk(ask.model), request.state.request_id, caller.tenant)
-    ticket = await service.ask(caller, work.requests, request.state.deadline)
+    work = await prepare(ask, service.desk(ask.model), request.state.work_id, caller.tenant)
+    ticket = await service.ask(caller, work.requests, request.state.deadline, journey_of(request))
     if ask.stream:
         with_usage = bool(ask.stream_options and ask.stream_options.include_usage)
         arriving = pieces(ticket, work.answers, work.shown)

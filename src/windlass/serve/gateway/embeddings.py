@@ -19,6 +19,7 @@ from windlass.serve.gateway.messages import EmbeddingRequest
 from windlass.serve.gateway.replies import Embedding, EmbeddingReply, EmbeddingUsage
 from windlass.serve.gateway.service import Desk, Service
 from windlass.serve.gateway.streaming import CLIENT_LEFT, while_connected
+from windlass.serve.gateway.telemetry import journey_of
 from windlass.spec.wire import Embed, Vectors
 
 INPUTS_PER_MESSAGE = 64
@@ -77,17 +78,17 @@ async def _vectors(
     desk: Desk, ask: EmbeddingRequest, inputs: list[list[int]], request: Request
 ) -> list[list[float]]:
     """Ask the engine for a few inputs at a time, so that one big request does not hold up the others."""
-    caller, request_id = caller_of(request), request.state.request_id
+    caller, work_id, journey = caller_of(request), request.state.work_id, journey_of(request)
     vectors: list[list[float]] = []
     for start in range(0, len(inputs), INPUTS_PER_MESSAGE):
         message = Embed(
-            id=f"{request_id}-{start}",
+            id=f"{work_id}-{start}",
             inputs=inputs[start : start + INPUTS_PER_MESSAGE],
             model=desk.model,
             tenant=caller.tenant,
             priority=ask.priority or 0,
         )
-        with closing(await desk.service.ask(caller, [message], request.state.deadline)) as ticket:
+        with closing(await desk.service.ask(caller, [message], request.state.deadline, journey)) as ticket:
             vectors += await _answer(ticket)
     return vectors
 

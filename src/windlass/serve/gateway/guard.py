@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
-import secrets
 import time
 import traceback
 from collections import defaultdict
@@ -22,9 +22,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from windlass.serve.gateway.access import Access, Keys, admit, look_up
 from windlass.serve.gateway.errors import ApiError, envelope
-from windlass.serve.gateway.metrics import Metrics
 from windlass.serve.gateway.origins import check, is_preflight, preflight_response
 from windlass.serve.gateway.streaming import CLIENT_LEFT, error_event
+from windlass.serve.gateway.telemetry import begin
+from windlass.serve.gateway.witness import Witness
 
 SMALL_BODY_BYTES = 65536
 """A refused request's body up to this size is read past; a longer one is not worth its bytes."""
@@ -48,9 +49,9 @@ log = logging.getLogger(__name__)
 class Guard:
     """ASGI middleware around all routes."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, access: Access) -> None:
+    def __init__(self, app: ASGIApp, witness: Witness, access: Access) -> None:
         self._app = app
-        self._metrics = metrics
+        self._witness = witness
         self._access = access
         self._live: defaultdict[str, set[Passage]] = defaultdict(set)
 
@@ -60,7 +61,7 @@ class Guard:
             return
         passage = Passage(scope, send)
         try:
-            await self._pass(passage, scope, receive)
+            await self._pass(passage, scope, functools.partial(passage.journey.read, receive))
         except ApiError as error:
             await refuse(error, passage, scope, receive)
         except ClientDisconnect:
@@ -72,7 +73,8 @@ class Guard:
         except Exception as error:  # noqa: BLE001 - the process door of a request
             await self._confess(error, passage, scope, receive)
         finally:
-            self._count(scope, passage)
+            passage.journey.route = str(getattr(scope.get("route"), "path", "other"))
+            self._witness.see(passage.journey)
 
     async def _pass(self, passage: Passage, scope: Scope, receive: Receive) -> None:
         """Look at a request, and let it in."""
@@ -85,6 +87,7 @@ class Guard:
         if access.draining and scope["path"] != "/healthz":
             raise ApiError("shutting_down", "the server is stopping", retry_after_s=DRAIN_RETRY_S)
         scope["state"]["caller"] = caller
+        passage.journey.key, passage.journey.tenant = caller.key, caller.tenant
         if not token:
             await self._app(scope, receive, passage.send)
             return
@@ -131,32 +134,34 @@ class Guard:
             mistake = ApiError("internal", f"a mistake of ours; the log has it under {passage.request_id}")
             await respond(mistake, passage.request_id)(scope, receive, passage.send)
 
-    def _count(self, scope: Scope, passage: Passage) -> None:
-        route = str(getattr(scope.get("route"), "path", "other"))
-        self._metrics.requests.labels(route, str(passage.status)).inc()
-        self._metrics.request_s.labels(route).observe(time.monotonic() - passage.began)
-
 
 class Passage:
-    """One request on its way: its id, when it began, and the status that it was answered with."""
+    """One request on its way: its journey, and what was sent in answer so far."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
-        self.request_id = secrets.token_hex(12)
-        self.began = time.monotonic()
-        self.status = CLIENT_LEFT
+        self.journey = begin(scope)
+        self.journey.status = CLIENT_LEFT
         self.origin = ""
         """An origin of another site that may read the answer."""
         self.withdrawn = False
         self._streams = False
         self._send = send
         self._task = asyncio.current_task()
-        scope.setdefault("state", {})["request_id"] = self.request_id
+
+    @property
+    def request_id(self) -> str:
+        return self.journey.request_id
+
+    @property
+    def status(self) -> int:
+        """The status of the answer; CLIENT_LEFT until there is one."""
+        return self.journey.status
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            self.journey.status = message["status"]
             headers = MutableHeaders(scope=message)
-            headers["x-request-id"] = self.request_id
+            headers.raw.extend(self.journey.headers(time.monotonic()))
             headers["x-content-type-options"] = "nosniff"
             self._streams = headers.get("content-type", "").startswith("text/event-stream")
             if self.origin:
@@ -179,6 +184,7 @@ class Passage:
         if self.status == CLIENT_LEFT:
             await respond(error, self.request_id)(scope, receive, self.send)
         elif self._streams:
+            self.journey.code = error.code
             part = error_event(error, self.request_id)
             await self._send({"type": "http.response.body", "body": part, "more_body": False})
 
@@ -193,9 +199,21 @@ async def refuse(error: ApiError, passage: Passage, scope: Scope, receive: Recei
     await response(scope, receive, passage.send)
 
 
-def respond(error: ApiError, request_id: str) -> JSONResponse:
+class Refusal(JSONResponse):
+    """An error's HTTP form; when it is sent, the request's journey learns the code."""
+
+    def __init__(self, error: ApiError, request_id: str, headers: dict[str, str]) -> None:
+        super().__init__(envelope(error, request_id), error.status, headers)
+        self._code = error.code
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"]["journey"].code = self._code
+        await super().__call__(scope, receive, send)
+
+
+def respond(error: ApiError, request_id: str) -> Refusal:
     """Return the HTTP form of an error; a body that was not read to its end closes the connection."""
     headers = error.headers
     if error.code in CLOSING:
         headers = headers | {"connection": "close"}
-    return JSONResponse(envelope(error, request_id), status_code=error.status, headers=headers)
+    return Refusal(error, request_id, headers)

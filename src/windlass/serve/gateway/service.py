@@ -26,6 +26,7 @@ from windlass.serve.gateway.fleet.steering import Steering
 from windlass.serve.gateway.fleet.ticket import Ticket
 from windlass.serve.gateway.metrics import Metrics
 from windlass.serve.gateway.served import Served, load_routed
+from windlass.serve.gateway.telemetry import Journey
 from windlass.spec.errors import WindlassError, did_you_mean
 from windlass.spec.steer import Route, RoutedModel, Routing
 from windlass.spec.wire import Embed, Generate, Offered, Work
@@ -83,8 +84,11 @@ class Service:
         self.routes = {bare: _readable(route, names) for bare, route in routing.routes.items()}
         self.fleet.apply(routing)
 
-    async def ask(self, caller: Caller, requests: Sequence[Work], deadline: Deadline | None = None) -> Ticket:
+    async def ask(
+        self, caller: Caller, requests: Sequence[Work], deadline: Deadline | None, journey: Journey
+    ) -> Ticket:
         """Ask the engines, if there is room; whoever asks closes the ticket, whatever happens."""
+        journey.prepare()
         wish = wish_of(requests, deadline)
         grant = await self.admission.admit(caller, wish)
         try:
@@ -93,6 +97,7 @@ class Service:
             grant.settle(0)
             raise
         self.metrics.model(wish.model).prompt_tokens.inc(wish.prompt_tokens)
+        journey.follow(ticket, wish.prompt_tokens)
         ticket.at_first(grant.began)
         ticket.at_end(lambda: grant.settle(wish.prompt_tokens + ticket.tokens))
         self._shadow(requests, random.random())

@@ -115,17 +115,18 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with Watch(receive):
-                await self._send_all(send)
+                await self._send_all(scope, send)
         finally:
             self._close()
 
-    async def _send_all(self, send: Send) -> None:
+    async def _send_all(self, scope: Scope, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         await send(start)
         async with aclosing(self._source) as source:
             try:
                 await within(self.deadline, _send_parts(source, send))
             except ApiError as error:
+                scope["state"]["journey"].code = error.code
                 part = error_event(error, self._request_id)
                 await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

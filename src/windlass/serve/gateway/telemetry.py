@@ -31,6 +31,14 @@ class Followed(Protocol):
     """What a journey must know of a ticket."""
 
     tokens: int
+    queued_s: float
+    reason: str
+    moves: list[tuple[float, str, dict[str, str]]]
+
+    @property
+    def served_by(self) -> str: ...
+    @property
+    def replica(self) -> str: ...
 
     def at_first(self, call: Callable[[], None]) -> None: ...
     def at_end(self, call: Callable[[], None]) -> None: ...
@@ -55,7 +63,7 @@ class Journey:
         self.body_s = self.queued_s = 0.0
         self.prepared_at = self.admitted_at = self.asked_at = self.first_at = self.ended_at = 0.0
         self.events: list[tuple[float, str, dict[str, str]]] = []
-        """What happened on the way, such as a fail-over: when, what, and between whom."""
+        """What happened on the way, such as a fail-over: when, what, why and from where."""
 
     async def read(self, receive: Receive) -> Message:
         """Receive for the route; the time that a client takes to send its body is not ours."""
@@ -65,25 +73,36 @@ class Journey:
             self.body_s += time.monotonic() - began
         return message
 
-    def follow(self, ticket: Followed, model: str, prompt_tokens: int) -> None:
+    def prepare(self) -> None:
+        """The request is ready to be asked; some ask several times, one after another."""
+        self.prepared_at = self.prepared_at or time.monotonic()
+
+    def follow(self, ticket: Followed, prompt_tokens: int) -> None:
         """The engine has been asked; hear of the first token and of the end."""
-        self.model, self.prompt_tokens = model, prompt_tokens
-        self.asked_at = time.monotonic()
+        self.prompt_tokens += prompt_tokens
+        self.asked_at = self.asked_at or time.monotonic()
 
         def first() -> None:
-            self.first_at = time.monotonic()
+            self.first_at = self.first_at or time.monotonic()
 
         def end() -> None:
-            self.ended_at, self.tokens = time.monotonic(), ticket.tokens
+            self.ended_at = time.monotonic()
+            self.tokens += ticket.tokens
+            self.model, self.replica, self.finish = ticket.served_by, ticket.replica, ticket.reason
+            self.queued_s = ticket.queued_s
+            self.events += ticket.moves
 
         ticket.at_first(first)
         ticket.at_end(end)
 
+    def own_s(self, until: float) -> float:
+        """Return how long the gateway worked until then, without the time that the body took to arrive."""
+        return max(0.0, until - self.began_at - self.body_s)
+
     def overhead_s(self, now: float) -> float:
         """Return what the gateway itself took: before the engine was asked, and after it had answered."""
-        own_until = self.asked_at or now
         after_s = now - self.ended_at if self.ended_at else 0.0
-        return max(0.0, own_until - self.began_at - self.body_s) + after_s
+        return self.own_s(self.asked_at or now) + after_s
 
     def headers(self, now: float) -> list[tuple[bytes, bytes]]:
         """Return the headers that tell of the journey so far; the last two only of answers by an engine."""
@@ -96,7 +115,7 @@ class Journey:
     def _timing(self) -> Iterable[bytes]:
         """Tell stages as browsers show them (W3C Server Timing), in milliseconds."""
         prepared = self.prepared_at or self.asked_at
-        yield b"prepare;dur=%.3f" % (1000 * max(0.0, prepared - self.began_at - self.body_s))
+        yield b"prepare;dur=%.3f" % (1000 * self.own_s(prepared))
         yield b"admit;dur=%.3f" % (1000 * (self.asked_at - prepared))
         if self.ended_at:
             yield b"engine;dur=%.3f" % (1000 * (self.ended_at - self.asked_at))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from windlass.serve.gateway.fleet.link import Link, Loss
 from windlass.serve.gateway.fleet.ticket import Task
 from windlass.serve.gateway.metrics import Metrics
@@ -33,6 +35,8 @@ class Counting:
     def moved(self, task: Task, cause: str) -> None:
         moves = self._metrics.failovers if task.sent else self._metrics.retries
         moves.labels(cause).inc()
+        kind = "failover" if task.sent else "retry"
+        task.ticket.moves.append((time.monotonic(), kind, {"cause": cause, "from": task.replica}))
 
     def ended(self, task: Task, finish: str, now: float) -> None:
         if task.shadow:

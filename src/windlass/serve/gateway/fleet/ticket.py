@@ -90,6 +90,12 @@ class Ticket:
     def __init__(self, forget: Callable[[Task], None]) -> None:
         self.tokens = 0
         """How many the engines have written."""
+        self.queued_s = 0.0
+        """How long the first answer waited for a slot of its engine."""
+        self.reason = ""
+        """Why the last answer that came to its end did so."""
+        self.moves: list[tuple[float, str, dict[str, str]]] = []
+        """When an answer changed its replica, whether before or after its first token, and why."""
         self.tasks: list[Task] = []
         self._at_first: list[Callable[[], None]] = []
         self._at_end: list[Callable[[], None]] = []
@@ -102,6 +108,10 @@ class Ticket:
     def served_by(self) -> str:
         """The version that answers; where a standby had to take over, that one."""
         return self.tasks[0].version
+
+    @property
+    def replica(self) -> str:
+        return self.tasks[0].replica
 
     async def next(self, patience_s: float | None = None) -> list[tuple[int, Answer]]:
         """Return all messages that are there, with the places of their answers; none if none came in time."""
@@ -123,6 +133,8 @@ class Ticket:
     def put(self, place: int, message: Answer) -> None:
         if isinstance(message, Tokens):
             self.tokens += len(message.tokens)
+            self.queued_s = self.queued_s or message.queued_s
+            self.reason = message.finish or self.reason
             while self._at_first and message.tokens:
                 self._at_first.pop()()
         self._arrived.append((place, message))
