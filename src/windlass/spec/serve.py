@@ -56,6 +56,9 @@ class Serve(Table):
     transport: Transport = Field(Transport(), description="what one connection may take")
     slots: Annotated[int, Field(ge=1, le=1024)] = Field(32, description="requests computed together")
     queue: Annotated[int, Field(ge=0)] = Field(256, description="requests that may wait for a slot")
+    deadline: Seconds | None = Field(
+        None, description="longest time for an answer, e.g. '10m'; clients may set a shorter one"
+    )
     threads: Annotated[int, Field(ge=1)] | None = Field(
         None, description="CPU threads; all cores if left out"
     )

@@ -54,6 +54,7 @@ def main(argv: list[str]) -> int:
     listener = bind(serve.host, serve.port, shared=serve.gateways > 1)
     service.database = None if serve.state is None else open_state(serve.state)
     service.admission = Gate(
+    service.deadline_s = serve.deadline
         serve.limits,
         service.database,
         service.fleet.room,
