@@ -7,6 +7,7 @@ from typing import Any
 
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
+from windlass.operate.failover.proof import prove_failover
 from windlass.operate.kills import prove_kills
 from windlass.operate.lending.proof import prove_limits
 from windlass.operate.proof import prove
@@ -22,6 +23,7 @@ layouts   every layout learns the same as one process: the loss of every step wi
 reshard   a run goes on under one layout after another as if it had never changed
 kills     a killed process ends or restarts the run within seconds, and nothing is lost
 saves     a save that dies at any byte leaves the newest whole checkpoint as it was
+failover  engines are killed, frozen and cut off in mid-stream, and every stream goes on, byte for byte
 limits    many gateways on one database let in no more than one would, and not much less
 
 examples:
@@ -31,6 +33,7 @@ examples:
   windlass prove kills --times 20
   windlass prove saves --times 100
   windlass prove limits --processes 8
+  windlass prove failover --times 200 --json
 """
 
 
@@ -57,6 +60,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     saves.add_argument("--times", type=int, default=100, help="saves to kill (default: 100)")
     saves.add_argument("--seed", type=int, default=1, help="where they die (default: 1)")
     saves.set_defaults(run=run_saves)
+    failover = whats.add_parser("failover", help="streams outlive the engines that write them")
+    failover.add_argument("--times", type=int, default=30, help="faults in mid-stream (default: 30)")
+    failover.add_argument("--replicas", type=int, default=3, help="engines, at least 2 (default: 3)")
+    failover.add_argument("--seed", type=int, default=1, help="whom they strike, and when (default: 1)")
+    failover.set_defaults(run=run_failover)
     limits = whats.add_parser("limits", help="many gateways let in no more than the limits say")
     limits.add_argument("--processes", type=int, default=8, help="gateways' worth of requests (default: 8)")
     limits.add_argument("--seconds", type=float, default=12.0, help="for how long (default: 12)")
@@ -64,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--state", metavar="URL", help="database that they share (default: a fresh SQLite file)"
     )
     limits.set_defaults(run=run_limits)
-    for inner in (layouts, reshard, kills, saves, limits):
+    for inner in (layouts, reshard, kills, saves, failover, limits):
         inner.add_argument("--json", action="store_true", help="print JSON")
         add_home(inner)
 
@@ -93,6 +101,18 @@ def run_saves(args: argparse.Namespace) -> int:
     result = prove_saves(home_of(args), args.times, line.say, seed=args.seed)
     line.close()
     return _print(result, args, good=is_proved(result["figures"]))
+
+
+def run_failover(args: argparse.Namespace) -> int:
+    _at_least_one(args.times, "--times")
+    if args.replicas < 2:
+        raise BadInput(f"--replicas {args.replicas}: must be at least 2, so that another can go on")
+    line = ProgressLine(quiet=args.json)
+    logs = home_of(args) / "logs"
+    result = prove_failover(args.times, line.say, replicas=args.replicas, seed=args.seed, logs=logs)
+    line.close()
+    figures = result["figures"]
+    return _print(result, args, good=not figures["broken"] and not figures["different"])
 
 
 def run_limits(args: argparse.Namespace) -> int:

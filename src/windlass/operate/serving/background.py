@@ -13,7 +13,7 @@ from windlass.spec.errors import WindlassError
 
 @contextmanager
 def watched(service: Supervisor) -> Iterator[Supervisor]:
-    """Start a service and keep it up while the block runs; if it failed meanwhile, that is raised after it."""
+    """Start a service and keep it up while the block runs; raise its failure, if there was one, after it."""
     stop = threading.Event()
     failures: list[WindlassError] = []
 

@@ -84,7 +84,7 @@ class GatewayProcess(Process):
 
 
 class Replica(Process):
-    """An engine, and what the supervisor holds of it."""
+    """An engine, and what the supervisor holds of it; gateways reach it by its door, which is its socket."""
 
     def __init__(
         self,
@@ -95,10 +95,11 @@ class Replica(Process):
         log: Path,
         wake: Callable[[], None],
         now: float,
+        door: Path,
     ) -> None:
         module, args = command
         super().__init__(name, module, args, log, wake)
-        self.version, self.socket = version, socket
+        self.version, self.socket, self.door = version, socket, door
         self.phase: Phase = "starting"
         self.since = self.started_at = now
         self.ready_at: float | None = None
@@ -124,7 +125,7 @@ class Replica(Process):
 
     def seen(self) -> Running:
         return Running(
-            self.name, self.version, self.socket, self.pid, self.phase, self.since, self.started_at,
+            self.name, self.version, self.door, self.pid, self.phase, self.since, self.started_at,
             self.pulse.in_flight, self.why,
         )  # fmt: skip
 

@@ -58,10 +58,12 @@ class Supervisor:
         *,
         deciders: Sequence[Decider] = (),
         say: Callable[[str], None] = lambda _: None,
+        door: Callable[[str, Path], Path] = lambda _, socket: socket,
     ) -> None:
         self.offer, self.logs, self.wanted = offer, logs, offer.wanted
         self.deciders = list(deciders)
         self.say = say
+        self._door = door
         self.replicas: dict[str, Replica] = {}
         self.gateways: list[GatewayProcess] = []
         self.given_up: dict[str, str] = {}
@@ -280,7 +282,9 @@ class Supervisor:
         threads = threads_each(self._serve, sum(each.replicas for each in self.wanted.groups))
         command = engine_command(group.items, self._serve, socket, threads)
         log = self.logs / "engine.log"
-        self.replicas[name] = Replica(name, version, command, socket, log, self._woken.set, now)
+        self.replicas[name] = Replica(
+            name, version, command, socket, log, self._woken.set, now, self._door(name, socket)
+        )
 
     def _start_gateway(self, number: int) -> None:
         name = f"gateway-{number + 1}"

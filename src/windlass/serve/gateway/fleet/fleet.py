@@ -31,7 +31,7 @@ PATIENCE_S = 30.0
 MOST_FRUITLESS = 2
 """So many engines in a row may end as they begin with a request; then it is taken for the cause."""
 FREE_MOVES = 4
-"""A request that has moved more often takes its further moves from the budget of retries."""
+"""A request that moves more often, and nothing comes of it, takes from the budget of retries."""
 
 CODE_OF = {
     "bad_tokens": "invalid_value",
@@ -260,12 +260,13 @@ class Fleet:
     def _move(self, task: Task, why: Loss) -> None:
         """Go on elsewhere with a task whose replica was lost."""
         self.reports.ended(task, code="lost")
-        if why == "ended" and not task.gained:
-            task.fruitless += 1
+        if not task.gained:
+            task.fruitless += why == "ended"
+            task.idle_moves += 1
         if task.fruitless >= MOST_FRUITLESS:
             text = f"{task.fruitless} engines ended while they began with this request; it is not tried again"
             self._refuse(task, ApiError("poisonous", text))
-        elif task.attempts > FREE_MOVES and not self._budget.take(time.monotonic()):
+        elif task.idle_moves > FREE_MOVES and not self._budget.take(time.monotonic()):
             self._refuse(task, _unavailable("engines end too often to go on; try again shortly"))
         else:
             self._counting.moved(task, why)

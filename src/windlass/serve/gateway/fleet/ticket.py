@@ -33,6 +33,8 @@ class Task:
     """Whether the attempt at hand has brought anything."""
     fruitless: int = 0
     """How many engines in a row ended before they had said anything about it."""
+    idle_moves: int = 0
+    """How often in a row it changed its replica and nothing had come of it."""
     avoid: set[str] = field(default_factory=set)
     """Replicas that failed it."""
     replica: str = ""
@@ -71,7 +73,7 @@ class Task:
 
     def take(self, message: Answer, now: float) -> None:
         """Note what has come, and pass it on."""
-        self.gained, self.fruitless = True, 0
+        self.gained, self.fruitless, self.idle_moves = True, 0, 0
         if isinstance(message, Tokens):
             self.sent += message.tokens
             self.first_at, self.last_at = self.first_at or now, now
