@@ -74,11 +74,11 @@ ASKED = (
     EmbeddingRequest,
     TokenizeRequest,
     DetokenizeRequest,
+    DryRunRequest,
 )
 
 METRICS = gives(None) | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
-    DryRunRequest,
 router = APIRouter()
 
 
