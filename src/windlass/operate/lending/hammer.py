@@ -1,7 +1,8 @@
-"""One gateway's worth of requests, without HTTP: each takes from a flow, a day's tokens and permits at once.
+"""One gateway's worth of requests, without HTTP: some take from a flow, some a day's tokens, some permits.
 
-On standard output, a line for each thing that happened, at once, so that a killed process has told all it
-did: TIME "requests" AMOUNT, TIME "tokens" AMOUNT once they are settled, TIME "permits" +1 or -1.
+It begins at the Unix time that a line on standard input gives. On standard output it says "ready", then a
+line for each thing that happened, at once, so that a killed process has told all it did: TIME "requests"
+AMOUNT, TIME "tokens" AMOUNT once they are settled, TIME "permits" +1 or -1.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import asyncio
 import os
 import random
+import sys
 import time
 
 from windlass.serve.gateway.limits.treasury import Part, Short, Taken, Treasury
@@ -21,6 +23,7 @@ from windlass.store.database import open_database
 
 MOST_TOKENS = 40
 HOLD_S = 0.05
+READY = b"ready\n"
 KINDS: tuple[Kind, ...] = ("requests", "tokens_day", "concurrent")
 
 
@@ -37,8 +40,10 @@ async def hammer(args: argparse.Namespace) -> None:
     rules = rules_of(Limits.model_validate_json(args.limits))
     running = asyncio.create_task(treasury.run())
     rng = random.Random(args.number)
-    await asyncio.sleep(args.begin - time.time())
-    until = args.begin + args.seconds
+    os.write(1, READY)
+    begin = float(sys.stdin.readline())
+    await asyncio.sleep(begin - time.time())
+    until = begin + args.seconds
     callers = [
         _call(treasury, Part(Name(ALL, kind), rules[kind], 1), rng, until, args.rate) for kind in KINDS
     ]
@@ -91,7 +96,6 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--state", required=True)
     parser.add_argument("--limits", required=True, help="the table, as JSON")
     parser.add_argument("--number", type=int, required=True)
-    parser.add_argument("--begin", type=float, required=True, help="when all of them begin, as a Unix time")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--rate", type=float, required=True, help="requests of each kind a second")
     return parser.parse_args(argv)

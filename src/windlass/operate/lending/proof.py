@@ -22,14 +22,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from windlass.operate.lending.hammer import READY
 from windlass.serve.gateway.limits.purse import TERM_S
+from windlass.spec.errors import ProcessFailed
 from windlass.spec.limits import Limits
 from windlass.store.database import sqlite_url
 
 RATE = 300.0
 """Requests of each kind a second, from all processes: several times what is allowed."""
-START_S = 1.0
-"""For each process to be there, on a busy machine; then all begin together."""
+START_S = 120.0
+"""For all processes to be there, on a busy machine; then they begin together."""
+SOON_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -106,28 +109,44 @@ def _hammer(processes: int, seconds: float, limits: Limits, url: str) -> tuple[l
     """Run all processes; return what each did, and how many permits the frozen one had in use."""
     command = [sys.executable, "-m", "windlass.operate.lending.hammer", "--state", url]
     command += ["--limits", limits.model_dump_json(exclude_none=True)]
-    begin = time.time() + START_S * processes
-    command += ["--begin", str(begin), "--seconds", str(seconds), "--rate", str(RATE / processes)]
+    command += ["--seconds", str(seconds), "--rate", str(RATE / processes)]
     with tempfile.TemporaryDirectory(prefix="windlass-limits-") as folder:
         files = [Path(folder) / str(number) for number in range(processes)]
         popens = []
         for number, file in enumerate(files):
             with file.open("wb") as out:
-                popens.append(subprocess.Popen([*command, "--number", str(number)], stdout=out))
+                args = [*command, "--number", str(number)]
+                popens.append(subprocess.Popen(args, stdin=subprocess.PIPE, stdout=out))
         try:
-            time.sleep(max(0.0, begin - time.time()))
+            _begin(popens, files)
             disturbed = _disturb(popens, seconds)
             for popen in popens:
                 popen.wait(seconds + 60)
         finally:
             for popen in popens:
                 popen.kill()
+                popen.communicate()
         told = [read_deeds(file.read_text()) for file in files]
     if disturbed is None:
         return told, 0
     frozen_at, killed_at = disturbed
     told[-1] = ended(told[-1], killed_at)
     return told, in_use([deed for deed in told[0] if deed.at <= frozen_at])
+
+
+def _begin(popens: Sequence[subprocess.Popen[bytes]], files: Sequence[Path]) -> None:
+    """Wait until all processes are there, and let them begin together."""
+    until = time.monotonic() + START_S
+    while not all(file.read_bytes().startswith(READY) for file in files):
+        if time.monotonic() > until or any(popen.poll() is not None for popen in popens):
+            raise ProcessFailed("a process of the proof did not start; its error is above")
+        time.sleep(SOON_S)
+    begin = time.time() + SOON_S
+    for popen in popens:
+        assert popen.stdin is not None
+        popen.stdin.write(f"{begin}\n".encode())
+        popen.stdin.flush()
+    time.sleep(SOON_S)
 
 
 def _disturb(popens: Sequence[subprocess.Popen[bytes]], seconds: float) -> tuple[float, float] | None:
@@ -151,7 +170,7 @@ def in_use(deeds: Sequence[Deed]) -> int:
 
 def read_deeds(text: str) -> list[Deed]:
     """Read what a process told; the last line of a killed one may be torn."""
-    lines = [line.split() for line in text[: text.rfind("\n") + 1].splitlines()]
+    lines = [line.split() for line in text[: text.rfind("\n") + 1].splitlines()[1:]]
     return [Deed(float(at), what, int(amount)) for at, what, amount in lines]
 
 

@@ -96,7 +96,8 @@ class Treasury:
         try:
             while True:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), LOOK_EVERY_S)
+                    async with asyncio.timeout(LOOK_EVERY_S):
+                        await self._wake.wait()
                 self._wake.clear()
                 self._exchanged, awaited = None, self._exchanged
                 brought = await self._exchange(time.monotonic())
@@ -124,7 +125,8 @@ class Treasury:
         if self._exchanged is None:
             self._exchanged = asyncio.get_running_loop().create_future()
         with suppress(TimeoutError):
-            return await asyncio.wait_for(asyncio.shield(self._exchanged), PATIENCE_S)
+            async with asyncio.timeout(PATIENCE_S):
+                return await asyncio.shield(self._exchanged)
         return False
 
     def _take(self, part: Part, now: float) -> Taken:
