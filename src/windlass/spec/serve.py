@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from windlass.spec.limits import ServeLimits
+from windlass.spec.privacy import Privacy
 from windlass.spec.rollout import Health, Rollout
 from windlass.spec.scale import Scale
 from windlass.spec.table import Bytes, Seconds, Table
@@ -92,6 +93,7 @@ class Serve(Table):
         description="OpenTelemetry collector that gets traces (OTLP over HTTP), e.g. 'http://127.0.0.1:4318'",
     )
     access_log: Path | None = Field(None, description="file that gets one line of JSON for each request")
+    privacy: Privacy = Field(Privacy(), description="what is kept about those who use it, and for how long")
     tenant_figures: bool = Field(False, description="count the tokens of every tenant in /metrics")
 
     @model_validator(mode="after")
