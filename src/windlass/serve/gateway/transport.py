@@ -28,6 +28,7 @@ PROGRESS_BYTES = 16384
 """A client that takes so much within `stalled_s` is slow; one that takes less is stalled."""
 SPARE_FILES = 256
 PER_ADDRESS = 512
+CODING = b"transfer-encoding"
 
 Verdict = Literal["late", "idle", "stalled", "lingering"]
 
@@ -90,7 +91,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_since: float | None = None
         self._idle_since: float | None = self.loop.time()
         self._unsent: tuple[int, float] | None = None
-        self._head_bytes = 0
+        self._head_bytes = self._unparsed_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -107,7 +108,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._refused_at is not None:
             return
         self._unset_keepalive_if_required()
-        before = self._head_since
+        in_head, before = self._head_since is not None or self._idle_since is not None, self.cycle
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -116,15 +117,15 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(ApiError("method_not_allowed", "this method is not known here"))
         except httptools.HttpParserError:
             self._refuse(self._refusal or ApiError("malformed_request", "this is not an HTTP/1.1 request"))
-        if before is not None and self._head_since is not None:
-            self._head_bytes += len(data)
-            if self._head_bytes > self._limits.head_bytes:
+        if in_head and self._head_since is not None and self.cycle is before:
+            self._unparsed_bytes += len(data)  # of a header that does not end, nobody else would know
+            if self._unparsed_bytes > self._limits.head_bytes:
                 self._refuse(self._too_large())
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_since = self.loop.time()
-        self._head_bytes = 0
+        self._head_bytes = self._unparsed_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
@@ -134,6 +135,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
         self._head_bytes += len(name) + len(value)
+        if len(name) == len(CODING) and name.lower() == CODING and value.lower() != b"chunked":
+            self._stop(ApiError("malformed_request", "a body may be chunked, and coded in no other way"))
         if len(self.headers) > self._limits.headers or self._head_bytes > self._limits.head_bytes:
             self._stop(self._too_large())
 
