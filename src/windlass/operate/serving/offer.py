@@ -44,9 +44,10 @@ def write_settings(serve: Serve, file: Path) -> Path:
     return file
 
 
-def gateway_args(name: str, steering: Path, settings: Path) -> list[str]:
+def gateway_args(name: str, steering: Path, settings: Path, figures: Path) -> list[str]:
     """Return the command line of a gateway."""
-    return ["--gateway", name, "--steering", str(steering), "--settings", str(settings)]
+    args = ["--gateway", name, "--steering", str(steering), "--settings", str(settings)]
+    return [*args, "--figures", str(figures)]
 
 
 def engine_command(items: Sequence[Item], serve: Serve, socket: Path, threads: int) -> tuple[str, list[str]]:

@@ -19,6 +19,7 @@ from types import TracebackType
 
 import msgspec
 
+from windlass.operate.serving.figures import ServiceFigures
 from windlass.operate.serving.offer import (
     Offer,
     engine_command,
@@ -76,6 +77,7 @@ class Supervisor:
         self._folder = Path(tempfile.mkdtemp(prefix="windlass-"))
         self._serve = offer.serve
         self._steering = Steering(self._folder / "steering", self._woken.set)
+        self._figures = ServiceFigures(self._folder / "figures")
 
     @property
     def url(self) -> str:
@@ -128,6 +130,7 @@ class Supervisor:
         for action in reconcile(self.wanted, self._seen(), now, held=self._held(now)):
             self._act(action, now)
         self._tell()
+        self._figures.tell(self._seen(), self.wanted)
         if self._failure is not None:
             raise self._failure
 
@@ -193,6 +196,7 @@ class Supervisor:
         engine.close()
         if engine.phase == "draining":
             return
+        self._figures.ended(engine.version)
         lives = self._lives.setdefault(engine.version, [])
         lives.append(Life(now, None if engine.ready_at is None else now - engine.ready_at))
         del lives[:-MOST_LIVES]
@@ -289,7 +293,7 @@ class Supervisor:
     def _start_gateway(self, number: int) -> None:
         name = f"gateway-{number + 1}"
         settings = write_settings(self._serve, self._folder / "serve.json")
-        args = gateway_args(name, self._folder / "steering", settings)
+        args = gateway_args(name, self._folder / "steering", settings, self._folder / "figures")
         log = self.logs / "gateway.log"
         gateway = GatewayProcess(name, "windlass.serve.gateway", args, log, self._woken.set)
         self.gateways[number : number + 1] = [gateway]

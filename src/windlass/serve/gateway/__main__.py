@@ -68,7 +68,9 @@ def main(argv: list[str]) -> int:
     connections = Connections(serve.transport)
     url = url_of(serve.host, listener, secure=serve.tls_certificate is not None)
     config = uvicorn.Config(app, **bounded_settings(serve, connections))
-    server = GracefulServer(config, Running(service.fleet, access, connections, url, serve.gateways > 1))
+    server = GracefulServer(
+        config, Running(service.fleet, metrics, access, connections, url, serve.gateways > 1)
+    )
     for signal_ in (signal.SIGTERM, signal.SIGINT):
         # uvicorn raises the signal again after its shutdown; by then it must not kill.
         signal.signal(signal_, lambda *_: None)

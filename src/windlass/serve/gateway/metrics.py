@@ -119,12 +119,6 @@ class Metrics:
         self.connected = board.gauges(
             "windlass_replica_connected", "1 while a replica is connected", told, "max"
         )
-        self.state = board.gauges(
-            "windlass_replica_state",
-            "1 for the state that a replica is in",
-            ("replica", "model", "state"),
-            "max",
-        )
         self.running = board.gauges("windlass_num_requests_running", "Requests that hold a slot", told, "max")
         self.waiting = board.gauges(
             "windlass_num_requests_waiting", "Requests that wait for a slot", told, "max"

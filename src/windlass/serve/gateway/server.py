@@ -20,6 +20,7 @@ import uvicorn
 
 from windlass.serve.gateway.access import Access
 from windlass.serve.gateway.fleet.fleet import Fleet
+from windlass.serve.gateway.metrics import Metrics
 from windlass.serve.gateway.transport import BoundedProtocol, Connections
 from windlass.spec.door import emit
 from windlass.spec.errors import BadInput, InUse
@@ -38,6 +39,7 @@ class Running:
     """What belongs to a server that runs, beside its app."""
 
     fleet: Fleet
+    metrics: Metrics
     access: Access
     connections: Connections
     url: str
@@ -63,6 +65,7 @@ class GracefulServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         if os.getppid() != self._parent:
             self.should_exit = True
+        self._running.metrics.connections.set(len(self._running.connections))
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
