@@ -23,8 +23,14 @@ from windlass.spec.rollout import Health
 from windlass.store.database import Database
 
 AGAIN_S = 0.1
+REFUSALS = ("bad_request", "not_generative")
+"""An engine that refuses such questions, as foreign ones may, cannot be asked: that is no fault."""
 SLOWEST = 4.0
 """An answer that takes so many times the limit counts as none."""
+
+
+class WrongAnswer(Exception):
+    """What was answered cannot be right, whatever is known."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,8 @@ class Prober:
         model, folder = models[number % len(models)]
         try:
             return self._ask(model, folder, number // len(models))
+        except WrongAnswer as error:
+            return Probed(self._subject.replica, "wrong", why=f"wrong: {error}")
         except NoAnswer as error:
             self._hang_up()
             return Probed(self._subject.replica, "silent", why=f"silent: {error}")
@@ -90,8 +98,7 @@ class Prober:
             self._known[model] = self._learn(asker, model, folder, limit_s)
         known = self._known[model]
         if not known:
-            del self._known[model]
-            return Probed(self._subject.replica, "wrong", why="wrong: it gives no numbers")
+            return Probed(self._subject.replica, "right")
         question, expected = known[number % len(known)]
         heard = asker.ask(question.request(model), SLOWEST * limit_s)
         wrong = differs(expected, heard)
@@ -103,7 +110,7 @@ class Prober:
         return Probed(self._subject.replica, "right", heard.took_s)
 
     def _learn(self, asker: Asker, model: str, folder: Path, limit_s: float) -> list[tuple[Question, Known]]:
-        """Return the known answers, asked for where nobody did before; empty if they are none to trust."""
+        """Return the known answers, asked for where nobody did before; empty if it cannot be asked."""
         offered = asker.ready.about(model)
         questions = questions_for(offered)
         engine = f"{asker.ready.engine} {offered.precision}"
@@ -111,9 +118,11 @@ class Prober:
         text = find_answers(self._db, model, fingerprint, engine)
         if text is None:
             heard = [asker.ask(each.request(model), SLOWEST * limit_s) for each in questions]
+            if any(each.failed.startswith(REFUSALS) for each in heard):
+                return []
             answers = [known_from(each) for each in heard]
             if None in answers:
-                return []
+                raise WrongAnswer(next((each.failed for each in heard if each.failed), "no numbers"))
             text = keep_answers(
                 self._db, model, fingerprint, engine, json.dumps(msgspec.to_builtins(answers))
             )
