@@ -11,6 +11,7 @@ from windlass.operate.failover.proof import prove_failover
 from windlass.operate.kills import prove_kills
 from windlass.operate.lending.proof import prove_limits
 from windlass.operate.proof import prove
+from windlass.operate.rollback.proof import is_taken_back, prove_rollback
 from windlass.operate.saves import is_proved, prove_saves
 from windlass.spec.errors import BadInput, did_you_mean
 from windlass.spec.layout import parse_layout
@@ -24,6 +25,7 @@ reshard   a run goes on under one layout after another as if it had never change
 kills     a killed process ends or restarts the run within seconds, and nothing is lost
 saves     a save that dies at any byte leaves the newest whole checkpoint as it was
 failover  engines are killed, frozen and cut off in mid-stream, and every stream goes on, byte for byte
+rollback  bad versions rolled out under traffic are taken back by themselves, good ones are promoted
 limits    many gateways on one database let in no more than one would, and not much less
 
 examples:
@@ -34,6 +36,7 @@ examples:
   windlass prove saves --times 100
   windlass prove limits --processes 8
   windlass prove failover --times 200 --json
+  windlass prove rollback --trials 20 --json
 """
 
 
@@ -65,6 +68,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     failover.add_argument("--replicas", type=int, default=3, help="engines, at least 2 (default: 3)")
     failover.add_argument("--seed", type=int, default=1, help="whom they strike, and when (default: 1)")
     failover.set_defaults(run=run_failover)
+    rollback = whats.add_parser("rollback", help="bad versions are taken back, good ones are promoted")
+    rollback.add_argument("--trials", type=int, default=20, help="good versions to roll out (default: 20)")
+    rollback.add_argument("--clients", type=int, default=4, help="that ask all the time (default: 4)")
+    rollback.set_defaults(run=run_rollback)
     limits = whats.add_parser("limits", help="many gateways let in no more than the limits say")
     limits.add_argument("--processes", type=int, default=8, help="gateways' worth of requests (default: 8)")
     limits.add_argument("--seconds", type=float, default=12.0, help="for how long (default: 12)")
@@ -72,7 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--state", metavar="URL", help="database that they share (default: a fresh SQLite file)"
     )
     limits.set_defaults(run=run_limits)
-    for inner in (layouts, reshard, kills, saves, failover, limits):
+    for inner in (layouts, reshard, kills, saves, failover, rollback, limits):
         inner.add_argument("--json", action="store_true", help="print JSON")
         add_home(inner)
 
@@ -113,6 +120,15 @@ def run_failover(args: argparse.Namespace) -> int:
     line.close()
     figures = result["figures"]
     return _print(result, args, good=not figures["broken"] and not figures["different"])
+
+
+def run_rollback(args: argparse.Namespace) -> int:
+    _at_least_one(args.trials, "--trials")
+    _at_least_one(args.clients, "--clients")
+    line = ProgressLine(quiet=args.json)
+    result = prove_rollback(home_of(args), line.say, trials=args.trials, clients=args.clients)
+    line.close()
+    return _print(result, args, good=is_taken_back(result["figures"]))
 
 
 def run_limits(args: argparse.Namespace) -> int:

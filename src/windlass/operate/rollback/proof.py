@@ -105,7 +105,7 @@ def prove_rollback(
     }
 
 
-def is_proved(figures: dict[str, float]) -> bool:
+def is_taken_back(figures: dict[str, float]) -> bool:
     return (
         figures["rolled_back"] == figures["bad_versions"]
         and figures["good_promoted"] == figures["good_trials"]
