@@ -8,6 +8,7 @@ POST /v1/dry-run                          dry_run.py
 GET  /v1/models  /v1/models/{model}       what is served
 GET  /healthz  /readyz  /metrics          for those who watch
 GET  /  /page/{name}  /errors  /errors/{code}    for people
+/admin/...                                admin/: keys, tenants, roll-outs, replicas, audit
 GET  /openapi.json                        all of this, for programs
 """
 
@@ -25,6 +26,15 @@ from starlette.responses import Response
 
 from windlass import __version__
 from windlass.serve.gateway.access import Access, scope_of
+from windlass.serve.gateway.admin import audit, keys, replicas, rollouts, tenants
+from windlass.serve.gateway.admin.messages import (
+    KeyLimits,
+    NewKey,
+    NewRollout,
+    NewTenant,
+    Rotation,
+    TenantChange,
+)
 from windlass.serve.gateway.answering import answer
 from windlass.serve.gateway.bodies import read
 from windlass.serve.gateway.chat import converse
@@ -41,8 +51,8 @@ from windlass.serve.gateway.document import (
     gives,
     takes,
 )
-from windlass.serve.gateway.embeddings import embed
 from windlass.serve.gateway.dry_run import DryRunReply, DryRunRequest, try_out
+from windlass.serve.gateway.embeddings import embed
 from windlass.serve.gateway.error_pages import error_response, errors_response
 from windlass.serve.gateway.failures import add_handlers
 from windlass.serve.gateway.guard import Guard
@@ -75,7 +85,14 @@ ASKED = (
     TokenizeRequest,
     DetokenizeRequest,
     DryRunRequest,
+    NewKey,
+    KeyLimits,
+    Rotation,
+    NewTenant,
+    TenantChange,
+    NewRollout,
 )
+ADMIN = (keys.router, tenants.router, rollouts.router, replicas.router, audit.router)
 
 METRICS = gives(None) | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
@@ -93,9 +110,10 @@ def build_app(service: Service, access: Access, witness: Witness | None = None) 
         lifespan=_lifespan,
     )
     app.state.service = service
-    app.include_router(router)
+    for each in (router, *ADMIN):
+        app.include_router(each)
     app.add_middleware(Guard, witness=witness or Witness(service.metrics), access=access)
-    add_handlers(app, router.routes)
+    add_handlers(app, [route for each in (router, *ADMIN) for route in each.routes])
     return app
 
 

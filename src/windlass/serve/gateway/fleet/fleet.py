@@ -68,6 +68,16 @@ class Fleet:
         return any(link.is_alive and link.replica.state != "draining" for link in self._links.values())
 
     @property
+    def links(self) -> Sequence[Link]:
+        """One for each replica of the routing table."""
+        return list(self._links.values())
+
+    @property
+    def revision(self) -> int:
+        """Of the routing table that is in force."""
+        return self._routing.revision
+
+    @property
     def tasks(self) -> Sequence[Task]:
         """Everything under way."""
         return list(self._tasks)

@@ -1,0 +1,9 @@
+"""The service's records over HTTP, for keys with the scope admin.
+
+    keys.py      tenants.py    rollouts.py      change records; each change is in the audit log
+    audit.py     replicas.py                    show what was done, and what answers
+    asking.py    what the routes share: the state, who acts, errors in the API's codes
+    messages.py  replies.py                     bodies and answers
+
+Records are those of windlass.serve.records, which the command line changes too. Start at keys.py.
+"""

@@ -1,0 +1,63 @@
+"""GET /admin/audit and /admin/audit/verify: who did what, and whether the log is still whole."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windlass.serve.gateway.admin.asking import act, number_of, state_of, told
+from windlass.serve.gateway.admin.replies import AuditList, AuditVerdict, RecordReply
+from windlass.serve.gateway.document import gives, takes
+from windlass.serve.records.chain import read_records
+from windlass.serve.records.chain_check import verify
+
+MOST_RECORDS = 1000
+LAST_NUMBER = 10**15
+PAGE = (
+    {
+        "name": "after",
+        "in": "query",
+        "required": False,
+        "schema": {"type": "integer", "minimum": 0, "maximum": LAST_NUMBER, "default": 0},
+        "description": "Records behind this number.",
+    },
+    {
+        "name": "most",
+        "in": "query",
+        "required": False,
+        "schema": {"type": "integer", "minimum": 1, "maximum": MOST_RECORDS, "default": 100},
+        "description": "How many records to give.",
+    },
+)
+
+router = APIRouter()
+
+
+@router.get("/admin/audit", openapi_extra=takes(None, PAGE), responses=gives(AuditList, "invalid_value"))
+async def show_audit(request: Request) -> Response:
+    """Give records of the audit log, oldest first."""
+    after = number_of(request, "after", 0, 0, LAST_NUMBER)
+    most = number_of(request, "most", 100, 1, MOST_RECORDS)
+    records = await act(lambda: read_records(state_of(request), after=after, most=most))
+    data = [RecordReply.model_validate(asdict(record)) for record in records]
+    return told(AuditList(object="list", data=data))
+
+
+@router.get("/admin/audit/verify", responses=gives(AuditVerdict))
+async def verify_audit(request: Request) -> Response:
+    """Check every record against the one before it."""
+    verdict = await act(lambda: verify(state_of(request)))
+    return told(
+        AuditVerdict(
+            object="verdict",
+            ok=verdict.ok,
+            records=verdict.records,
+            first=verdict.first,
+            last=verdict.last,
+            hash=verdict.hash,
+            reasons=verdict.reasons,
+        )
+    )

@@ -1,0 +1,75 @@
+"""GET /admin/keys, POST /admin/keys and below: make, limit, rotate and revoke keys."""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windlass.serve.gateway.admin.asking import act, actor_of, state_of, told
+from windlass.serve.gateway.admin.messages import KeyLimits, NewKey, Rotation
+from windlass.serve.gateway.admin.replies import KeyList, KeyReply, NewKeyReply
+from windlass.serve.gateway.bodies import read
+from windlass.serve.gateway.document import BODIES, gives, takes
+from windlass.serve.records.keys import Key, Keys
+
+router = APIRouter()
+
+
+@router.get("/admin/keys", responses=gives(KeyList))
+async def list_keys(request: Request) -> Response:
+    """List all keys, those that were revoked too; tokens are not kept."""
+    keys = await act(Keys(state_of(request)).list)
+    return told(KeyList(object="list", data=[_reply(key) for key in keys]))
+
+
+@router.post("/admin/keys", openapi_extra=takes(NewKey), responses=gives(NewKeyReply, *BODIES, "conflict"))
+async def make_key(request: Request) -> Response:
+    """Make a key; its token is in this answer and nowhere else."""
+    ask = await read(request, NewKey)
+    keys, by = Keys(state_of(request)), await actor_of(request)
+    expires_s = None if ask.expires_in_s is None else time.time() + ask.expires_in_s
+    key, token = await act(
+        lambda: keys.make(
+            ask.name, by, tenant=ask.tenant, scopes=ask.scopes, expires_s=expires_s, limits=ask.limits
+        )
+    )
+    return told(NewKeyReply(key=_reply(key), token=token))
+
+
+@router.get("/admin/keys/{name}", responses=gives(KeyReply))
+async def show_key(request: Request, name: str) -> Response:
+    """Show a key, by its id or name."""
+    return told(_reply(await act(lambda: Keys(state_of(request)).get(name))))
+
+
+@router.post("/admin/keys/{name}/revoke", responses=gives(KeyReply))
+async def revoke_key(request: Request, name: str) -> Response:
+    """Make a key useless at once; what was begun with it is ended."""
+    keys, by = Keys(state_of(request)), await actor_of(request)
+    return told(_reply(await act(lambda: keys.revoke(name, by))))
+
+
+@router.post(
+    "/admin/keys/{name}/rotate", openapi_extra=takes(Rotation), responses=gives(NewKeyReply, *BODIES)
+)
+async def rotate_key(request: Request, name: str) -> Response:
+    """Give a key another token, which is in this answer and nowhere else."""
+    ask = await read(request, Rotation)
+    keys, by = Keys(state_of(request)), await actor_of(request)
+    key, token = await act(lambda: keys.rotate(name, by, grace_s=ask.grace_s))
+    return told(NewKeyReply(key=_reply(key), token=token))
+
+
+@router.put("/admin/keys/{name}/limits", openapi_extra=takes(KeyLimits), responses=gives(KeyReply, *BODIES))
+async def limit_key(request: Request, name: str) -> Response:
+    """Give a key limits of its own, or those that every key has."""
+    ask = await read(request, KeyLimits)
+    keys, by = Keys(state_of(request)), await actor_of(request)
+    return told(_reply(await act(lambda: keys.limit(name, ask.limits, by))))
+
+
+def _reply(key: Key) -> KeyReply:
+    return KeyReply.model_validate(key.facts(time.time()))

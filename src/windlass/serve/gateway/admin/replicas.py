@@ -1,0 +1,38 @@
+"""GET /admin/replicas: which engines answer, as the gateway that is asked sees them."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windlass.serve.gateway.admin.asking import service_of, told
+from windlass.serve.gateway.admin.replies import ReplicaList, ReplicaReply, RouteReply
+from windlass.serve.gateway.document import gives
+
+router = APIRouter()
+
+
+@router.get("/admin/replicas", responses=gives(ReplicaList))
+async def list_replicas(request: Request) -> Response:
+    """Show the routing table that is in force."""
+    service = service_of(request)
+    fleet = service.fleet
+    replicas = [
+        ReplicaReply(
+            name=link.replica.name,
+            models=link.replica.models,
+            state=link.replica.state,
+            connected=link.is_alive,
+            answers=len(link.tasks),
+        )
+        for link in fleet.links
+    ]
+    routes = {
+        name: RouteReply(weights=route.weights, shadow=route.shadow, standby=route.standby)
+        for name, route in service.routes.items()
+    }
+    reply = ReplicaList(
+        object="list", revision=fleet.revision, brownout=service.brownout, data=replicas, routes=routes
+    )
+    return told(reply)

@@ -1,0 +1,74 @@
+"""GET /admin/rollouts, POST /admin/rollouts and below: wishes that the supervisor carries out."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windlass.serve.gateway.admin.asking import act, actor_of, state_of, told
+from windlass.serve.gateway.admin.messages import NewRollout
+from windlass.serve.gateway.admin.replies import RolloutList, RolloutReply
+from windlass.serve.gateway.bodies import read
+from windlass.serve.gateway.document import BODIES, gives, takes
+from windlass.serve.records.rollouts import RolloutRecord, Rollouts, Wish
+
+router = APIRouter()
+
+
+@router.get("/admin/rollouts", responses=gives(RolloutList))
+async def list_rollouts(request: Request) -> Response:
+    """List roll-outs, the newest first."""
+    found = await act(Rollouts(state_of(request)).list)
+    return told(RolloutList(object="list", data=[_reply(record) for record in found]))
+
+
+@router.post(
+    "/admin/rollouts", openapi_extra=takes(NewRollout), responses=gives(RolloutReply, *BODIES, "conflict")
+)
+async def start_rollout(request: Request) -> Response:
+    """Wish for a registered version to be rolled out; whether it can be loaded is found out then."""
+    ask = await read(request, NewRollout)
+    rollouts, by = Rollouts(state_of(request)), await actor_of(request)
+    return told(_reply(await act(lambda: rollouts.start(ask.candidate, ask.kind, ask.policy, by))))
+
+
+@router.get("/admin/rollouts/{rollout}", responses=gives(RolloutReply))
+async def show_rollout(request: Request, rollout: str) -> Response:
+    """Show a roll-out by its id, or the newest of a model by its name, and what was found."""
+    return told(_reply(await act(lambda: Rollouts(state_of(request)).find(rollout))))
+
+
+@router.post("/admin/rollouts/{rollout}/abort", responses=gives(RolloutReply, "invalid_value"))
+async def abort_rollout(request: Request, rollout: str) -> Response:
+    """Take the new version back."""
+    return await _wished(request, rollout, "abort")
+
+
+@router.post("/admin/rollouts/{rollout}/promote", responses=gives(RolloutReply, "invalid_value"))
+async def promote_rollout(request: Request, rollout: str) -> Response:
+    """Promote the new version without waiting for evidence."""
+    return await _wished(request, rollout, "promote")
+
+
+async def _wished(request: Request, rollout: str, wish: Wish) -> Response:
+    rollouts, by = Rollouts(state_of(request)), await actor_of(request)
+    return told(_reply(await act(lambda: rollouts.wish(rollout, wish, by))))
+
+
+def _reply(record: RolloutRecord) -> RolloutReply:
+    return RolloutReply(
+        id=record.id,
+        name=record.name,
+        stable=record.stable,
+        candidate=record.candidate,
+        kind=record.kind,
+        state=record.state,
+        weight=record.weight,
+        wish=record.wish,
+        who=record.who,
+        reason=record.reason,
+        report=record.report,
+        made_s=record.made,
+        changed_s=record.changed,
+    )

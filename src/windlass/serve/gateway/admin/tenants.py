@@ -1,0 +1,62 @@
+"""GET /admin/tenants, POST /admin/tenants and below: whom the service works for."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windlass.serve.gateway.admin.asking import act, actor_of, state_of, told
+from windlass.serve.gateway.admin.messages import NewTenant, TenantChange
+from windlass.serve.gateway.admin.replies import Done, TenantList, TenantReply
+from windlass.serve.gateway.bodies import read
+from windlass.serve.gateway.document import BODIES, gives, takes
+from windlass.serve.records.tenants import Tenant, Tenants
+
+router = APIRouter()
+
+
+@router.get("/admin/tenants", responses=gives(TenantList))
+async def list_tenants(request: Request) -> Response:
+    """List all tenants."""
+    tenants = await act(Tenants(state_of(request)).list)
+    return told(TenantList(object="list", data=[_reply(tenant) for tenant in tenants]))
+
+
+@router.post(
+    "/admin/tenants", openapi_extra=takes(NewTenant), responses=gives(TenantReply, *BODIES, "conflict")
+)
+async def make_tenant(request: Request) -> Response:
+    """Make a tenant."""
+    ask = await read(request, NewTenant)
+    tenants, by = Tenants(state_of(request)), await actor_of(request)
+    return told(_reply(await act(lambda: tenants.make(ask.name, by, limits=ask.limits))))
+
+
+@router.get("/admin/tenants/{name}", responses=gives(TenantReply))
+async def show_tenant(request: Request, name: str) -> Response:
+    """Show a tenant."""
+    return told(_reply(await act(lambda: Tenants(state_of(request)).get(name))))
+
+
+@router.patch(
+    "/admin/tenants/{name}", openapi_extra=takes(TenantChange), responses=gives(TenantReply, *BODIES)
+)
+async def change_tenant(request: Request, name: str) -> Response:
+    """Change a tenant's limits, suspend it or let it go on."""
+    ask = await read(request, TenantChange)
+    tenants, by = Tenants(state_of(request)), await actor_of(request)
+    changed = await act(lambda: tenants.set(name, by, limits=ask.limits, suspended=ask.suspended))
+    return told(_reply(changed))
+
+
+@router.delete("/admin/tenants/{name}", responses=gives(Done, "invalid_value", "conflict"))
+async def remove_tenant(request: Request, name: str) -> Response:
+    """Remove a tenant that has no key in use."""
+    tenants, by = Tenants(state_of(request)), await actor_of(request)
+    await act(lambda: tenants.remove(name, by))
+    return told(Done(object="done"))
+
+
+def _reply(tenant: Tenant) -> TenantReply:
+    return TenantReply.model_validate(tenant.facts())
