@@ -283,7 +283,8 @@ class Supervisor:
         self._numbers += 1
         name = f"engine-{self._numbers}"
         socket = self._folder / name
-        threads = threads_each(self._serve, sum(each.replicas for each in self.wanted.groups))
+        # Versions beside each other get equal threads: one that is rolled out must not be slower for that.
+        threads = threads_each(self._serve, max(each.replicas for each in self.wanted.groups))
         command = engine_command(group.items, self._serve, socket, threads)
         log = self.logs / "engine.log"
         self.replicas[name] = Replica(
