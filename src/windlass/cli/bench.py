@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from windlass.cli import bench_gateway, bench_serve, bench_soak
+from windlass.cli import bench_gateway, bench_overload, bench_serve, bench_soak
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.cluster.on_local import LocalProcess
@@ -24,6 +24,7 @@ examples:
   windlass bench elastic
   windlass bench serve --models small
   windlass bench soak --minutes 20
+  windlass bench overload
   windlass bench gateway
 
 Peers come with: pip install 'windlass[bench]'. The latest figures are in docs/benchmarks.md.
@@ -55,6 +56,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     bench_serve.configure(whats.add_parser("serve", help=serve))
     soak = "an engine under mixed traffic: memory, leaks and wrong answers"
     bench_soak.configure(whats.add_parser("soak", help=soak))
+    overload = "the service when ten times as much is asked for as it can do"
+    bench_overload.configure(whats.add_parser("overload", help=overload))
     gateway = "the front end alone, beside a bare application and LiteLLM's proxy"
     bench_gateway.configure(whats.add_parser("gateway", help=gateway))
 

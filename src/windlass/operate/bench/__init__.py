@@ -4,7 +4,8 @@
 
 serve.py is `windlass bench serve`: contenders.py starts who takes part, task.py says what they are asked
 and what came of it, limits.py holds our engine against the machine. soak.py is `windlass bench soak`, on
-the requests of traffic.py. client.py is the engine's wire, held by one thread.
+the requests of traffic.py. overload.py is `windlass bench overload`, with the clients of overload_client.py.
+client.py is the engine's wire, held by one thread.
 
 Start at serve.py.
 """
