@@ -28,7 +28,7 @@ from windlass.serve.gateway.fleet.fleet import Fleet
 from windlass.serve.gateway.metrics import Metrics
 from windlass.serve.gateway.opening import alone
 from windlass.serve.gateway.served import load_served
-from windlass.serve.gateway.server import bind, bounded_settings
+from windlass.serve.gateway.server import bind, bounded_settings, url_of
 from windlass.serve.gateway.service import Service
 from windlass.serve.gateway.transport import Connections
 from windlass.serve.gateway.witness import Witness
@@ -271,6 +271,7 @@ class RunningGateway:
         patience_s: float = 0.5,
         access: Access | None = None,
         transport: Transport | None = None,
+        serve: Serve | None = None,
         access_log: Path | None = None,
     ) -> None:
         metrics = Metrics()
@@ -281,9 +282,10 @@ class RunningGateway:
         witness = Witness(metrics, AccessLog(access_log) if access_log else None)
         self.app = build_app(self.service, access or Access(), witness)
         self._listener = bind("127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.connections = Connections(transport or Transport())
-        settings = bounded_settings(Serve(), self.connections) | {"timeout_graceful_shutdown": 1}
+        serve = serve or Serve(transport=transport or Transport())
+        self.url = url_of("127.0.0.1", self._listener, secure=serve.tls_certificate is not None)
+        self.connections = Connections(serve.transport)
+        settings = bounded_settings(serve, self.connections) | {"timeout_graceful_shutdown": 1}
         self._server = WatchedServer(uvicorn.Config(self.app, **settings), self.connections)
         self._thread = threading.Thread(target=self._server.run, args=([self._listener],), daemon=True)
 
@@ -297,7 +299,7 @@ class RunningGateway:
 
     def wait_until(self, path: str, status: int) -> None:
         """Ask until the status is the wanted one; the bound is the transport's, not a sleep's."""
-        transport = httpx.HTTPTransport(retries=10)
+        transport = httpx.HTTPTransport(retries=10, verify=False)
         with httpx.Client(base_url=self.url, timeout=PATIENCE_S, transport=transport) as client:
             for _ in range(2000):
                 if client.get(path).status_code == status:

@@ -15,7 +15,11 @@ from typing import Any
 import httpx
 import pytest
 
+from windlass.serve.records.keys import ensure_first_key
+from windlass.serve.records.state import open_state
+from windlass.spec.serve import Serve
 from windlass.spec.wire import Generate
+from windlass.store.database import sqlite_url
 
 PATIENCE_S = 60
 
@@ -28,9 +32,9 @@ Start = Callable[..., subprocess.Popen[str]]
 def start(model_dir: Path, socket_path: Path) -> Iterator[Start]:
     processes: list[subprocess.Popen[str]] = []
 
-    def start(**options: Any) -> subprocess.Popen[str]:
+    def start(*flags: str, **options: Any) -> subprocess.Popen[str]:
         given = {"model": model_dir, "name": "tiny@3", "socket": socket_path, "port": 0} | options
-        command = [sys.executable, "-m", "windlass.serve.gateway"]
+        command = [sys.executable, "-m", "windlass.serve.gateway", *(flags or ["--open"])]
         for key, value in given.items():
             command += [f"--{key}", str(value)]
         pipe = subprocess.PIPE
@@ -136,3 +140,63 @@ def test_it_never_loads_torch(start: Start) -> None:
     assert (
         subprocess.run([sys.executable, "-c", command], env=environment, timeout=PATIENCE_S).returncode == 0
     )
+
+
+def test_who_comes_while_it_stops_is_told_when_to_come_back(start: Start, engine: Any) -> None:
+    process = start()
+    url = first_line(process)["listening"]["url"]
+    wait_ready(url)
+    engine.pause_s = 0.1
+    ask = {"model": "tiny", "prompt": "dog", "max_tokens": 20, "stream": True}
+    with (
+        httpx.Client(base_url=url, timeout=PATIENCE_S) as kept,
+        httpx.stream("POST", f"{url}/v1/completions", json=ask, timeout=PATIENCE_S) as response,
+    ):
+        assert kept.get("/healthz").status_code == 200
+        lines = response.iter_lines()
+        next(lines)
+        process.send_signal(signal.SIGTERM)
+        while kept.get("/readyz").status_code == 200:
+            pass
+        for refused in (kept.post("/v1/completions", json=ask), httpx.get(f"{url}/v1/models")):
+            assert refused.status_code == 503
+            assert refused.json()["error"]["code"] == "shutting_down"
+            assert (refused.headers["connection"], refused.headers["retry-after"]) == ("close", "2")
+        assert kept.get("/healthz").status_code == 200
+        assert [line for line in lines if line][-1] == "data: [DONE]"
+    assert process.wait(PATIENCE_S) == 0
+
+
+def test_without_keys_it_listens_on_loopback_only(start: Start) -> None:
+    process = start("--open", host="0.0.0.0")
+    assert "without keys" in first_line(process)["error"]["message"]
+    assert process.wait(PATIENCE_S) == 2
+
+
+def test_without_keys_and_without_a_word_about_it_nothing_is_served(start: Start) -> None:
+    process = start("--queue=4")
+    assert "no database of keys" in first_line(process)["error"]["message"]
+    assert process.wait(PATIENCE_S) == 2
+
+
+def test_a_key_of_the_state_opens_it_and_reaches_neither_command_line_nor_log(
+    start: Start, engine: Any, tmp_path: Path
+) -> None:
+    state = sqlite_url(tmp_path / "service.db")
+    token = ensure_first_key(open_state(state))
+    assert token is not None
+    settings = tmp_path / "serve.json"
+    settings.write_text(Serve(state=state, port=0).model_dump_json())
+    process = start(f"--settings={settings}")
+    url = first_line(process)["listening"]["url"]
+    wait_ready(url)
+    assert httpx.get(f"{url}/v1/models").status_code == 401
+    bearer = {"authorization": f"Bearer {token}"}
+    assert httpx.get(f"{url}/v1/models", headers=bearer).status_code == 200
+    wrong = {"authorization": "Bearer wlk_nobodys"}
+    assert httpx.get(f"{url}/v1/models", headers=wrong).status_code == 401
+    assert state not in Path(f"/proc/{process.pid}/cmdline").read_text()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert token not in out + err
+    assert "nobodys" not in out + err
