@@ -12,11 +12,11 @@ from windlass.spec.errors import BadInput
 MINUTES = 2.0
 LEAST_GOODPUT, MOST_FIRST, MOST_REJECT_MS, MOST_GROWTH = 0.95, 3.0, 5.0, 0.02
 EPILOG = f"""\
-The real service, with keys, in front of a small model of random weights: first one request at a time, then as
-many as it answers at once, then {TIMES:g} times that rate at random moments. Exit code 1 where it answers less
-than {LEAST_GOODPUT:.0%} of its best, where those that are let in wait for their first token more than
-{MOST_FIRST:g} times as long as alone, where a refusal takes more than {MOST_REJECT_MS:g} ms (99 of 100), or where
-memory grows by more than {MOST_GROWTH:.0%}.
+The real service, with keys, in front of a small model of random weights: first one request at a time, then
+as many as it answers at once, then {TIMES:g} times that rate at random moments. Exit code 1 where it answers
+less than {LEAST_GOODPUT:.0%} of its best, where those that are let in wait for their first token more than
+{MOST_FIRST:g} times as long as alone, where a refusal takes more than {MOST_REJECT_MS:g} ms (99 of 100), or
+where memory grows by more than {MOST_GROWTH:.0%}.
 
 examples:
   windlass bench overload
