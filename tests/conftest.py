@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,6 +100,19 @@ def state_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return sqlite_url(tmp_path / "service.db")
     server: PostgresServer = request.getfixturevalue("postgres")
     return server.new_database()
+
+
+@pytest.fixture
+def leaks() -> Callable[[Path, Iterable[str]], list[str]]:
+    """Tell in which files below a folder, databases included, any of some secrets can be read."""
+
+    def find(folder: Path, secrets: Iterable[str]) -> list[str]:
+        wanted = [secret.encode() for secret in secrets]
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        assert files, f"{folder}: nothing to look through"
+        return [str(path) for path in files if any(secret in path.read_bytes() for secret in wanted)]
+
+    return find
 
 
 def _free_port() -> int:
