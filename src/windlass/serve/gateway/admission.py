@@ -5,6 +5,7 @@ admit (refuses, or grants an estimate) -> the engine works -> began -> settle (w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,6 +40,10 @@ class Wish:
 class Grant(Protocol):
     """Room that was given to one request."""
 
+    @property
+    def headers(self) -> Sequence[tuple[bytes, bytes]]:
+        """What the head of the answer says about limits."""
+
     def began(self) -> None:
         """The first token is there: the request no longer waits. Called once, or never."""
 
@@ -49,12 +54,15 @@ class Grant(Protocol):
 class Admission(Protocol):
     """Decides who is let in."""
 
+    @property
+    def level(self) -> int:
+        """How much less is done than usual: the level of the brown-out ladder, 0 for full service."""
+
     async def admit(self, caller: Caller, wish: Wish) -> Grant:
         """Grant room, or raise ApiError with the time after which it is worth asking again.
 
         It waits for nothing but the answer of the state's database, and only where that may bring room.
         """
-
 
     async def run(self) -> None:
         """Do what must be done beside requests, for as long as the gateway lives."""
@@ -62,6 +70,8 @@ class Admission(Protocol):
 
 class Unlimited:
     """Lets everybody in."""
+
+    level = 0
 
     async def admit(self, caller: Caller, wish: Wish) -> Grant:
         return _GRANTED
@@ -71,6 +81,8 @@ class Unlimited:
 
 
 class _Granted:
+    headers: Sequence[tuple[bytes, bytes]] = ()
+
     def began(self) -> None:
         pass
 

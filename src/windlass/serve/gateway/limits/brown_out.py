@@ -1,7 +1,8 @@
 """How much less is done when too much is asked for, step by step, and when it is done again.
 
     level 1   requests begin to wait            no copies in the shadow
-    level 2   some find no room                 one answer a request, no alternatives beside tokens
+    level 2   some find no room                 one answer a request, no alternatives beside tokens, and a
+                                                quarter of the usual length where none was asked for
     level 3   those of priority 0 would fill    nothing of a priority below 0
               the engines alone
     level 4   those above 0 would, alone        nothing of a priority of 0 or below

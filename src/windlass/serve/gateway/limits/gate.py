@@ -28,6 +28,7 @@ from windlass.spec.limits import ServeLimits
 from windlass.store.database import Database
 
 LOOK_EVERY_S = 0.25
+BROWN_OUT = b"x-windlass-brown-out"
 
 
 @dataclass
@@ -69,7 +70,7 @@ class Gate:
         """Grant room, or raise ApiError with the time after which it is worth asking again."""
         line = self._lines[wish.model]
         try:
-            admitted = Admitted(line, wish, self._check_time(wish, line))
+            admitted = Admitted(line, wish, self._check_time(wish, line), self.level)
             try:
                 admitted.took(await self._take(caller, wish))
             except BaseException:
@@ -169,8 +170,8 @@ def amounts_of(wish: Wish) -> dict[Kind, float]:
 class Admitted:
     """Room that one request has, and what is learned from it."""
 
-    def __init__(self, line: Line, wish: Wish, load: Load) -> None:
-        self._line, self._wish = line, wish
+    def __init__(self, line: Line, wish: Wish, load: Load, level: int = 0) -> None:
+        self._line, self._wish, self._level = line, wish, level
         self._taken: Sequence[Taken] = ()
         self._at = time.monotonic()
         self._first_at: float | None = None
@@ -183,6 +184,17 @@ class Admitted:
         """Hold parts of budgets; that a request came is spent at once."""
         self._taken = taken
         self._settle("requests", 1)
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Tell the level, if there is one, and the rate or quota that is nearest to its end."""
+        told = [(BROWN_OUT, b"%d" % self._level)] if self._level else []
+        now = time.monotonic()
+        flows = [taken for taken in self._taken if taken.part.rule.fills != "permits"]
+        if flows:
+            nearest = min(flows, key=lambda taken: taken.left(now) / taken.part.rule.most)
+            told += nearest.headers(now)
+        return told
 
     def began(self) -> None:
         self._first_at = now = time.monotonic()

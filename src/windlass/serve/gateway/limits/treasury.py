@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -62,6 +63,20 @@ class Taken:
     purse: Purse
     epoch: int
     is_open: bool = True
+
+    def left(self, now: float) -> float:
+        """Return what is left of the budget, as far as is known here."""
+        return max(0.0, self.purse.left(now)) + self.purse.free
+
+    def headers(self, now: float) -> list[tuple[bytes, bytes]]:
+        """Say it by the names of the IETF's draft; `reset` tells when the budget is full again."""
+        most = self.part.rule.most
+        reset_s = self.purse.free_in_s(most, now) or 0.0
+        return [
+            (b"ratelimit-limit", b"%d" % most),
+            (b"ratelimit-remaining", b"%d" % self.left(now)),
+            (b"ratelimit-reset", b"%d" % math.ceil(reset_s)),
+        ]
 
     def settle(self, spent: float) -> None:
         if self.is_open:
