@@ -40,7 +40,7 @@ from windlass.serve.gateway.replies import (
     TopLogprob,
     Usage,
 )
-from windlass.serve.gateway.service import Desk, Service, check_tokens
+from windlass.serve.gateway.service import Desk, Service, check_tokens, conversation_of
 from windlass.serve.gateway.streaming import (
     CLIENT_LEFT,
     DONE,
@@ -84,8 +84,11 @@ class Work:
 async def converse(request: Request, ask: ChatRequest, service: Service) -> Response:
     """Answer a conversation, whole or as a stream."""
     caller = caller_of(request)
-    work = await prepare(ask, service.desk(ask.model), request.state.work_id, caller.tenant)
-    ticket = await service.ask(caller, work.requests, request.state.deadline, journey_of(request))
+    journey = journey_of(request)
+    desk = service.desk(ask.model, conversation_of(caller.tenant, ask.user, opening_of(ask)))
+    journey.standby = desk.standby
+    work = await prepare(ask, desk, request.state.work_id, caller.tenant)
+    ticket = await service.ask(caller, work.requests, request.state.deadline, journey)
     if ask.stream:
         with_usage = bool(ask.stream_options and ask.stream_options.include_usage)
         frames = _frames(work, pieces(ticket, work.answers), with_usage)
@@ -95,6 +98,12 @@ async def converse(request: Request, ask: ChatRequest, service: Service) -> Resp
     if reply is None:
         return Response(status_code=CLIENT_LEFT)
     return Response(reply.model_dump_json(exclude_unset=True), media_type="application/json")
+
+
+def opening_of(ask: ChatRequest) -> str:
+    """Return what all turns of a conversation begin with: everything up to the first word of the user."""
+    first = next((n for n, message in enumerate(ask.messages) if message.role == "user"), 0)
+    return "\n".join(str(message.content) for message in ask.messages[: first + 1])
 
 
 async def prepare(ask: ChatRequest, desk: Desk, request_id: str, tenant: str) -> Work:

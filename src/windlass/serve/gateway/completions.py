@@ -29,7 +29,7 @@ from windlass.serve.gateway.generation import (
 )
 from windlass.serve.gateway.messages import DEFAULT_COMPLETION_TOKENS, CompletionRequest
 from windlass.serve.gateway.replies import CompletionChoice, CompletionLogprobs, CompletionReply, Usage
-from windlass.serve.gateway.service import Desk, Service, check_tokens
+from windlass.serve.gateway.service import Desk, Service, check_tokens, conversation_of
 from windlass.serve.gateway.streaming import (
     CLIENT_LEFT,
     DONE,
@@ -76,8 +76,11 @@ class Work:
 async def complete(request: Request, ask: CompletionRequest, service: Service) -> Response:
     """Answer a request, whole or as a stream."""
     caller = caller_of(request)
-    work = await prepare(ask, service.desk(ask.model), request.state.work_id, caller.tenant)
-    ticket = await service.ask(caller, work.requests, request.state.deadline, journey_of(request))
+    journey, opening = journey_of(request), ask.prompt[0]
+    desk = service.desk(ask.model, conversation_of(caller.tenant, ask.user, opening))
+    journey.standby = desk.standby
+    work = await prepare(ask, desk, request.state.work_id, caller.tenant)
+    ticket = await service.ask(caller, work.requests, request.state.deadline, journey)
     if ask.stream:
         with_usage = bool(ask.stream_options and ask.stream_options.include_usage)
         arriving = pieces(ticket, work.answers, work.shown)

@@ -17,7 +17,7 @@ from windlass.serve.gateway.errors import ApiError
 from windlass.serve.gateway.fleet.ticket import Ticket
 from windlass.serve.gateway.messages import EmbeddingRequest
 from windlass.serve.gateway.replies import Embedding, EmbeddingReply, EmbeddingUsage
-from windlass.serve.gateway.service import Desk, Service
+from windlass.serve.gateway.service import Desk, Service, conversation_of
 from windlass.serve.gateway.streaming import CLIENT_LEFT, while_connected
 from windlass.serve.gateway.telemetry import journey_of
 from windlass.spec.wire import Embed, Vectors
@@ -28,7 +28,9 @@ INPUTS_PER_MESSAGE = 64
 
 async def embed(request: Request, ask: EmbeddingRequest, service: Service) -> Response:
     """Answer a request with one vector for each input."""
-    desk = service.desk(ask.model)
+    tenant = caller_of(request).tenant
+    desk = service.desk(ask.model, conversation_of(tenant, ask.user, "embeddings"))
+    journey_of(request).standby = desk.standby
     inputs = await prepare(ask, desk)
     read = sum(map(len, inputs))
     vectors = await while_connected(request, _vectors(desk, ask, inputs, request))

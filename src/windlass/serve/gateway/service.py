@@ -33,6 +33,8 @@ from windlass.spec.wire import Embed, Generate, Offered, Work
 from windlass.store.database import Database
 
 ENCODERS = {"bert"}
+OPENING = 256
+"""Characters, or tokens, by which a conversation is told from others."""
 LONG_TEXT_CHARS = 8192
 """Longer texts are tokenised in a thread, so that other streams go on."""
 
@@ -180,6 +182,14 @@ def default_routes(models: Sequence[Served]) -> dict[str, Route]:
     return routes
 
 
+def conversation_of(tenant: str, user: str | None, opening: str | list[int]) -> str:
+    """Return what requests of one conversation have in common: their user, or how they begin.
+
+    Vectors of one tenant are compared with one another, so all of them are of one conversation.
+    """
+    return f"{tenant}\0{user or opening[:OPENING]}"
+
+
 def _readable(route: Route, known: set[str]) -> Route:
     """Return a route without the versions that could not be read."""
     return Route(
@@ -233,12 +243,6 @@ class Desk:
     def model(self) -> str:
         """Return the version; the fleet tells each replica what it calls it."""
         return self.served.id
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Return what the answer's head says about who answers."""
-        said = {"x-windlass-served-by": self.served.id}
-        return said | {"x-windlass-standby": "true"} if self.standby else said
 
     @property
     def is_ready(self) -> bool:

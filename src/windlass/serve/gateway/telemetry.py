@@ -22,6 +22,9 @@ from starlette.types import Message, Receive, Scope
 from windlass.serve.gateway.metrics import Metrics
 
 OVERHEAD = b"x-windlass-overhead-ms"
+SERVED_BY = b"x-windlass-served-by"
+STANDBY = b"x-windlass-standby"
+"""Sent where another version answers, because no replica of the wanted one is there."""
 LAG_EVERY_S = 0.5
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
@@ -50,7 +53,7 @@ class Journey:
     __slots__ = (
         "admitted_at", "asked_at", "began_at", "body_s", "code", "ended_at", "events", "finish", "first_at",
         "key", "model", "parent_id", "prepared_at", "prompt_tokens", "queued_s", "replica", "request_id",
-        "route", "sampled", "status", "tenant", "tokens", "trace_id", "wall_s", "work_id",
+        "route", "sampled", "standby", "status", "tenant", "tokens", "trace_id", "wall_s", "work_id",
     )  # fmt: skip
 
     def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
@@ -59,6 +62,7 @@ class Journey:
         self.request_id, self.work_id = ids_of(sent.get(b"x-request-id", b""))
         self.trace_id, self.parent_id, self.sampled = trace_of(sent.get(b"traceparent", b""))
         self.route = self.code = self.model = self.replica = self.key = self.tenant = self.finish = ""
+        self.standby = False
         self.status = self.prompt_tokens = self.tokens = 0
         self.body_s = self.queued_s = 0.0
         self.prepared_at = self.admitted_at = self.asked_at = self.first_at = self.ended_at = 0.0
@@ -81,6 +85,7 @@ class Journey:
         """The engine has been asked; hear of the first token and of the end."""
         self.prompt_tokens += prompt_tokens
         self.asked_at = self.asked_at or time.monotonic()
+        self.model = ticket.served_by
 
         def first() -> None:
             self.first_at = self.first_at or time.monotonic()
@@ -88,6 +93,7 @@ class Journey:
         def end() -> None:
             self.ended_at = time.monotonic()
             self.tokens += ticket.tokens
+            self.standby = self.standby or ticket.served_by != self.model
             self.model, self.replica, self.finish = ticket.served_by, ticket.replica, ticket.reason
             self.queued_s = ticket.queued_s
             self.events += ticket.moves
@@ -108,6 +114,9 @@ class Journey:
         """Return the headers that tell of the journey so far; the last two only of answers by an engine."""
         told = [(b"x-request-id", self.request_id.encode())]
         if self.asked_at:
+            told.append((SERVED_BY, self.model.encode("ascii", "replace")))
+            if self.standby:
+                told.append((STANDBY, b"true"))
             told.append((OVERHEAD, b"%.3f" % (1000 * self.overhead_s(now))))
             told.append((b"server-timing", b", ".join(self._timing())))
         return told
