@@ -83,9 +83,13 @@ class Fleet:
         return list(self._tasks)
 
     def check_ready(self) -> None:
-        """Raise unless somebody can answer."""
+        """Raise unless every name has a version that can answer."""
         if not self.is_ready:
             raise _unavailable("no engine is connected; try again shortly")
+        alive = self.alive()
+        for name, route in self._routing.routes.items():
+            if alive.isdisjoint((*route.weights, *route.standby)):
+                raise _unavailable(f"no engine for '{name}' is connected; try again shortly")
 
     def alive(self) -> set[str]:
         """Return the versions that have a replica which answers."""
