@@ -82,6 +82,16 @@ def test_a_replica_that_starts_is_waited_for_before_slowness_brings_another() ->
     assert one(Seen(3, 2, in_flight=12, queue_s=9.0)) == 3
 
 
+def test_a_replica_that_starts_is_not_let_go() -> None:
+    past = Past()
+    for now in range(0, 300, 5):
+        decision = decide(SCALE, past, Seen(3, 2, in_flight=0), slots=SLOTS, room=10, now=now)
+        assert decision.replicas == 3
+        past = decision.past
+    assert decide(SCALE, past, Seen(3, 3, 0), slots=SLOTS, room=10, now=300.0).replicas == 3
+    assert decide(SCALE, past, Seen(3, 3, 0), slots=SLOTS, room=10, now=360.0).replicas == 1
+
+
 def test_what_runs_is_not_ended_for_want_of_room() -> None:
     assert one(Seen(4, 4, in_flight=24), room=1) == 4
 

@@ -2,7 +2,8 @@
 
 Growing is immediate, because requests wait. Shrinking waits until nothing in the last `calm` seconds would
 have needed the replica, because it takes long to load and a moment to drop: between a growth and a shrink
-below it at least `calm` seconds pass, which bounds how often the number can go up and down.
+below it at least `calm` seconds pass, which bounds how often the number can go up and down. Calm begins when
+all replicas are ready: who is let go while it starts has cost the most and helped nobody.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def decide(scale: Scale, past: Past, seen: Seen, *, slots: int, room: int, now: 
     if slow and for_growth <= seen.replicas:
         for_growth, why, past = seen.replicas + 1, slow, replace(past, slow_at=now)
     needed = max(scale.least, for_growth, min(for_staying, seen.replicas))
-    noted = max(needed, seen.replicas) if seen.replicas > past.replicas else needed
+    is_settled = seen.ready >= seen.replicas <= past.replicas
+    noted = needed if is_settled else max(needed, seen.replicas)
     history = _remember(past.needed, noted, now, scale.calm)
     if needed > seen.replicas:
         most = max(scale.least, seen.replicas, min(room, scale.most or room))
