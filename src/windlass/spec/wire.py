@@ -15,6 +15,9 @@ import msgspec
 
 LENGTH = struct.Struct("<I")
 MOST_FRAME_BYTES = 64 << 20
+HUNG_S = 30.0
+HUNG_STEPS = 4
+"""A step that takes longer than HUNG_S, and so many times the longest before it, is taken for endless."""
 
 Finish = Literal["stop", "length", "cancelled"]
 
@@ -193,6 +196,11 @@ class Pong(Message, frozen=True, tag="pong"):
     """How long the step at hand has taken so far; 0 between steps. It tells who computes from who hangs."""
     longest_s: float = 0.0
     """The longest step so far."""
+
+    @property
+    def is_hung(self) -> bool:
+        """Whether the step at hand has taken so long that it will never end."""
+        return self.step_s > max(HUNG_S, HUNG_STEPS * self.longest_s)
 
 
 class Many(Message, frozen=True, tag="many"):

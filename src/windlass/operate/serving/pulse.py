@@ -26,6 +26,7 @@ class Pulse:
     def __init__(self, path: Path, wake: Callable[[], None]) -> None:
         self.ready: Ready | None = None
         self.in_flight = 0
+        self.is_hung = False
         self._heard_at = time.monotonic()
         self._path, self._wake = path, wake
         self._closed = threading.Event()
@@ -74,3 +75,4 @@ class Pulse:
             self._wake()
         elif isinstance(message, Pong | Load):
             self.in_flight = message.running + message.waiting
+            self.is_hung = isinstance(message, Pong) and message.is_hung

@@ -8,8 +8,10 @@ one line of JSON on standard output, {"error": {"kind", "message", "hint"}}, and
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,7 @@ def main(argv: list[str]) -> int:
     """Serve until told to stop."""
     # Asked before the model is loaded, which may take seconds in which the parent may die.
     parent = os.getppid()
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="engine: %(message)s")
     server = _start(_parser().parse_args(argv), parent)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stop())

@@ -8,6 +8,7 @@ holds up the others. A connection that ends takes its requests along.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import socket
@@ -39,6 +40,8 @@ from windlass.spec.wire import (
     joined,
     to_engine,
 )
+
+log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 MOST_PATH_BYTES = 100
@@ -224,6 +227,8 @@ class Server:
         by_owner: dict[Connection, list[Answer]] = {}
         for owner, message in replies:
             assert isinstance(owner, Connection)
+            if isinstance(message, Failed):
+                log.warning("%s: %s", message.id, message.code)
             by_owner.setdefault(owner, []).append(message)
         for connection, answers in by_owner.items():
             connection.send(joined(answers))

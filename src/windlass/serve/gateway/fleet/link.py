@@ -36,9 +36,6 @@ GREETING_S = 2.0
 SILENT_TICKS = 4
 """Ticks of the fleet, of a quarter of a second, without a word; counted in ticks and not in time, because a
 gateway that was held up itself has heard nobody."""
-HUNG_S = 30.0
-HUNG_STEPS = 4
-"""A step that takes longer than HUNG_S and so many times the longest before it will never end."""
 
 Loss = Literal["ended", "silent", "hung", "garbled", "removed"]
 """Why a replica is not talked to any more."""
@@ -165,7 +162,7 @@ class Link(asyncio.Protocol):
                     self._receive(other)
             case Pong():
                 self._told_busy = message.running + message.waiting
-                if message.step_s > max(HUNG_S, HUNG_STEPS * message.longest_s):
+                if message.is_hung:
                     self._let_go("hung")
             case Load():
                 self._told_busy = message.running + message.waiting
