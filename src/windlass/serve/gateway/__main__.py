@@ -13,10 +13,12 @@ machine can read command lines.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import secrets
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -28,7 +30,9 @@ from windlass.serve.gateway.app import build_app
 from windlass.serve.gateway.limits.gate import Gate
 from windlass.serve.gateway.metrics import Metrics
 from windlass.serve.gateway.opening import add_served, open_service
+from windlass.serve.gateway.prompt_log import PromptLog
 from windlass.serve.gateway.server import GracefulServer, Running, bind, bounded_settings, url_of
+from windlass.serve.gateway.service import Service
 from windlass.serve.gateway.tls import check_tls
 from windlass.serve.gateway.traces import Traces
 from windlass.serve.gateway.transport import Connections
@@ -37,9 +41,13 @@ from windlass.serve.records.keys import Keys
 from windlass.serve.records.state import open_state
 from windlass.spec.door import DoorParser, run_door
 from windlass.spec.errors import BadInput
+from windlass.spec.privacy import Privacy
 from windlass.spec.read import parse
 from windlass.spec.serve import Serve, is_loopback
 from windlass.store.database import Database
+
+GARBAGE = 20_000
+"""Objects that are made, and not gone again, before cycles among them are looked for."""
 
 
 def main(argv: list[str]) -> int:
@@ -48,35 +56,56 @@ def main(argv: list[str]) -> int:
     serve = _serve(args)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="gateway: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of every client that speaks badly
-    metrics = Metrics(args.figures, tenants=serve.tenant_figures)
-    service = open_service(args, metrics, queue=serve.queue)
     check_tls(serve.tls_certificate, serve.tls_key)
+    service = furnished(args, serve)
+    witness = witness_of(serve, service.metrics)
     listener = bind(serve.host, serve.port, shared=serve.gateways > 1)
-    service.database = None if serve.state is None else open_state(serve.state)
-    service.admission = Gate(
-    service.deadline_s = serve.deadline
-        serve.limits,
-        service.database,
-        service.fleet.room,
-        metrics,
-        holder=f"{args.gateway}-{secrets.token_hex(6)}",
-        gateways=serve.gateways,
-    )
-    access = access_of(serve, service.database, loopback=is_loopback(listener.getsockname()[0]))
-    witness = witness_of(serve, metrics)
-    app = build_app(service, access, witness)
-    connections = Connections(serve.transport)
-    url = url_of(serve.host, listener, secure=serve.tls_certificate is not None)
-    config = uvicorn.Config(app, **bounded_settings(serve, connections))
-    server = GracefulServer(
-        config, Running(service.fleet, metrics, access, connections, url, serve.gateways > 1)
-    )
+    server = server_of(serve, service, witness, listener)
     for signal_ in (signal.SIGTERM, signal.SIGINT):
         # uvicorn raises the signal again after its shutdown; by then it must not kill.
         signal.signal(signal_, lambda *_: None)
+    # What is here by now stays, and little of a request is a cycle: looking for garbage was a tenth of its cost.
+    gc.freeze()
+    gc.set_threshold(GARBAGE)
     server.run(sockets=[listener])
     witness.close()
+    if service.prompts is not None:
+        service.prompts.close()
     return 0
+
+
+def furnished(args: argparse.Namespace, serve: Serve) -> Service:
+    """Read the models, and open what every request needs: state, limits, deadline, log of prompts."""
+    service = open_service(args, Metrics(args.figures, tenants=serve.tenant_figures), queue=serve.queue)
+    service.database = None if serve.state is None else open_state(serve.state)
+    service.deadline_s = serve.deadline
+    service.prompts = prompts_of(serve.privacy)
+    service.admission = Gate(
+        serve.limits,
+        service.database,
+        service.fleet.room,
+        service.metrics,
+        holder=f"{args.gateway}-{secrets.token_hex(6)}",
+        gateways=serve.gateways,
+    )
+    return service
+
+
+def server_of(serve: Serve, service: Service, witness: Witness, listener: socket.socket) -> GracefulServer:
+    """Put the app behind its port."""
+    access = access_of(serve, service.database, loopback=is_loopback(listener.getsockname()[0]))
+    connections = Connections(serve.transport)
+    url = url_of(serve.host, listener, secure=serve.tls_certificate is not None)
+    app = build_app(service, access, witness)
+    running = Running(service.fleet, service.metrics, access, connections, url, serve.gateways > 1)
+    return GracefulServer(uvicorn.Config(app, **bounded_settings(serve, connections)), running)
+
+
+def prompts_of(privacy: Privacy) -> PromptLog | None:
+    """Open the log of prompts, if there shall be one."""
+    if privacy.prompt_log is None:
+        return None
+    return PromptLog(privacy.prompt_log, redacted=privacy.redact, keep_s=privacy.keep_prompts)
 
 
 def witness_of(serve: Serve, metrics: Metrics) -> Witness:
