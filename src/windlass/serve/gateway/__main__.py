@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
     for signal_ in (signal.SIGTERM, signal.SIGINT):
         # uvicorn raises the signal again after its shutdown; by then it must not kill.
         signal.signal(signal_, lambda *_: None)
-    # What is here by now stays, and little of a request is a cycle: looking for garbage was a tenth of its cost.
+    # What is here by now stays, and little of a request is a cycle: looking for them was a tenth of its cost.
     gc.freeze()
     gc.set_threshold(GARBAGE)
     server.run(sockets=[listener])
