@@ -1,0 +1,79 @@
+"""The ladder: what takes it up, what brings it down, and that no class is refused for nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.serve.gateway.admission import Wish
+from windlass.serve.gateway.limits.brown_out import Lately, Pressure, Rung, cause_of, decide
+from windlass.serve.gateway.limits.refusals import less
+from windlass.spec.limits import BrownOut
+
+POLICY = BrownOut()
+shares = st.floats(0, 1)
+pressures = st.builds(Pressure, shares, shares, shares, st.floats(0, 20), st.floats(0, 20))
+
+
+def test_waiting_alone_is_level_1() -> None:
+    assert cause_of(Pressure(wait=POLICY.wait), POLICY) == 1
+
+
+def test_refusals_are_level_2_while_important_requests_fit() -> None:
+    assert cause_of(Pressure(refused=0.5, firm=0.9), POLICY) == 2
+
+
+def test_unimportant_requests_are_refused_where_the_others_fill_the_engines() -> None:
+    assert cause_of(Pressure(refused=0.5, firm=1.5, urgent=0.5), POLICY) == 3
+
+
+def test_only_urgent_requests_are_taken_where_they_fill_the_engines() -> None:
+    assert cause_of(Pressure(refused=0.5, firm=3, urgent=1.1), POLICY) == 4
+
+
+@given(pressures, st.integers(0, 4))
+def test_a_level_is_taken_at_once_where_there_is_a_cause(pressure: Pressure, level: int) -> None:
+    assert decide(Rung(level), pressure, POLICY, now=7.0).level >= cause_of(pressure, POLICY)
+
+
+@given(st.lists(st.tuples(st.floats(0, 2), pressures), max_size=40))
+def test_the_level_falls_one_at_a_time_and_only_after_calm(story: list[tuple[float, Pressure]]) -> None:
+    now, rung = 0.0, Rung()
+    fell_at = caused_at = 0.0
+    for pause_s, pressure in story:
+        now += pause_s
+        before, rung = rung.level, decide(rung, pressure, POLICY, now)
+        if cause_of(pressure, POLICY) >= before:
+            caused_at = now
+        if rung.level < before:
+            assert before - rung.level == 1
+            assert now - max(fell_at, caused_at) >= POLICY.calm
+            fell_at = now
+
+
+def test_ten_times_too_many_ordinary_requests_do_not_shut_ordinary_requests_out() -> None:
+    lately = Lately()
+    for number in range(200):
+        now = number * 0.01
+        lately.count(0, now, let_in=number % 10 == 0, no_room=number % 10 != 0)
+    level = cause_of(lately.pressure(2.0, wait=1.0), POLICY)
+    assert level == 3
+    assert less(level, Wish("m", 1, 10, 10, priority=0), 5.0) is None
+    assert less(level, Wish("m", 1, 10, 10, priority=-1), 5.0) is not None
+
+
+@pytest.mark.parametrize(
+    ("level", "wish", "taken"),
+    [
+        (1, Wish("m", 4, 10, 10, priority=-5, alternatives=5), True),
+        (2, Wish("m", 2, 10, 10), False),
+        (2, Wish("m", 1, 10, 10, alternatives=1), False),
+        (2, Wish("m", 1, 10, 10, priority=-1), True),
+        (3, Wish("m", 1, 10, 10, priority=-1), False),
+        (4, Wish("m", 1, 10, 10, priority=0), False),
+        (4, Wish("m", 1, 10, 10, priority=1), True),
+    ],
+)
+def test_a_level_leaves_out_what_the_ladder_says(level: int, wish: Wish, taken: bool) -> None:
+    assert (less(level, wish, 5.0) is None) == taken
