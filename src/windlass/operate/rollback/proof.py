@@ -26,7 +26,7 @@ from windlass.spec.errors import ProcessFailed
 from windlass.spec.rollout import Health, Rollout
 from windlass.spec.serve import Serve
 
-POLICY = Rollout(seconds=1.0, requests=10, standby=1.0, patience=300.0, slower_by_s=0.002)
+POLICY = Rollout(seconds=1.0, requests=10, standby=1.0, patience=300.0, slower_by_s=0.001)
 HEALTH = Health(every=1.0)
 MOST_S = 400.0
 LOOK_EVERY_S = 0.1
@@ -83,7 +83,7 @@ def prove_rollback(
     cast = make_cast(folder, say, steps)
     Registry(folder).promote(str(cast.good[0]))
     proof, began = Proof(), time.monotonic()
-    serve = Serve(port=0, open=True, state=state_url(folder, None), health=HEALTH, rollout=POLICY)
+    serve = Serve(port=0, open=True, threads=1, state=state_url(folder, None), health=HEALTH, rollout=POLICY)
     offer = Offer(str(cast.good[0]), cast.good[0].path, serve, ("prod",))
     with (
         deciders_of(folder, serve) as deciders,

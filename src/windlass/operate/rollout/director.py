@@ -107,7 +107,7 @@ class Director:
         try:
             version = self._registry.find(record.candidate)
         except WindlassError as error:
-            reason = reason or str(error)
+            reason = reason or error.message
         if reason:
             self._rollouts.change(record.id, "rolled_back", reason=reason, report={})
             return
