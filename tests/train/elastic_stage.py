@@ -35,7 +35,7 @@ from windlass.spec.run import RUN_FILE, Run
 from windlass.store.journal import Journal
 from windlass.store.place import Place
 
-PATIENCE_S = 60.0
+PATIENCE_S = 150.0
 
 
 class Actor:
@@ -62,6 +62,7 @@ class Stage:
         self.folder = folder
         (folder / RUN_FILE).write_text(run.model_dump_json())
         self.epoch, self.generation = 0, 0
+        self._abandoned = 0
         self.actors: dict[str, Actor] = {}
         self._strangers: list[Link] = []
         self._killed: set[str] = set()
@@ -96,7 +97,7 @@ class Stage:
 
     def assign(self, *names: str, layout: str = "") -> None:
         """Let these be the next generation, once all of them wait in the lobby."""
-        self.until(lambda: all(self.actors[name].lobby is not None for name in names))
+        self.until(lambda: all(self._waits(self.actors[name]) for name in names))
         self.generation += 1
         chosen = parse_layout(layout or f"dp={len(names)}")
         for rank, name in enumerate(names):
@@ -115,13 +116,21 @@ class Stage:
                 )
             )
 
+    def _waits(self, actor: Actor) -> bool:
+        assert actor.process.poll() != 0, f"{actor.name} has ended already: {self.states()}"
+        return actor.lobby is not None
+
     def border(self, *names: str, stop: bool = False, departs: bool = False) -> None:
         for name in names:
             self.actors[name].send(Border(self.epoch, self.generation, stop, departs))
 
     def abandon(self, *names: str) -> None:
+        self._abandoned = self.generation
         for name in names:
-            self.actors[name].send(Abandon(self.epoch, self.generation, "the test says so"))
+            self._send_abandon(self.actors[name])
+
+    def _send_abandon(self, actor: Actor) -> None:
+        actor.send(Abandon(self.epoch, self._abandoned, "the test says so"))
 
     def dismiss(self, name: str) -> None:
         self.actors[name].send(Dismiss(self.epoch, "the test says so"))
@@ -139,7 +148,7 @@ class Stage:
                 name for name, a in self.actors.items() if a.process.poll() and name not in self._killed
             ]
             assert not failed, self.logs()
-            assert time.monotonic() < until_s, self.logs()
+            assert time.monotonic() < until_s, f"{self.states()}\n{self.logs()}"
 
     def until_step(self, step: int, *names: str) -> None:
         """Wait until these workers of the current generation have begun the step after `step`."""
@@ -165,6 +174,8 @@ class Stage:
                 actor = self.actors[first.worker]
                 actor.link, actor.store = link, first.store
                 self._strangers.remove(link)
+                if first.generation is not None and first.generation == self._abandoned:
+                    self._send_abandon(actor)  # it may have left the old line before it could hear it there
                 self._hear(actor, others)
         for actor in self.actors.values():
             if actor.link is not None:
@@ -179,6 +190,13 @@ class Stage:
                 actor.send(Beat(epoch=self.epoch))
             elif isinstance(word, Done):
                 actor.done = word
+
+    def states(self) -> str:
+        """Say where everybody is, for whoever wonders why something never came true."""
+        return "\n".join(
+            f"{name}: exit code {actor.process.poll()}, {actor.beat}, {actor.lobby}, {actor.done}"
+            for name, actor in self.actors.items()
+        )
 
     def logs(self) -> str:
         return "\n".join(f"{p.name}: {p.read_text()[-3000:]}" for p in self.folder.glob("*.log"))

@@ -132,7 +132,7 @@ def test_sums_in_any_order_stay_within_tolerance(
         stage.until_step(30, "n-1")
         stage.border("n-1")
         stage.assign("n-1", "n-2", "n-3", layout="dp=3,shares=5:4:3")
-        stage.until_step(90, "n-1", "n-2", "n-3")
+        stage.until_step(60, "n-1", "n-2", "n-3")
         stage.kill("n-1")
         stage.abandon("n-2", "n-3")
         stage.assign("n-2", "n-3")
@@ -191,7 +191,7 @@ def test_what_a_lost_member_alone_held_is_in_the_memory_of_its_buddy(
     with scene.staged(tmp_path, run) as stage:
         stage.start("n-1", "n-2", "n-3")
         stage.assign("n-1", "n-2", "n-3", layout="sharded=3")
-        stage.until_step(120, "n-1", "n-2", "n-3")
+        stage.until_step(60, "n-1", "n-2", "n-3")
         stage.kill("n-2")
         stage.abandon("n-1", "n-3")
         stage.assign("n-3", "n-1", layout="pp=2,micro_batches=2")
