@@ -20,9 +20,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
+from fastapi.routing import APIRoute
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from windlass import __version__
 from windlass.serve.gateway.access import Access, scope_of
@@ -67,6 +72,7 @@ from windlass.serve.gateway.replies import (
     ModelList,
 )
 from windlass.serve.gateway.service import Desk, Service
+from windlass.serve.gateway.shortcut import Shortcut
 from windlass.serve.gateway.telemetry import watch_lag
 from windlass.serve.gateway.tokens import (
     DetokenizeRequest,
@@ -96,6 +102,9 @@ ADMIN = (keys.router, tenants.router, rollouts.router, replicas.router, audit.ro
 
 METRICS = gives(None) | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
+BUSY = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings")
+"""Paths that requests take past the framework."""
+
 router = APIRouter()
 
 
@@ -112,6 +121,8 @@ def build_app(service: Service, access: Access, witness: Witness | None = None) 
     app.state.service = service
     for each in (router, *ADMIN):
         app.include_router(each)
+    busy = [route for route in router.routes if isinstance(route, APIRoute) and route.path in BUSY]
+    app.add_middleware(Shortcut, routes=busy, handlers=app.exception_handlers)
     app.add_middleware(Guard, witness=witness or Witness(service.metrics), access=access)
     add_handlers(app, [route for each in (router, *ADMIN) for route in each.routes])
     return app
@@ -119,6 +130,17 @@ def build_app(service: Service, access: Access, witness: Witness | None = None) 
 
 class Gateway(Documented):
     """The API, with a description of the bodies that bodies.py reads, and of who may call what."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Skip the framework's own tracing, which looks at every request; traces.py has ours."""
+        await Starlette.__call__(self, scope, receive, send)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Let the guard be the first and the last to see a request; it also tells of our mistakes."""
+        app: ASGIApp = ExceptionMiddleware(AsyncExitStackMiddleware(self.router), self.exception_handlers)
+        for middleware, args, kwargs in reversed(self.user_middleware):
+            app = middleware(app, *args, **kwargs)
+        return app
 
     def describe(self) -> dict[str, Any]:
         document = super().describe()
@@ -180,6 +202,12 @@ async def create_text(request: Request) -> Response:
     return await detokenise(await read(request, DetokenizeRequest), _service(request))
 
 
+@router.post("/v1/dry-run", openapi_extra=takes(DryRunRequest), responses=gives(DryRunReply, *BODIES))
+async def create_dry_run(request: Request) -> Response:
+    """Say what would become of a request: its tokens, whether it fits, how long it would take."""
+    return await try_out(request, await read(request, DryRunRequest), _service(request))
+
+
 @router.get("/v1/models", responses=gives(ModelList))
 async def list_models(request: Request) -> Response:
     """List what is served: models, each followed by its adapters."""
@@ -189,12 +217,6 @@ async def list_models(request: Request) -> Response:
 @router.get("/v1/models/{model:path}", responses=gives(Model, "model_not_found"))
 async def show_model(request: Request, model: str) -> Response:
     """Show a model or an adapter, by any of its names."""
-@router.post("/v1/dry-run", openapi_extra=takes(DryRunRequest), responses=gives(DryRunReply, *BODIES))
-async def create_dry_run(request: Request) -> Response:
-    """Say what would become of a request: its tokens, whether it fits, how long it would take."""
-    return await try_out(request, await read(request, DryRunRequest), _service(request))
-
-
     return _json(_model(_service(request).desk(model)))
 
 

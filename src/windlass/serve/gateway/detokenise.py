@@ -22,6 +22,10 @@ class Detokenizer(Protocol):
         """Return the text that this token completes."""
         ...
 
+    def push_all(self, tokens: Sequence[int]) -> str:
+        """Return the text that these tokens complete."""
+        ...
+
     def flush(self) -> str:
         """Return what is left when no token follows."""
         ...
@@ -36,6 +40,9 @@ class ByteDetokenizer:
 
     def push(self, token: int) -> str:
         return self._decoder.decode(self._bytes_of(token))
+
+    def push_all(self, tokens: Sequence[int]) -> str:
+        return self._decoder.decode(b"".join(map(self._bytes_of, tokens)))
 
     def flush(self) -> str:
         return self._decoder.decode(b"", final=True)
@@ -59,6 +66,9 @@ class WindowDetokenizer:
         if text.endswith("\ufffd") and len(self._held) < MOST_HELD_TOKENS:
             return ""
         return self._show(text)
+
+    def push_all(self, tokens: Sequence[int]) -> str:
+        return "".join(map(self.push, tokens))
 
     def flush(self) -> str:
         return self._show(self._decode(self._shown + self._held)) if self._held else ""

@@ -6,9 +6,10 @@ prompts -> fit (context) -> build (Generate messages) -> ticket -> Answer.push -
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple
 
 from windlass.serve.gateway.detokenise import StopFilter
@@ -136,9 +137,19 @@ class Answer:
 
     def push(self, message: Tokens) -> Piece:
         """Take the next tokens; return the text that they allow to be shown."""
+        if self._is_plain and not message.logprobs and not self._pending:
+            self.tokens += len(message.tokens)
+            return self._push_plain(message)
+        whole = Piece("")
+        for one in _one_by_one(message):
+            piece = self._push_one(one)
+            whole = Piece(whole.text + piece.text, [*whole.scored, *piece.scored], piece.finish)
+            if self.finished:
+                break
+        return whole
+
+    def _push_one(self, message: Tokens) -> Piece:
         self.tokens += len(message.tokens)
-        if self._is_plain and message.finish is None and not message.logprobs:
-            return Piece("".join(map(self._detokenizer.push, message.tokens)))
         made = self._decode(message)
         cut = self._filter.push(made)
         shown = cut.text
@@ -150,6 +161,17 @@ class Answer:
         self._shown += len(shown)
         self.finished = finish is not None
         return Piece(shown, self._release(everything=self.finished and not cut.stopped), finish)
+
+    def _push_plain(self, message: Tokens) -> Piece:
+        """Take tokens of which nothing but the text is wanted, and of which no text can be held back."""
+        if message.finish is None:
+            return Piece(self._detokenizer.push_all(message.tokens))
+        self.finished = True
+        tokens: Sequence[int] = message.tokens
+        if message.finish == "stop":
+            tokens = list(takewhile(lambda token: token not in self._stop_tokens, tokens))
+        text = self._detokenizer.push_all(tokens) + self._detokenizer.flush()
+        return Piece(text, (), "length" if message.finish == "length" else "stop")
 
     def _decode(self, message: Tokens) -> str:
         made = ""
@@ -169,6 +191,22 @@ class Answer:
         ready = [s for s in self._pending if everything or s.offset < self._shown]
         self._pending = self._pending[len(ready) :]
         return ready
+
+
+def _one_by_one(message: Tokens) -> Iterator[Tokens]:
+    """Take tokens apart that came together: where an answer ends must not depend on how they came."""
+    last = len(message.tokens) - 1
+    if last <= 0:
+        yield message
+        return
+    for place, token in enumerate(message.tokens):
+        yield Tokens(
+            message.id,
+            [token],
+            message.logprobs[place : place + 1],
+            message.alternatives[place : place + 1],
+            message.finish if place == last else None,
+        )
 
 
 Arrived = list[tuple[int, Piece]]

@@ -6,6 +6,7 @@ the server was started; cookies and other credentials of the browser are never a
 
 from __future__ import annotations
 
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -29,7 +30,7 @@ def check(scope: Scope, *, loopback: bool, origins: frozenset[str] = frozenset()
     hosts = headers.getlist("host")
     if len(hosts) > 1:
         raise ApiError("malformed_request", f"there are {len(hosts)} Host headers; send one")
-    if loopback and not all(is_loopback(_hostname(host)) for host in hosts):
+    if loopback and not all(map(_is_here, hosts)):
         raise ApiError("foreign_host", "this server answers to localhost and loopback addresses only")
     given = headers.getlist("origin")
     if len(given) > 1:
@@ -56,6 +57,11 @@ def preflight_response() -> Response:
             "access-control-max-age": "600",
         },
     )
+
+
+@lru_cache(maxsize=64)
+def _is_here(host: str) -> bool:
+    return is_loopback(_hostname(host))
 
 
 def _hostname(host: str) -> str:

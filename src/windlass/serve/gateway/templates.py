@@ -65,7 +65,7 @@ class ChatTemplate:
 def compile_template(source: str, *, where: str, special: dict[str, str]) -> ChatTemplate:
     """Compile a template that came with a model."""
     try:
-        return ChatTemplate(_environment().from_string(source), special)
+        return ChatTemplate(_compiled(source), special)
     except TemplateError as error:
         raise BadInput(f"{where}: the chat template is not valid Jinja: {error}") from None
 
@@ -77,8 +77,8 @@ def default_template(*, role_tokens: bool) -> ChatTemplate:
     and an answer ends where the model begins to write the user's next turn.
     """
     if role_tokens:
-        return ChatTemplate(_environment().from_string(WITH_ROLE_TOKENS), wrap=True)
-    plain = _environment().from_string(IN_PLAIN_WORDS)
+        return ChatTemplate(_compiled(WITH_ROLE_TOKENS), wrap=True)
+    plain = _compiled(IN_PLAIN_WORDS)
     return ChatTemplate(plain, stops=("\nuser:", "\nsystem:"), wrap=True)
 
 
@@ -86,6 +86,13 @@ def _turn(message: ChatMessage) -> dict[str, Any]:
     role = "system" if message.role == "developer" else message.role
     turn = {"role": role, "content": message.text}
     return turn if message.name is None else turn | {"name": message.name}
+
+
+def _compiled(source: str) -> Template:
+    """Compile a template; its names are put into one dictionary, because every rendering copies them."""
+    template = _environment().from_string(source)
+    template.globals = dict(template.globals)
+    return template
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
