@@ -8,6 +8,7 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+from windlass.cli.first_key import first_key, show_key
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json
 from windlass.operate.deciders import deciders_of
@@ -15,8 +16,7 @@ from windlass.operate.registry import NAME, Registry, Version, resolve_adapter, 
 from windlass.operate.serving.offer import Offer
 from windlass.operate.serving.supervisor import Supervisor
 from windlass.operate.serving.wanted import Item
-from windlass.serve.records.keys import ensure_first_key
-from windlass.serve.records.state import open_state, state_url
+from windlass.serve.records.state import state_url
 from windlass.spec.errors import BadInput, InUse, did_you_mean
 from windlass.spec.read import override_in, parse, read_toml
 from windlass.spec.serve import Serve
@@ -87,6 +87,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine-executable", metavar="PATH", help="the vLLM program (default: vllm on PATH)"
     )
+    parser.add_argument("--access-log", metavar="FILE", help="write one line of JSON for each request there")
+    parser.add_argument(
+        "--traces",
+        metavar="URL",
+        help="send traces to this OpenTelemetry collector, e.g. http://127.0.0.1:4318",
+    )
     parser.add_argument("--job", metavar="JOB.toml", help="take the table [serve] of this job file first")
     parser.add_argument(
         "--set",
@@ -128,11 +134,14 @@ def add_address(parser: argparse.ArgumentParser) -> None:
 def serve_of(args: argparse.Namespace, home: Path) -> Serve:
     """Read the options of a service, with the job file's own checks; they win over the job file."""
     job = getattr(args, "job", None)
-    table = read_toml(Path(job)).get("serve", {}) if job is not None else {}
-    given = {key: getattr(args, key, None) for key in Serve.model_fields}
-    data = {"serve": table | {key: value for key, value in given.items() if value is not None}}
+    data = {"serve": read_toml(Path(job)).get("serve", {}) if job is not None else {}}
     for override in getattr(args, "overrides", ()):
+        if not override.startswith("serve."):
+            raise BadInput(f"--set {override}: only [serve] matters here", hint="e.g. --set serve.slots=8")
         override_in(data, override)
+    for key in Serve.model_fields:
+        if isinstance(data["serve"], dict) and getattr(args, key, None) is not None:
+            data["serve"][key] = getattr(args, key)
     serve = parse(Serve, data["serve"], job or "serve")
     return serve.model_copy(update={"state": state_url(home, serve.state)})
 
@@ -209,10 +218,10 @@ def run_service(home: Path, offer: Offer, versions: Sequence[Version], *, as_jso
     with contextlib.ExitStack() as stack:
         for version in versions:
             stack.enter_context(Registry(home).holding(version))
-        key = first_key(offer.serve)
         deciders = stack.enter_context(deciders_of(home, offer.serve))
         service = stack.enter_context(Supervisor(offer, home / "logs", deciders=deciders, say=line.say))
         signal.signal(signal.SIGTERM, _interrupt)
+        key = first_key(offer.serve)  # not earlier: a service that does not start could not show it
         if as_json:
             print_json({"url": service.url, "model": offer.name, "models": names, "key": key})
         else:
@@ -221,34 +230,6 @@ def run_service(home: Path, offer: Offer, versions: Sequence[Version], *, as_jso
         with contextlib.suppress(KeyboardInterrupt):
             service.watch()
         line.say("stopping")
-
-
-def first_key(serve: Serve) -> str | None:
-    """Make the administrator's key of a service that never had one; it is told once, and kept nowhere."""
-    if serve.open or serve.state is None:
-        return None
-    database = open_state(serve.state)
-    try:
-        return ensure_first_key(database)
-    finally:
-        database.close()
-
-
-def show_key(key: str | None, url: str, model: str) -> None:
-    """Print a key that was just made, with a first request that works as it stands."""
-    if key is None:
-        return
-    insecure = " --insecure" if url.startswith("https:") else ""
-    print(
-        f"""
-This is the key of the administrator. It is shown this once; `windlass keys` makes others.
-
-  export WINDLASS_KEY={key}
-  curl{insecure} {url}/v1/completions -H "Authorization: Bearer $WINDLASS_KEY" \\
-       -H 'content-type: application/json' -d '{{"model": "{model}", "prompt": "The", "max_tokens": 20}}'
-""",
-        flush=True,
-    )
 
 
 def _interrupt(_signal: int, _frame: object) -> None:

@@ -15,7 +15,7 @@ class ServiceFigures:
     """A board in the folder of the gateways'; /metrics of any of them tells it."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        board = Board(folder, "supervisor")
+        self.board = board = Board(folder, "supervisor")
         by_model = ("model",)
         self._replicas = board.gauges(
             "windlass_replicas", "Replicas of a version, by their state", ("model", "state")

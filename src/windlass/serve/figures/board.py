@@ -35,6 +35,8 @@ class Board:
     """The figures of this process; without a folder they are its own affair."""
 
     def __init__(self, folder: Path | None = None, name: str = "") -> None:
+        self.figures: list[Figure] = []
+        """What may be told, whether or not it has been counted yet."""
         self._folder = folder
         self._name = name or f"{os.getpid()}-{os.urandom(4).hex()}"
         self._series: list[tuple[Key, int]] = []
@@ -43,7 +45,7 @@ class Board:
         self._numbers = memoryview(_map(folder, self._name)).cast("d")
 
     def counter(self, name: str, text: str) -> Counter:
-        return self._make(Counter, Figure(name, "counter", text), ())
+        return self._alone(Counter, Figure(name, "counter", text))
 
     def counters(
         self, name: str, text: str, labels: tuple[str, ...], merge: Merge = "sum"
@@ -51,13 +53,13 @@ class Board:
         return self._family(Counter, Figure(name, "counter", text, labels, merge=merge))
 
     def gauge(self, name: str, text: str, merge: Merge = "sum") -> Gauge:
-        return self._make(Gauge, Figure(name, "gauge", text, merge=merge), ())
+        return self._alone(Gauge, Figure(name, "gauge", text, merge=merge))
 
     def gauges(self, name: str, text: str, labels: tuple[str, ...], merge: Merge = "sum") -> Family[Gauge]:
         return self._family(Gauge, Figure(name, "gauge", text, labels, merge=merge))
 
     def histogram(self, name: str, text: str, bounds: tuple[float, ...]) -> Histogram:
-        return self._make(Histogram, Figure(name, "histogram", text, bounds=bounds), ())
+        return self._alone(Histogram, Figure(name, "histogram", text, bounds=bounds))
 
     def histograms(
         self, name: str, text: str, labels: tuple[str, ...], bounds: tuple[float, ...]
@@ -75,7 +77,12 @@ class Board:
         """Return everything as Prometheus reads it."""
         return generate_latest(_Told(self.totals()))
 
+    def _alone(self, kind: type[S], figure: Figure) -> S:
+        self.figures.append(figure)
+        return self._make(kind, figure, ())
+
     def _family(self, kind: type[S], figure: Figure) -> Family[S]:
+        self.figures.append(figure)
         return Family(figure, lambda figure, values: self._make(kind, figure, values))
 
     def _make(self, kind: type[S], figure: Figure, values: tuple[str, ...]) -> S:
