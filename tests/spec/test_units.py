@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,3 +60,10 @@ def test_people_get_short_texts(value: float) -> None:
     assert len(format_bytes(value)) < 12
     assert len(format_count(value)) < 12
     assert len(format_seconds(value)) < 12
+
+
+@pytest.mark.parametrize("read", [parse_bytes, parse_count, parse_seconds])
+@pytest.mark.parametrize("value", [None, [], {}, True, -1, float("nan"), 10**400, "9" * 400, "1e999", "1e40"])
+def test_what_is_no_finite_quantity_is_refused(read: Callable[[Any], float], value: Any) -> None:
+    with pytest.raises(ValueError, match="is not a"):
+        read(value)

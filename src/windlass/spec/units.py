@@ -19,6 +19,9 @@ SECONDS: Mapping[str, float] = {
 }  # fmt: skip
 COUNTS: Mapping[str, float] = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
+MOST = 1e30
+"""More than any quantity here; what is beyond would become infinite in some later sum."""
+
 _QUANTITY = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -42,10 +45,10 @@ def parse_count(text: str | int | float) -> int:
 
 
 def _parse(text: str | int | float, units: Mapping[str, float], what: str, example: str) -> float:
-    if isinstance(text, bool):
-        raise ValueError(f"{text!r} is not {what}; write it like {example!r}")
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        raise ValueError(f"that is not {what}; write it like {example!r}")
     if isinstance(text, int | float):
-        if text < 0 or text != text or text == float("inf"):
+        if not 0 <= text <= MOST:
             raise ValueError(f"{text} is not {what}; it must be a finite number, zero or more")
         return float(text)
     match = _QUANTITY.fullmatch(text)
@@ -57,7 +60,10 @@ def _parse(text: str | int | float, units: Mapping[str, float], what: str, examp
         close = next((u for u in known if u.lower() == unit.lower()), None)
         advice = f"did you mean {number + close!r}?" if close else "units here: " + ", ".join(known)
         raise ValueError(f"{text!r} is not {what}: unknown unit {unit!r}; {advice}")
-    return float(number.replace("_", "")) * units[unit]
+    value = float(number.replace("_", "")) * units[unit]
+    if value > MOST:
+        raise ValueError(f"{text!r} is not {what}: it is too large")
+    return value
 
 
 def format_bytes(size: float) -> str:
