@@ -1,6 +1,6 @@
 """Until when an answer is worth having: X-Deadline-Ms of the request, or [serve] deadline, whichever is less.
 
-Work that passes its deadline is given up in the engine. A whole answer becomes 504; a stream ends with an
+Work that passes its deadline is given up in the engine. A whole answer becomes 408; a stream ends with an
 error event after what it has shown. Admission hears of the deadline first, and may refuse at once.
 """
 
