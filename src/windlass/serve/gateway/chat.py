@@ -136,7 +136,6 @@ async def prepare(ask: ChatRequest, desk: Desk, request_id: str, tenant: str) ->
     )
 
 
-def told(text: Text, scored: Sequence[Scored]) -> ChatLogprobs:
 def _limit(ask: ChatRequest) -> str:
     """Return the parameter that sets the length of the answer, or the messages where none does."""
     if ask.max_completion_tokens is not None:
@@ -144,6 +143,7 @@ def _limit(ask: ChatRequest) -> str:
     return "max_tokens" if ask.max_tokens is not None else "messages"
 
 
+def told(text: Text, scored: Sequence[Scored]) -> ChatLogprobs:
     """Write log-probabilities token by token, each with its bytes and rivals."""
     content = []
     for one in scored:
