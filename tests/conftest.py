@@ -28,17 +28,18 @@ class PostgresServer:
     port: int
     password: str = PASSWORD
 
-    def url(self, database: str) -> str:
-        return f"postgresql://{ACCOUNT}@/{database}?host={self.folder}&port={self.port}"
+    @property
+    def url(self) -> str:
+        return f"postgresql://{ACCOUNT}@/{ACCOUNT}?host={self.folder}&port={self.port}"
 
     def new_database(self) -> str:
-        """Make a database and return its URL."""
+        """Return the URL of an empty database: a schema of its own, which takes less time to make."""
         import psycopg
 
         name = f"t{secrets.token_hex(6)}"
-        with psycopg.connect(self.url(ACCOUNT), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
-        return self.url(name)
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"CREATE SCHEMA {name}")
+        return f"{self.url}&options=-csearch_path%3D{name}"
 
     def start(self) -> None:
         settings = f"-p {self.port} -k {self.folder} -c listen_addresses=127.0.0.1 -c fsync=off"

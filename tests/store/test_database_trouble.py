@@ -2,9 +2,11 @@
 
 import os
 import shutil
+import signal
 import sqlite3
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 import traceback
@@ -168,6 +170,34 @@ def test_a_transaction_whose_server_dies_leaves_nothing(postgres: Any) -> None:
     with pytest.raises(StoreFailed):
         half()
     assert database.read("SELECT * FROM notes") == []
+    database.close()
+
+
+FREEZING = """
+import sys
+from windlass.store.database import open_database
+with open_database(sys.argv[1]).transaction(alone="notes") as transaction:
+    transaction.execute("INSERT INTO notes VALUES ('frozen', '')")
+    print("within", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_a_client_that_freezes_in_its_turn_does_not_freeze_the_others(postgres: Any) -> None:
+    url = postgres.new_database()
+    database = open_database(url, [NOTES])
+    command = [sys.executable, "-c", FREEZING, url]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "within\n"
+        child.send_signal(signal.SIGSTOP)
+        try:
+            insert = "INSERT INTO notes VALUES ('mine', '')"
+            database.atomically(lambda transaction: transaction.execute(insert), alone="notes")
+        finally:
+            child.kill()
+    assert database.read("SELECT name FROM notes") == [("mine",)]
     database.close()
 
 

@@ -35,16 +35,18 @@ LOST_AFTER_S = 3 * HEARTBEAT_S
 RECONNECT_S = 0.5
 MILLISECONDS = round(1000 * PATIENCE_S)
 SESSION = {
-    "connect_timeout": 5,
+    "connect_timeout": 3,
     "application_name": "windlass",
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 3,
     "tcp_user_timeout": MILLISECONDS,
-    # A client that is frozen within a transaction must not freeze the others for longer than they wait.
-    "options": f"-c statement_timeout={MILLISECONDS} -c lock_timeout={MILLISECONDS}"
-    f" -c idle_in_transaction_session_timeout={MILLISECONDS // 2}",
 }
+# A client that is frozen within a transaction must not freeze the others for longer than they wait.
+OPTIONS = (
+    f"-c statement_timeout={MILLISECONDS} -c lock_timeout={MILLISECONDS}"
+    f" -c idle_in_transaction_session_timeout={MILLISECONDS // 2}"
+)
 
 
 class PostgresDatabase(Database):
@@ -108,6 +110,7 @@ class PostgresDatabase(Database):
     def connect(self) -> Connection:
         """Open a connection in which every statement is committed by itself."""
         given: dict[str, Any] = {**SESSION, **self._given}
+        given["options"] = f"{OPTIONS} {self._given.get('options', '')}"
         with self._said():
             return psycopg.connect(autocommit=True, **given)
 

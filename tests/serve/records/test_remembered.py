@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -124,6 +125,30 @@ def test_a_database_that_is_away_is_asked_once_a_second(
     book.away, book.page = False, {"a": "two"}
     assert known.get("a") == "one"
     clock.now_s += ASK_AGAIN_S
+    assert known.get("a") == "two"
+
+
+def test_only_one_caller_waits_for_a_database_that_does_not_answer(
+    book: Book, known: Remembered[str, str], clock: Clock
+) -> None:
+    known.get("a")
+    book.away, book.number = True, None
+    known.get("a")
+    clock.now_s += ASK_AGAIN_S
+    asking, answered = threading.Event(), threading.Event()
+
+    def hang(key: str) -> str:
+        asking.set()
+        answered.wait(20)
+        return "two"
+
+    known._read = hang
+    first = threading.Thread(target=known.get, args=("a",))
+    first.start()
+    assert asking.wait(20)
+    assert known.get("a") == "one"
+    answered.set()
+    first.join()
     assert known.get("a") == "two"
 
 

@@ -7,6 +7,7 @@ true for some minutes, and the database is asked again every second.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -37,25 +38,42 @@ class Remembered(Generic[K, V]):
         self._clock = clock
         # A thread that is late writes into the page that it began with, which nobody may look at any more.
         self._page: tuple[int | None, dict[K, V]] = (None, {})
-        self._sure_at = self._failed_at = -math.inf
+        self._sure_at = -math.inf
+        self._failed_at: float | None = None
+        self._trying = threading.Lock()
 
     def get(self, key: K) -> V | None:
-        """Return the value, or None if there is none; this may wait for the database."""
+        """Return the value, or None if there is none; this may wait for the database.
+
+        While the database is away, one caller at a time finds out whether it is back; none else waits.
+        """
         now = self._clock()
-        if now - self._failed_at < ASK_AGAIN_S:
+        if self._failed_at is None:
+            return self._ask(key, now)
+        if now - self._failed_at < ASK_AGAIN_S or not self._trying.acquire(blocking=False):
             return self._unsure(key, now)
         try:
-            value = self._look_up(key)
-        except StoreFailed:
-            self._failed_at = now
-            return self._unsure(key, now)
-        self._sure_at = now
-        return value
+            return self._ask(key, now)
+        finally:
+            self._trying.release()
 
     def at_hand(self, key: K) -> V | None:
         """Return the value if it is in memory and nothing changed since; this waits for no server."""
         revision, values = self._page
-        return values.get(key) if revision is not None and revision == self._database.revision() else None
+        try:
+            unchanged = revision is not None and revision == self._database.revision()
+        except StoreFailed:
+            unchanged = False
+        return values.get(key) if unchanged else None
+
+    def _ask(self, key: K, now: float) -> V | None:
+        try:
+            value = self._look_up(key)
+        except StoreFailed:
+            self._failed_at = self._clock()
+            return self._unsure(key, now)
+        self._sure_at, self._failed_at = now, None
+        return value
 
     def _look_up(self, key: K) -> V | None:
         revision = self._database.revision()
