@@ -28,14 +28,14 @@ class Shortcut:
     def __init__(self, app: ASGIApp, routes: Iterable[APIRoute], handlers: Handlers) -> None:
         self._app = app
         self._routes = {route.path: route for route in routes}
-        self._handlers: dict[type, Handler] = {
+        self._handlers: dict[type[Exception], Handler] = {
             kind: handler for kind, handler in handlers.items() if isinstance(kind, type)
         }
         self._foreseen = tuple(self._handlers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = self._routes.get(scope["path"]) if scope["type"] == "http" else None
-        if route is None or scope["method"] not in route.methods:
+        if route is None or scope["method"] not in (route.methods or ()):
             await self._app(scope, receive, send)
             return
         scope["route"] = route
@@ -50,4 +50,4 @@ class Shortcut:
         return response
 
     def _handler(self, error: Exception) -> Handler:
-        return next(self._handlers[kind] for kind in type(error).__mro__ if kind in self._handlers)
+        return next(handler for kind, handler in self._handlers.items() if isinstance(error, kind))
