@@ -7,7 +7,9 @@ import stat
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,3 +89,18 @@ def test_a_directory_that_cannot_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Exception, match="file"):
         PromptLog(tmp_path / "file" / "log", redacted=True, keep_s=1.0)
+
+
+def test_a_gateway_keeps_the_prompts_that_it_let_in(tmp_path: Path, gateway: Any, http: httpx.Client) -> None:
+    gateway.service.prompts = PromptLog(tmp_path, redacted=True, keep_s=86400.0)
+    try:
+        asked = {"model": "tiny", "prompt": "the fox of ada@example.com", "max_tokens": 2, "n": 2}
+        assert http.post("/v1/completions", json=asked).status_code == 200
+        assert http.post("/v1/completions", json=asked | {"max_tokens": 0}).status_code == 400
+        assert http.post("/v1/embeddings", json={"model": "tiny", "input": ["a dog"]}).status_code == 200
+        gateway.service.prompts.close()
+    finally:
+        gateway.service.prompts = None
+    (file,) = tmp_path.iterdir()
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["prompt"] for line in lines] == ["the fox of [email]", "a dog"]

@@ -25,6 +25,7 @@ from windlass.serve.gateway.fleet.routing import choose_version, place_of
 from windlass.serve.gateway.fleet.steering import Steering
 from windlass.serve.gateway.fleet.ticket import Ticket
 from windlass.serve.gateway.metrics import Metrics
+from windlass.serve.gateway.prompt_log import PromptLog
 from windlass.serve.gateway.served import Served, load_routed
 from windlass.serve.gateway.telemetry import Journey
 from windlass.spec.errors import WindlassError, did_you_mean
@@ -51,6 +52,8 @@ class Service:
     admission: Admission = field(default_factory=Unlimited)
     database: Database | None = None
     """The service's state; a gateway of its own has none."""
+    prompts: PromptLog | None = None
+    """Where prompts are kept, if anywhere."""
     deadline_s: float | None = None
     """The longest that any answer may take."""
     routes: dict[str, Route] = field(default_factory=dict)
@@ -100,6 +103,9 @@ class Service:
             raise
         self.metrics.model(wish.model).prompt_tokens.inc(wish.prompt_tokens)
         journey.follow(ticket, wish.prompt_tokens)
+        if self.prompts is not None:
+            served = next(each for each in self.models if each.id == wish.model)
+            self.prompts.put(journey.request_id, caller, requests, served.text.decode)
         ticket.at_first(grant.began)
         ticket.at_end(lambda: grant.settle(wish.prompt_tokens + ticket.tokens))
         self._shadow(requests, random.random())

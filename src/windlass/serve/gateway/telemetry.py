@@ -26,7 +26,7 @@ SERVED_BY = b"x-windlass-served-by"
 STANDBY = b"x-windlass-standby"
 """Sent where another version answers, because no replica of the wanted one is there."""
 LAG_EVERY_S = 0.5
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
+_REQUEST_ID = re.compile(rb"(?!.*wlk_)[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
 
 
@@ -147,8 +147,8 @@ def begin(scope: Scope) -> Journey:
 def ids_of(sent: bytes) -> tuple[str, str]:
     """Return the id that the client sees, and the one that engines see.
 
-    A client's id is kept if it is short and plain. It may send the same one twice at the same time, so what
-    engines see has an end of our own.
+    A client's id is kept if it is short, plain and no key. It may send the same one twice at the same time,
+    so what engines see has an end of our own.
     """
     if not _REQUEST_ID.fullmatch(sent):
         made = secrets.token_hex(12)
