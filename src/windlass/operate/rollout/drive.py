@@ -184,7 +184,7 @@ class Drive:
     def _watch_replicas(self, view: View, wrong: str) -> None:
         """See what no good version does: never ready, dying, or answering known questions otherwise."""
         version = self.candidate.name
-        if version in view.given_up:
+        if version in view.given_up and view.wanted.group(version) is not None:  # not an earlier attempt
             self._fault(f"it does not stay up: {view.given_up[version]}")
         if wrong:
             self._fault(f"it answers known questions otherwise than before: {wrong}")

@@ -93,8 +93,8 @@ class Case:
     def _said(self, found: Finding) -> str:
         criterion = found.criterion
         return (
-            f"{criterion.name}: {criterion.meaning} is {found.worse.mean:.3g} over {found.worse.count} "
-            f"comparisons; tolerated is {criterion.tolerated:.3g}"
+            f"{criterion.name} ({criterion.meaning}): {found.worse.mean:.3g} over {found.worse.count} "
+            f"comparisons, tolerated is {criterion.tolerated:.3g}"
         )
 
     def table(self) -> list[dict[str, Any]]:
