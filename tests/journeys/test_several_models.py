@@ -15,11 +15,13 @@ import pytest
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from windlass.cli.first_key import first_key
 from windlass.cli.serve import offer_of
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.operate.registry import Registry
 from windlass.operate.serving.supervisor import Supervisor
+from windlass.serve.records.state import state_url
 from windlass.spec.serve import Serve
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Shape
 from windlass.store.manifest import DirectoryWriter
@@ -94,10 +96,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(home: Path) -> Iterator[httpx.Client]:
-    offer, _ = offer_of(home, list(SHAPES), ["poet=poet@1"], Serve(port=0, threads=1))
+    serve = Serve(port=0, threads=1, state=state_url(home))
+    bearer = {"authorization": f"Bearer {first_key(serve)}"}
+    offer, _ = offer_of(home, list(SHAPES), ["poet=poet@1"], serve)
     with (
         Supervisor(offer, home / "logs") as service,
-        httpx.Client(base_url=service.url, timeout=PATIENCE_S) as client,
+        httpx.Client(base_url=service.url, timeout=PATIENCE_S, headers=bearer) as client,
     ):
         yield client
 
@@ -211,7 +215,9 @@ def test_scores_of_prompt_and_answer_agree(client: httpx.Client) -> None:
 
 def test_little_memory_serves_all_models_in_turn(home: Path, client: httpx.Client) -> None:
     wanted = {name: text_of(client, name) for name in ("base", "other")}
-    offer, _ = offer_of(home, ["base", "other", "encoder"], [], Serve(port=0, threads=1, memory=smallest()))
+    offer, _ = offer_of(
+        home, ["base", "other", "encoder"], [], Serve(port=0, threads=1, memory=smallest(), open=True)
+    )
     with (
         Supervisor(offer, home / "logs") as service,
         httpx.Client(base_url=service.url, timeout=PATIENCE_S) as small,

@@ -10,12 +10,14 @@ import jsonschema
 import openai
 import pytest
 
+from windlass.cli.first_key import first_key
 from windlass.cli.serve import offer_of
 from windlass.corpus.vocabulary import train_bpe
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.operate.registry import Registry
 from windlass.operate.serving.supervisor import Supervisor
+from windlass.serve.records.state import state_url
 from windlass.spec.serve import Serve
 from windlass.spec.shape import LlamaShape
 from windlass.store.manifest import DirectoryWriter
@@ -48,9 +50,11 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
     writer.write("tokenizer.json", tokenizer.json)
     writer.commit({})
     Registry(home).register("base", home / "made")
-    offer, _ = offer_of(home, ["base"], [], Serve(port=0, threads=1))
+    serve = Serve(port=0, threads=1, state=state_url(home))
+    key = first_key(serve)
+    offer, _ = offer_of(home, ["base"], [], serve)
     with Supervisor(offer, home / "logs") as service:
-        yield openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", timeout=PATIENCE_S, max_retries=0)
+        yield openai.OpenAI(base_url=f"{service.url}/v1", api_key=key, timeout=PATIENCE_S, max_retries=0)
 
 
 def chat(client: openai.OpenAI, *, seed: int = 1, **more: Any) -> Any:

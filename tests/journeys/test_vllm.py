@@ -34,7 +34,9 @@ def serving(folder: Path) -> Iterator[tuple[httpx.Client, psutil.Process]]:
             line = process.stdout.readline()
             assert line, "the service ended before it answered"
             text += line
-        with httpx.Client(base_url=json.loads(text)["url"], timeout=PATIENCE_S) as client:
+        told = json.loads(text)
+        bearer = {"authorization": f"Bearer {told['key']}"}
+        with httpx.Client(base_url=told["url"], timeout=PATIENCE_S, headers=bearer) as client:
             yield client, psutil.Process(process.pid)
     finally:
         process.send_signal(signal.SIGINT)

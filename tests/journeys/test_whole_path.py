@@ -80,7 +80,7 @@ def test_a_corpus_becomes_a_served_model(
 
     windlass("models", "promote", "tiny@1")
     with serving(folder, environment, "tiny@prod") as service:
-        talk(service["url"], first["text"])
+        talk(service["url"], service["key"], first["text"])
         windlass("models", "delete", "tiny@1", code=2)
         survive_a_dead_engine(service)
 
@@ -101,9 +101,11 @@ def planned_parameters(planned: dict[str, Any]) -> int:
     return Run.model_validate(planned).shape.parameters
 
 
-def talk(url: str, expected: str) -> None:
+def talk(url: str, key: str, expected: str) -> None:
     """Drive the service with the official client."""
-    client = openai.OpenAI(base_url=f"{url}/v1", api_key="unused")
+    with pytest.raises(openai.AuthenticationError):
+        openai.OpenAI(base_url=f"{url}/v1", api_key="another").models.list()
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key=key)
     assert "tiny@1" in [m.id for m in client.models.list()]
     done = client.completions.create(
         model="tiny", prompt="The ", max_tokens=12, temperature=0.8, top_p=1.0, seed=1, logprobs=2
@@ -133,7 +135,7 @@ def survive_a_dead_engine(service: dict[str, Any]) -> None:
     processes = children_of(service["process"].pid)
     (engine,) = [p for p in processes if b"serve.engine" in Path(f"/proc/{p}/cmdline").read_bytes()]
     os.kill(engine, signal.SIGKILL)
-    client = openai.OpenAI(base_url=f"{service['url']}/v1", api_key="unused", max_retries=0)
+    client = openai.OpenAI(base_url=f"{service['url']}/v1", api_key=service["key"], max_retries=0)
     deadline = time.monotonic() + 60
     while True:
         try:
