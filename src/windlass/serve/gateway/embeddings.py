@@ -48,7 +48,6 @@ async def embed(request: Request, ask: EmbeddingRequest, service: Service) -> Re
     return Response(reply.model_dump_json(), media_type="application/json")
 
 
-async def _tokens(desk: Desk, entry: str | list[int], context: int) -> list[int]:
 async def prepare(ask: EmbeddingRequest, desk: Desk) -> list[list[int]]:
     """Check a request against the model, and tokenise its inputs."""
     offered = desk.offered
@@ -66,6 +65,7 @@ async def prepare(ask: EmbeddingRequest, desk: Desk) -> list[list[int]]:
     return [await _tokens(desk, entry, offered.context) for entry in ask.input]
 
 
+async def _tokens(desk: Desk, entry: str | list[int], context: int) -> list[int]:
     tokens = await desk.encode(entry, special=True, param="input")
     if len(tokens) > context:
         raise ApiError(
