@@ -26,6 +26,8 @@ class Witness:
             metrics.errors.labels(journey.code).inc()
         if journey.asked_at:
             metrics.overhead_s.observe(journey.own_s(journey.asked_at))
+            if journey.standby:
+                metrics.standby.labels(journey.model).inc()
             metrics.used(journey.tenant, journey.prompt_tokens + journey.tokens)
         if self._access_log is not None:
             self._access_log.write(journey, now)
