@@ -60,9 +60,13 @@ class Generate(Message, frozen=True, tag="generate"):
     adapter: str = ""
     tenant: str = ""
     """Tenants share neither prefixes nor, under load, more than their part of the engine."""
+    shared_prefix: bool = False
+    """Its tenant agreed to share prefixes with others that did."""
     priority: int = 0
     """Higher goes first, and may make lower wait."""
     grammar: Grammar | None = None
+    grammar_tried: bool = False
+    """Whether an engine has written by this grammar before, so that it does no harm."""
 
 
 class Embed(Message, frozen=True, tag="embed"):

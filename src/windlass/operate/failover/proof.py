@@ -114,11 +114,13 @@ def _prove(
     for client in clients:
         client.start()
     faults: list[Fault] = []
+    told = 0
     try:
         for number in range(times):
             faults.append(_strike(service, arsenal, kinds[number % len(kinds)], draw))
             if (number + 1) % 10 == 0:
-                say(tally.words(number + 1))
+                say("; ".join([tally.words(number + 1), *tally.wrong[told:]]))
+                told = len(tally.wrong)
         _settle(service)
     finally:
         stop.set()

@@ -115,6 +115,10 @@ class Pending:
         self._outcome = outcome
 
 
+Asked = tuple[Grammar, Pending, bool]
+"""What to compile, for whom, and whether it was tried elsewhere."""
+
+
 class Grammars:
     """The grammars of one model. `wake` is called, from another thread, whenever one is settled."""
 
@@ -130,7 +134,7 @@ class Grammars:
         self._words = 0
         self._wake, self._idle_s = wake, idle_s
         self._known: OrderedDict[Grammar, Pending] = OrderedDict()
-        self._asked: queue.SimpleQueue[tuple[Grammar, Pending] | None] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[Asked | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._trial = Trial(model, vocabulary, stop_tokens)
@@ -141,12 +145,12 @@ class Grammars:
         except BadGrammar as error:
             self._vocabulary = error.message
 
-    def request(self, grammar: Grammar) -> Pending:
-        """Begin to compile a grammar, unless it is known."""
+    def request(self, grammar: Grammar, *, tried: bool = False) -> Pending:
+        """Begin to compile a grammar, unless it is known; one that others have tried does no harm."""
         pending = self._known.get(grammar)
         if pending is None or pending.is_spent:
             pending = self._known[grammar] = Pending(self._words)
-            self._ask(grammar, pending)
+            self._ask(grammar, pending, tried)
         self._known.move_to_end(grammar)
         while len(self._known) > KEPT_GRAMMARS:
             self._known.popitem(last=False)
@@ -160,27 +164,27 @@ class Grammars:
             self._asked.put(None)
             thread.join()
 
-    def _ask(self, grammar: Grammar, pending: Pending) -> None:
+    def _ask(self, grammar: Grammar, pending: Pending, tried: bool) -> None:
         if isinstance(self._vocabulary, str):
             pending.settle(self._vocabulary)
             return
         with self._starting:
-            self._asked.put((grammar, pending))
+            self._asked.put((grammar, pending, tried))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, args=(self._vocabulary,), daemon=True)
                 self._thread.start()
 
     def _serve(self, vocabulary: LLTokenizer) -> None:
         while (asked := self._next()) is not None:
-            grammar, pending = asked
-            reason = self._trial.why_not(grammar)
+            grammar, pending, tried = asked
+            reason = None if tried else self._trial.why_not(grammar)
             try:
                 pending.settle(reason or compile_grammar(vocabulary, grammar))
             except BadGrammar as error:
                 pending.settle(error.message)
             self._wake()
 
-    def _next(self) -> tuple[Grammar, Pending] | None:
+    def _next(self) -> Asked | None:
         """Return what to compile next; None, with the process ended, when there is no more."""
         try:
             asked = self._asked.get(timeout=self._idle_s)

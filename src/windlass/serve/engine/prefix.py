@@ -2,7 +2,8 @@
 
 A full block of tokens, computed once, hangs in a tree: its path from the root spells the tokens before
 it. A sequence that begins with the same tokens takes the blocks along that path instead of computing them.
-There is a root for every (tenant, adapter), so nobody learns from a quick answer what others asked.
+There is a root for every (tenant, adapter), so nobody learns from a quick answer what others asked; tenants
+that agreed to share have one together.
 
 A block is free, or held by one sequence alone, or in the tree; there, the sequences that use it are
 counted. What nobody uses stays until its memory is wanted or `most_idle` is reached, and goes leaves first.

@@ -73,7 +73,7 @@ class Sequence:
 
     @property
     def root(self) -> Hashable:
-        return self.request.tenant, self.adapter
+        return None if self.request.shared_prefix else self.request.tenant, self.adapter
 
     @property
     def needs_all_states(self) -> bool:

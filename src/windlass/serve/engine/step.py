@@ -333,7 +333,7 @@ class Engine:
         one.arrived_at = time.monotonic()
         if request.grammar is not None:
             assert self._grammars is not None
-            one.pending = self._grammars.request(request.grammar)
+            one.pending = self._grammars.request(request.grammar, tried=request.grammar_tried)
         self._roster.add(one)
 
     def _refusal(self, owner: Owner, request: Generate) -> tuple[str, str] | None:

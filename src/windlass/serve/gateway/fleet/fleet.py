@@ -24,12 +24,15 @@ from windlass.serve.gateway.fleet.routing import Candidate, affinity, choose_rep
 from windlass.serve.gateway.fleet.ticket import Answer, Task, Ticket
 from windlass.serve.gateway.metrics import Metrics
 from windlass.spec.steer import RoutedReplica, Routing
-from windlass.spec.wire import Failed, Load, Offered, Tokens, Vectors, Work
+from windlass.spec.wire import Failed, Generate, Grammar, Load, Offered, Tokens, Vectors, Work
 
 TICK_S = 0.25
 PATIENCE_S = 30.0
 MOST_FRUITLESS = 2
 """So many engines in a row may end as they begin with a request; then it is taken for the cause."""
+MOST_FORMS = 64
+BLAME_S = 2.0
+"""A request that an engine has had for longer is not why it ended."""
 FREE_MOVES = 4
 """A request that moves more often, and nothing comes of it, takes from the budget of retries."""
 
@@ -61,6 +64,7 @@ class Fleet:
         self._tasks: dict[Task, Link | None] = {}
         self._known: dict[str, Offered] = {}
         self._budget = RetryBudget()
+        self._forms: dict[Grammar, None] = {}
         self._routing = routing
 
     @property
@@ -186,6 +190,8 @@ class Fleet:
         now = time.monotonic()
         if isinstance(message, Tokens):
             self._counting.gained(task, message, now)
+            if not task.gained:
+                self._note_form(task)
         task.take(message, now)
         if isinstance(message, Vectors):
             self._end(task, finish="stop")
@@ -241,9 +247,20 @@ class Fleet:
             return
         link = links[0] if len(links) == 1 else self._choose(task, links)
         task.waiting_since, task.gained, task.replica = None, False, link.replica.name
-        task.attempts += 1
+        task.attempts, task.placed_at = task.attempts + 1, time.monotonic()
+        task.form_tried = self._is_form_tried(task)
         self._tasks[task] = link
         link.ask(task)
+
+    def _is_form_tried(self, task: Task) -> bool:
+        return isinstance(task.request, Generate) and task.request.grammar in self._forms
+
+    def _note_form(self, task: Task) -> None:
+        """Remember a form by which an engine has written: no other needs to try it first."""
+        if isinstance(task.request, Generate) and task.request.grammar is not None:
+            self._forms[task.request.grammar] = None
+            if len(self._forms) > MOST_FORMS:
+                del self._forms[next(iter(self._forms))]
 
     def _candidates(self, task: Task, version: str) -> list[Link]:
         """Return the replicas that may be asked; those that are unwell only where there is no other."""
@@ -275,7 +292,7 @@ class Fleet:
         """Go on elsewhere with a task whose replica was lost."""
         self.reports.ended(task, code="lost")
         if not task.gained:
-            task.fruitless += why == "ended"
+            task.fruitless += why == "ended" and time.monotonic() - task.placed_at < BLAME_S
             task.idle_moves += 1
         if task.fruitless >= MOST_FRUITLESS:
             text = f"{task.fruitless} engines ended while they began with this request; it is not tried again"

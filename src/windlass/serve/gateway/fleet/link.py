@@ -139,6 +139,8 @@ class Link(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods alone
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._buffer:
+            self._why = "garbled"  # a process that ends leaves whole frames; a torn line does not
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
 

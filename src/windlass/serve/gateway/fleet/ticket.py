@@ -33,6 +33,8 @@ class Task:
     """Whether the attempt at hand has brought anything."""
     fruitless: int = 0
     """How many engines in a row ended before they had said anything about it."""
+    placed_at: float = 0.0
+    form_tried: bool = False
     idle_moves: int = 0
     """How often in a row it changed its replica and nothing had come of it."""
     avoid: set[str] = field(default_factory=set)
@@ -59,6 +61,8 @@ class Task:
     def order(self, model: str) -> Work:
         """Return what to ask the next replica for: the rest."""
         request = self.request
+        if isinstance(request, Generate) and self.form_tried:
+            request = msgspec.structs.replace(request, grammar_tried=True)
         if isinstance(request, Generate) and (self.sent or self.scored):
             return msgspec.structs.replace(
                 request,
