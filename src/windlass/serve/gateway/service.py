@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.serve.gateway.admission import Admission, Unlimited, Wish
+from windlass.serve.gateway.admission import Admission, Grant, Unlimited, Wish
 from windlass.serve.gateway.caller import Caller
 from windlass.serve.gateway.deadlines import Deadline
 from windlass.serve.gateway.errors import ApiError, shown
@@ -36,6 +36,8 @@ from windlass.store.database import Database
 ENCODERS = {"bert"}
 OPENING = 256
 """Characters, or tokens, by which a conversation is told from others."""
+NO_ROOM = frozenset({"queue_full", "overloaded", "deadline_unreachable"})
+"""Refusals that more replicas would help against, as against a caller's own limits they would not."""
 LONG_TEXT_CHARS = 8192
 """Longer texts are tokenised in a thread, so that other streams go on."""
 
@@ -95,7 +97,7 @@ class Service:
         """Ask the engines, if there is room; whoever asks closes the ticket, whatever happens."""
         journey.prepare()
         wish = wish_of(requests, deadline)
-        grant = await self.admission.admit(caller, wish)
+        grant = await self._admit(caller, wish)
         try:
             ticket = self.fleet.ask(requests, self._fallbacks(requests[0]))
         except ApiError:
@@ -110,6 +112,15 @@ class Service:
         ticket.at_end(lambda: grant.settle(wish.prompt_tokens + ticket.tokens))
         self._shadow(requests, random.random())
         return ticket
+
+    async def _admit(self, caller: Caller, wish: Wish) -> Grant:
+        """Let a request in; that there is no room for one is told to whoever could make room."""
+        try:
+            return await self.admission.admit(caller, wish)
+        except ApiError as error:
+            if error.code in NO_ROOM:
+                self.fleet.reports.refused(wish.model)
+            raise
 
     def desks(self) -> list[Desk]:
         """Return a desk for every model, each followed by those of its adapters."""
