@@ -37,7 +37,8 @@ class Service:
             self.registry.register("base", home / f"source-{number}")
         self.registry.promote("base@1")
         self.director = Director(home, db, POLICY, HealthWatch(Health(), db))
-        self.wanted = Wanted((Group((Item("base@1", self.registry.find("base@1").path),), 2),))
+        first = self.registry.find("base@1")
+        self.wanted = Wanted((Group((Item("base@1", first.path, first.aliases),), 2),))
         self.now = 0.0
 
     def step(self, steps: int = 1, **more: object) -> None:
@@ -54,6 +55,9 @@ class Service:
 
     def weights(self) -> dict[str, float]:
         return {group.version: group.weight for group in self.wanted.groups}
+
+    def aliases(self) -> dict[str, tuple[str, ...]]:
+        return {group.version: group.items[0].aliases for group in self.wanted.groups}
 
     def newest(self) -> RolloutRecord:
         return self.rollouts.find("base")
@@ -84,6 +88,7 @@ def test_a_promoted_version_becomes_prod_and_the_old_one_leaves_after_its_standb
     assert str(service.registry.find("base@prod")) == "base@2"
     assert service.weights() == {"base@1": 0.0, "base@2": 1.0}
     assert service.wanted.standby == ("base@1",)
+    assert service.aliases() == {"base@1": ("previous",), "base@2": ("prod",)}
     service.step(25)
     assert service.weights() == {"base@2": 1.0}
     assert service.wanted.standby == ()
@@ -132,6 +137,9 @@ def test_an_alias_that_is_moved_by_hand_is_followed(service: Service) -> None:
     record = service.newest()
     assert (record.candidate, record.kind, record.who) == ("base@3", "blue_green", "supervisor")
     assert service.weights()["base@3"] == 1.0
+    assert service.aliases()["base@1"] == (
+        "prod",
+    )  # whoever asks for base@prod by name is answered meanwhile
 
 
 def test_an_alias_moved_to_a_version_that_fails_moves_back(service: Service) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import secrets
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from windlass.operate.health.watch import HealthWatch
@@ -73,9 +74,11 @@ class Director:
         if changed or now - self._wrote.get(drive.record.id, -math.inf) >= WRITE_EVERY_S:
             self._wrote[drive.record.id] = now
             self._write(drive)
+        wanted = drive.place(wanted)
         if drive.is_ended:
             self._finish(drive, now)
-        return drive.place(wanted)
+            wanted = self._renamed(wanted, drive.record.name)
+        return wanted
 
     def _ask_both(self, drive: Drive, view: View) -> None:
         """Let rounds of questions run wherever both versions have a replica that answers."""
@@ -112,7 +115,7 @@ class Director:
             self._rollouts.change(record.id, "rolled_back", reason=reason, report={})
             return
         self._hold(version)
-        item = Item(str(version), version.path, version.aliases, stable.items[0].adapters)
+        item = Item(str(version), version.path, adapters=stable.items[0].adapters)
         self._health.take_wrong(str(version))  # what it did before was another roll-out's affair
         self._drives[record.id] = Drive(record, stable, item, now)
         self._retiring.pop(record.candidate, None)
@@ -126,6 +129,19 @@ class Director:
         else:
             self._restore(drive)
             self._release(drive.candidate.name)
+
+    def _renamed(self, wanted: Wanted, name: str) -> Wanted:
+        """Give exact names, such as NAME@prod, to the versions that the registry now has under them.
+
+        Only here: while a roll-out is under way they stay with the version that certainly answers.
+        """
+        aliases = self._registry.aliases(name)
+        for group in wanted.groups:
+            if group.items[0].bare == name:
+                mine = tuple(a for a, number in aliases.items() if f"{name}@{number}" == group.version)
+                items = (replace(group.items[0], aliases=mine), *group.items[1:])
+                wanted = wanted.with_group(replace(group, items=items))
+        return wanted
 
     def _restore(self, drive: Drive) -> None:
         """Give the alias back to the version that answers, if it was moved to the one taken back."""

@@ -23,6 +23,8 @@ NOT_A_NUMBER = "not_a_number"
 MOST_DEATHS = 2
 KEPT_SAMPLES = 256
 TIMES = ("first_token", "per_token")
+OF_TEXT = ("per_token", "repetition", "longer", "shorter", "held_out")
+"""What an encoder has no numbers for."""
 ALIVE = ("ready", "unwell")
 """Who was in one of these and is gone has died: a replica that is wanted no more drains first."""
 
@@ -155,6 +157,8 @@ class Drive:
             policy = self.record.policy
             more = policy.model_copy(update={"held_out": min(0.8, policy.held_out + OWN_MORE)})
             self.case = Case.opened(more)
+        elif passages.origin == "vectors":
+            self.case = Case.opened(self.record.policy, without=OF_TEXT)
 
     def _take_round(self, found: Round) -> None:
         self._own += 1

@@ -10,7 +10,7 @@ changes) needs no statistics: it is told as a fault and decides at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -48,12 +48,18 @@ class Case:
     faults: tuple[str, ...] = ()
 
     @classmethod
-    def opened(cls, policy: Rollout) -> Case:
-        return cls(policy, {each.name: Finding.empty(each) for each in criteria_of(policy)})
+    def opened(cls, policy: Rollout, *, without: Collection[str] = ()) -> Case:
+        """Begin without evidence; criteria that a kind of model has no numbers for are left out."""
+        criteria = (each for each in criteria_of(policy) if each.name not in without)
+        return cls(policy, {each.name: Finding.empty(each) for each in criteria})
 
     def after(self, numbers: Mapping[str, float]) -> Case:
         """Return the case with the numbers of one comparison."""
-        changed = {name: self.findings[name].after(number) for name, number in numbers.items()}
+        changed = {
+            name: self.findings[name].after(number)
+            for name, number in numbers.items()
+            if name in self.findings
+        }
         return replace(self, findings={**self.findings, **changed})
 
     def with_fault(self, fault: str) -> Case:

@@ -17,7 +17,7 @@ from windlass.operate.registry import Version
 from windlass.serve.gateway.served import Served
 from windlass.serve.gateway.text import NumberText
 from windlass.spec.errors import BadInput, WindlassError
-from windlass.spec.wire import Generate
+from windlass.spec.wire import Generate, Offered
 from windlass.store.manifest import MANIFEST
 
 MOST_CHARS = 200
@@ -29,7 +29,9 @@ OWN_MORE = 0.25
 """By so much more may a version differ on text that the other one wrote."""
 ANSWER_S = 60.0
 
-Origin = Literal["file", "corpus", "own"]
+ENCODERS = frozenset({"bert"})
+
+Origin = Literal["file", "corpus", "own", "vectors"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,10 @@ def read_held_out(path: Path) -> str:
 
 
 def find_passages(held_out: str, version: Version | None, served: Served, asker: Asker) -> Passages:
-    """Return the best text there is."""
+    """Return the best text there is; an encoder, which expects no tokens, gets any tokens at all."""
+    offered = asker.ready.about(served.id)
+    if offered.family in ENCODERS:
+        return Passages("vectors", _arbitrary(offered))
     if not isinstance(served.text, NumberText):
         if held_out:
             return Passages("file", cut(read_held_out(Path(held_out)), asker.ready.context))
@@ -96,6 +101,15 @@ def _corpus_text(version: Version | None) -> str:
         return built.tokenizer.decode(part.read(0, min(part.tokens, MOST_READ // 16)).tolist())
     except WindlassError:
         return ""  # a corpus that is damaged says nothing about the model; there is other text
+
+
+def _arbitrary(offered: Offered) -> tuple[Passage, ...]:
+    draw = random.Random(1)
+    length = min(OWN_TOKENS, offered.context)
+    return tuple(
+        Passage("", tuple(draw.randrange(offered.vocabulary) for _ in range(length)))
+        for _ in range(OWN_PASSAGES)
+    )
 
 
 def _own(served: Served, asker: Asker) -> tuple[Passage, ...]:

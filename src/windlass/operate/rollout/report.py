@@ -79,6 +79,7 @@ _ORIGINS = {
     "file": "the held-out text that was given",
     "corpus": "the held-out part of the corpus that the old version was trained on",
     "own": "text that the old version wrote",
+    "vectors": "vectors, of which only failures and times can be compared",
 }
 
 

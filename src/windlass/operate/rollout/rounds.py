@@ -17,11 +17,11 @@ from pathlib import Path
 from windlass.operate.health.asking import Asker, Heard, NoAnswer
 from windlass.operate.registry import Version
 from windlass.operate.rollout.criteria import Sample
-from windlass.operate.rollout.passages import Passage, Passages, find_passages
+from windlass.operate.rollout.passages import ENCODERS, Passage, Passages, find_passages
 from windlass.serve.gateway.served import Served, load_served
 from windlass.serve.gateway.text import NumberText
 from windlass.spec.errors import WindlassError
-from windlass.spec.wire import Generate
+from windlass.spec.wire import Embed, Generate
 
 ANSWER_TOKENS = 24
 ANSWER_S = 60.0
@@ -137,6 +137,8 @@ def _answered(asker: Asker, served: Served, passage: Passage, number: int) -> _A
     tokens = _encoded(served, passage)
     if not tokens or max(tokens) >= offered.vocabulary:
         return _Answered(Sample(failed=True), fault="its tokenizer gives tokens that the model does not know")
+    if offered.family in ENCODERS:
+        return _encoded_by(asker, served, tokens[: offered.context])
     scored = tokens[: offered.context - 1]
     ask = Generate("", scored, 1, temperature=0.0, score_prompt=True, model=served.id, tenant=TENANT,
                    priority=PRIORITY)  # fmt: skip
@@ -151,6 +153,14 @@ def _answered(asker: Asker, served: Served, passage: Passage, number: int) -> _A
     if failed.startswith("not_a_number") or not math.isfinite(bits):
         return _Answered(Sample(failed=True), fault=f"it computes what is no number: {failed or 'a score'}")
     return _Answered(sample_of(went_on, failed=bool(failed)), bits)
+
+
+def _encoded_by(asker: Asker, served: Served, tokens: list[int]) -> _Answered:
+    """Have an encoder turn tokens into a vector; its values are its own, so only failure and time count."""
+    heard = asker.ask(Embed("", [tokens], model=served.id, tenant=TENANT, priority=PRIORITY), ANSWER_S)
+    if heard.failed.startswith("not_a_number"):
+        return _Answered(Sample(failed=True), fault=f"it computes what is no number: {heard.failed}")
+    return _Answered(Sample(bool(heard.failed), heard.took_s))
 
 
 def bits_per_byte(scores: list[float], tokens: int, vocabulary: int, size: int) -> float:

@@ -112,7 +112,8 @@ class Rollouts:
 
     def open(self) -> tuple[RolloutRecord, ...]:
         """Return the roll-outs that have not ended, the oldest first."""
-        return tuple(each for each in reversed(self.list()) if not each.is_ended)
+        query = f"{_SELECT} WHERE state NOT IN ({', '.join('?' * len(ENDED))}) ORDER BY made"
+        return tuple(map(_record, self._database.read(query, *ENDED)))
 
     def wish(self, reference: str, wish: Wish, by: Actor) -> RolloutRecord:
         """Ask for the end of a roll-out; one that nobody drives is aborted at once."""
