@@ -224,6 +224,18 @@ def test_a_known_prefix_is_not_computed_again_but_for_another_tenant(engine: Eng
     assert [steps("a"), steps("a"), steps("b"), steps("a")] == [7, 1, 7, 1]
 
 
+def test_tenants_that_agreed_share_prefixes_with_one_another_alone(engine: Engines, drain: Drain) -> None:
+    one = engine("llama", Settings(prompt_tokens=16))
+
+    def steps(tenant: str, shared: bool) -> int:
+        before = one.steps
+        one.add("me", Generate("it", list(range(97)), 1, tenant=tenant, shared_prefix=shared))
+        drain(one)
+        return one.steps - before
+
+    assert [steps("a", True), steps("b", True), steps("c", False), steps("", False)] == [7, 1, 7, 7]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logprobs_are_those_of_the_model_itself(
     family: str, engine: Engines, drain: Drain, model: Models

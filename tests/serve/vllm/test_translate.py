@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +29,7 @@ def test_a_request_says_everything_that_decides_about_an_answer() -> None:
     assert body["model"] == "base"
     assert body["priority"] == -2, "vLLM takes the lowest first"
     assert body["cache_salt"] == "t"
+    assert "cache_salt" not in body_of(msgspec.structs.replace(request, shared_prefix=True), "base")
     assert body["logit_bias"] == {"4": -1.0}
     asked = ("max_tokens", "temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty",
              "repetition_penalty", "seed", "logprobs", "stop_token_ids")  # fmt: skip

@@ -55,6 +55,8 @@ class Key(Protocol):
     def tenant(self) -> str: ...
     @property
     def scopes(self) -> Iterable[str]: ...
+    @property
+    def shared_prefix(self) -> bool: ...
 
 
 class Keys(Protocol):
@@ -118,7 +120,7 @@ async def identify(headers: Headers, keys: Keys) -> tuple[Caller, str]:
     key = await look_up(match[1], keys)
     if key is None:
         raise ApiError("unauthorized", "this key is not known here, has expired or was revoked")
-    return Caller(key=key.id, tenant=key.tenant, scopes=frozenset(key.scopes)), match[1]
+    return Caller(key.id, key.tenant, frozenset(key.scopes), key.shared_prefix), match[1]
 
 
 async def look_up(token: str, keys: Keys) -> Key | None:

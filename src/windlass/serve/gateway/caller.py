@@ -16,6 +16,8 @@ class Caller:
     key: str
     tenant: str
     scopes: frozenset[str]
+    shared_prefix: bool = False
+    """Whether its tenant agreed to share computed beginnings of prompts with others that did."""
 
 
 ANYONE = Caller(key="", tenant="", scopes=frozenset({USE, ADMIN, METRICS}))

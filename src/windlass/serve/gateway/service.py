@@ -96,6 +96,8 @@ class Service:
     ) -> Ticket:
         """Ask the engines, if there is room; whoever asks closes the ticket, whatever happens."""
         journey.prepare()
+        if caller.shared_prefix:
+            requests = sharing(requests)
         wish = wish_of(requests, deadline)
         grant = await self._admit(caller, wish)
         try:
@@ -214,6 +216,14 @@ def _readable(route: Route, known: set[str]) -> Route:
         {version: share for version, share in route.shadow.items() if version in known},
         [version for version in route.standby if version in known],
     )
+
+
+def sharing(requests: Sequence[Work]) -> Sequence[Work]:
+    """Return the requests of a tenant that agreed to share what was computed for them."""
+    return [
+        msgspec.structs.replace(each, shared_prefix=True) if isinstance(each, Generate) else each
+        for each in requests
+    ]
 
 
 def wish_of(requests: Sequence[Work], deadline: Deadline | None = None) -> Wish:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from windlass.serve.records.chain import HEAD, Act, Actor, append
 from windlass.serve.records.naming import checked_name
 from windlass.serve.records.remembered import Remembered
-from windlass.serve.records.tenants import DEFAULT
+from windlass.serve.records.tenants import DEFAULT, Settings
 from windlass.spec.errors import BadInput, InUse, NotFound, did_you_mean
 from windlass.spec.limits import Limits
 from windlass.store.database import Database, Row, Schema, Transaction
@@ -40,7 +40,7 @@ KEYS = Schema(
     ),
 )
 _SELECT = """SELECT k.id, k.name, k.tenant, k.scopes, k.made_s, k.expires_s, k.revoked_s, k.limits,
-    t.suspended_s, k.sha256, k.former_sha256, k.former_until_s
+    t.suspended_s, t.settings, k.sha256, k.former_sha256, k.former_until_s
     FROM keys k JOIN tenants t ON t.name = k.tenant"""
 
 
@@ -56,7 +56,9 @@ class Key:
     expires_s: float | None
     revoked_s: float | None
     limits: Limits | None
-    tenant_suspended: bool
+    tenant_suspended: bool = False
+    shared_prefix: bool = False
+    """Whether its tenant agreed to share computed beginnings of prompts."""
 
     def refusal(self, now_s: float) -> str | None:
         """Say why the key does not open, or None if it does."""
@@ -149,9 +151,9 @@ class Keys:
         if expires_s is not None and not now_s < expires_s <= now_s + LONGEST_S:
             raise BadInput("a key expires after it is made, and within 100 years; leave it out for never")
         key_id = f"key_{secrets.token_hex(6)}"
-        key = Key(key_id, checked_name(name), tenant, _scopes(scopes), now_s, expires_s, None, limits, False)
+        key = Key(key_id, checked_name(name), tenant, _scopes(scopes), now_s, expires_s, None, limits)
 
-        def work(transaction: Transaction) -> None:
+        def work(transaction: Transaction) -> Key:
             _check_free(transaction, key)
             transaction.execute(
                 "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, NULL, ?, ?, NULL, NULL)",
@@ -160,9 +162,9 @@ class Keys:
             )  # fmt: skip
             act = Act("key.make", f"{key.name} ({key.id})", note=f"tenant {tenant}; {', '.join(key.scopes)}")
             append(transaction, by, act, now_s=now_s)
+            return _key(transaction.execute(f"{_SELECT} WHERE k.id = ?", key.id)[0])
 
-        self._database.atomically(work, alone=HEAD)
-        return key, token
+        return self._database.atomically(work, alone=HEAD), token
 
     def revoke(self, name: str, by: Actor) -> Key:
         """Make a key useless at once, under its former token too."""
@@ -202,7 +204,7 @@ class Keys:
         rows = self._database.read(f"{_SELECT} WHERE k.sha256 = ? OR k.former_sha256 = ?", digest, digest)
         if not rows:
             return None
-        sha256, former_sha256, former_until_s = rows[0][9:]
+        sha256, former_sha256, former_until_s = rows[0][10:]
         if hmac.compare_digest(sha256, digest):
             return _Entry(_key(rows[0]), sha256, None)
         return _Entry(_key(rows[0]), former_sha256, former_until_s)
@@ -251,9 +253,9 @@ def _scopes(given: Iterable[str]) -> tuple[Scope, ...]:
 def _key(row: Row) -> Key:
     id_, name, tenant, scopes, made_s, expires_s, revoked_s, limits = row[:8]
     read = None if limits is None else Limits.model_validate_json(limits)
-    return Key(
-        id_, name, tenant, _scopes(scopes.split(",")), made_s, expires_s, revoked_s, read, row[8] is not None
-    )
+    suspended, shared = row[8] is not None, Settings.model_validate_json(row[9]).shared_prefix
+    granted = _scopes(scopes.split(","))
+    return Key(id_, name, tenant, granted, made_s, expires_s, revoked_s, read, suspended, shared)
 
 
 def _json(limits: Limits | None) -> str | None:

@@ -69,7 +69,7 @@ def body_of(request: Generate, model: str) -> dict[str, Any]:
         body["logit_bias"] = {str(token): bias for token, bias in request.logit_bias.items()}
     if request.score_prompt:
         body["echo"] = True
-    if request.tenant:
+    if request.tenant and not request.shared_prefix:
         body["cache_salt"] = request.tenant
     if request.grammar is not None:
         body["structured_outputs"] = _structured(request.grammar)
