@@ -62,10 +62,15 @@ class Prober:
         self._stopped = threading.Event()
         self._asker: Asker | None = None
         self._known: dict[str, list[tuple[Question, Known]]] = {}
+        self._loaded = {subject.models[0][0]}
 
     def start(self) -> None:
         name = f"prober {self._subject.replica}"
         threading.Thread(target=self._run, daemon=True, name=name).start()
+
+    def note_loaded(self, model: str) -> None:
+        """Ask about a further model from now on: clients use it, so the engine holds it anyway."""
+        self._loaded.add(model)
 
     def stop(self) -> None:
         self._stopped.set()
@@ -80,8 +85,8 @@ class Prober:
         self._hang_up()
 
     def step(self, number: int) -> Probed:
-        """Ask one question, of one model after another."""
-        models = self._subject.models
+        """Ask one question, of one loaded model after another."""
+        models = [each for each in self._subject.models if each[0] in self._loaded]
         model, folder = models[number % len(models)]
         try:
             return self._ask(model, folder, number // len(models))

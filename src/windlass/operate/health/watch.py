@@ -31,8 +31,9 @@ class Patient:
 class HealthWatch:
     """A decider: makes replicas unwell, well again, or has them replaced.
 
-    Of several models in one engine that may not hold all of them, only the first is asked about: questions
-    about the others would push out what clients use.
+    Of several models in one engine, the first is asked about, and those that clients have used: a question
+    must not load a model that nobody wants. Where an engine may not hold all of them (`asks_all` is false),
+    only the first is: questions about the others would push out what clients use.
     """
 
     def __init__(self, health: Health, db: Database, *, asks_all: bool = True) -> None:
@@ -48,6 +49,9 @@ class HealthWatch:
     def decide(self, view: View, now: float) -> Changes:
         asked = {each.name: each for each in view.replicas if each.phase in ASKED}
         self._welcome(view.wanted, asked)
+        for outcome in view.outcomes:
+            if outcome.replica in self._patients and not outcome.code:
+                self._patients[outcome.replica].prober.note_loaded(outcome.version)
         while not self._found.empty():
             self._note(self._found.get_nowait(), now)
         return self._changes(asked, now)

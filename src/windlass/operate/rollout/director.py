@@ -92,6 +92,7 @@ class Director:
             stable = side_of(old.version, drive.stable.items[0].model, old.socket)
             candidate = side_of(new.version, drive.candidate.model, new.socket)
             drive.rounds = Rounds(stable, candidate, drive.record.held_out, self._version(old.version))
+            drive.rounds.start()
 
     def _look(self, wanted: Wanted, now: float) -> None:
         """Read the wishes; take roll-outs of names that are served here."""

@@ -60,6 +60,8 @@ class Rounds:
         self._held_out, self._version = held_out, version
         self._askers: dict[Path, Asker] = {}
         self._stopped = threading.Event()
+
+    def start(self) -> None:
         threading.Thread(target=self._run, daemon=True, name="roll-out").start()
 
     def meet_at(self, stable: Path, candidate: Path) -> None:
