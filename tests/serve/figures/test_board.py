@@ -90,6 +90,20 @@ def test_a_cleared_gauge_is_not_told(tmp_path: Path) -> None:
     assert b"r1" not in board.text()
 
 
+def test_the_place_of_a_dropped_series_is_the_next_ones(tmp_path: Path) -> None:
+    board, other = Board(tmp_path, "a"), Board(tmp_path, "b")
+    gauges = board.gauges("windlass_running", "x", ("replica",))
+    for number in range(3 * MOST_SERIES):
+        gauges.labels(f"engine-{number}").set(number)
+        gauges.drop(f"engine-{number}")
+    gauges.labels("last").set(7)
+    for reader in (board, other):
+        lines = reader.text().decode().splitlines()
+        assert [line for line in lines if line.startswith("windlass_running{")] == [
+            'windlass_running{replica="last"} 7.0'
+        ]
+
+
 def test_label_values_beyond_the_bound_are_counted_as_other() -> None:
     board = Board()
     family = board.counters("windlass_used", "x", ("tenant",))

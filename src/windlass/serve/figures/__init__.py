@@ -9,7 +9,7 @@ boards. Counters are summed, those of processes that have ended included; gauges
 process that is killed loses no count, because the numbers outlive it.
 
     NAME.series    one line of JSON for each series, in the order of making; locked while its process lives
-    NAME.values    float64, mapped; a series says at which number its own begin
+    NAME.values    float64, mapped; a series says at which number its own begin, and the last to say so has it
     ended.json     counters of boards that were folded together, and the names of those boards
 
 Start at board.py.

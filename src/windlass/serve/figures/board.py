@@ -39,7 +39,8 @@ class Board:
         """What may be told, whether or not it has been counted yet."""
         self._folder = folder
         self._name = name or f"{os.getpid()}-{os.urandom(4).hex()}"
-        self._series: list[tuple[Key, int]] = []
+        self._series: dict[Key, int] = {}
+        self._free: dict[Figure, list[int]] = {}
         self._used = 0
         self._list = None if folder is None else _open_list(folder, self._name)
         self._numbers = memoryview(_map(folder, self._name)).cast("d")
@@ -79,23 +80,36 @@ class Board:
 
     def _alone(self, kind: type[S], figure: Figure) -> S:
         self.figures.append(figure)
-        return self._make(kind, figure, ())
+        return self._make(kind, (figure, ()))
 
     def _family(self, kind: type[S], figure: Figure) -> Family[S]:
         self.figures.append(figure)
-        return Family(figure, lambda figure, values: self._make(kind, figure, values))
+        return Family(figure, lambda key: self._make(kind, key), self._drop)
 
-    def _make(self, kind: type[S], figure: Figure, values: tuple[str, ...]) -> S:
-        at = self._used
-        assert at + figure.size <= len(self._numbers), "a board of figures is full"
-        self._used += figure.size
-        self._series.append(((figure, values), at))
+    def _make(self, kind: type[S], key: Key) -> S:
+        figure, _ = key
+        at = self._series[key] = self._place(figure)
         if self._list is not None:
-            os.write(self._list, line_of(figure, values, at))
+            os.write(self._list, line_of(*key, at))
         return kind(self._numbers, at, figure)
 
+    def _place(self, figure: Figure) -> int:
+        """Return where a series may count: where another one of its figure did, or at the end."""
+        if self._free.get(figure):
+            at = self._free[figure].pop()
+            self._numbers[at] = 0.0
+            return at
+        assert self._used + figure.size <= len(self._numbers), "a board of figures is full"
+        self._used += figure.size
+        return self._used - figure.size
+
+    def _drop(self, key: Key) -> None:
+        at = self._series.pop(key)
+        self._numbers[at] = math.nan
+        self._free.setdefault(key[0], []).append(at)
+
     def _read(self) -> Totals:
-        return {key: list(self._numbers[at : at + key[0].size]) for key, at in self._series}
+        return {key: list(self._numbers[at : at + key[0].size]) for key, at in self._series.items()}
 
 
 class _Told(Collector):

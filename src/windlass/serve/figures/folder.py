@@ -13,6 +13,7 @@ from pathlib import Path
 from windlass.serve.figures.series import Figure, Key, Totals
 
 ENDED = "ended.json"
+NUMBER_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -94,17 +95,14 @@ def _read_board(path: Path) -> Totals:
     """Read the series of a board; one whose process is just being born, or was just folded, has none."""
     try:
         lines = path.read_bytes().splitlines(keepends=True)
-        values = path.with_suffix(".values").read_bytes()
+        with path.with_suffix(".values").open("rb") as file:
+            told = [json.loads(line) for line in lines if line.endswith(b"\n")]
+            keys = {each["at"]: _key(each) for each in told}  # the last that came to a place has it
+            ends = [at + figure.size for at, (figure, _) in keys.items()]
+            numbers = memoryview(file.read(NUMBER_BYTES * max(ends, default=0))).cast("d")
     except FileNotFoundError:
         return {}
-    numbers = memoryview(values).cast("d")
-    totals: Totals = {}
-    for line in lines:
-        if line.endswith(b"\n"):
-            told = json.loads(line)
-            key = _key(told)
-            totals[key] = list(numbers[told["at"] : told["at"] + key[0].size])
-    return totals
+    return {key: list(numbers[at : at + key[0].size]) for at, key in keys.items()}
 
 
 def _read_ended(folder: Path) -> tuple[Totals, frozenset[str]]:

@@ -97,9 +97,10 @@ S = TypeVar("S", Counter, Gauge, Histogram)
 class Family(Generic[S]):
     """The series of one figure, by the values of its labels."""
 
-    def __init__(self, figure: Figure, make: Callable[[Figure, tuple[str, ...]], S]) -> None:
+    def __init__(self, figure: Figure, make: Callable[[Key], S], free: Callable[[Key], None]) -> None:
         self._figure = figure
-        self._make: Callable[[Figure, tuple[str, ...]], S] = make
+        self._make: Callable[[Key], S] = make
+        self._free = free
         self._series: dict[tuple[str, ...], S] = {}
 
     def labels(self, *values: str) -> S:
@@ -108,9 +109,15 @@ class Family(Generic[S]):
             assert len(values) == len(self._figure.labels)
             full = len(self._series) >= MOST_SERIES - 1
             key = (OTHER,) * len(values) if full else values
-            series = self._series.get(key) or self._make(self._figure, key)
+            series = self._series.get(key) or self._make((self._figure, key))
             self._series[key] = series
         return series
+
+    def drop(self, *values: str) -> None:
+        """Tell nothing more of a series; its place is the next one's. Counts that are summed are kept."""
+        assert self._figure.kind == "gauge" or self._figure.merge == "max"
+        if self._series.pop(values, None) is not None:
+            self._free((self._figure, values))
 
     def clear(self) -> None:
         """Tell nothing of any gauge that was set so far."""

@@ -50,6 +50,14 @@ class Metrics:
             found = self._replicas[name] = ReplicaFigures(self, name)
         return found
 
+    def forget(self, replica: str) -> None:
+        """Tell nothing more of a replica that is wanted no more; its name never comes again."""
+        self._replicas.pop(replica, None)
+        for family in (self.connected, self.running, self.waiting, self.kv_usage):
+            family.drop(replica)
+        for sums in (self.steps, self.busy_s):
+            sums.drop(replica)
+
     def used(self, tenant: str, tokens: int) -> None:
         """Count what a tenant used, where tenants are counted at all."""
         if self._tenants is not None:
@@ -220,8 +228,3 @@ class ReplicaFigures:
         self.connected.set(0)
         for gauge in (self._running, self._waiting, self._kv_usage):
             gauge.clear()
-
-    def forget(self) -> None:
-        """Tell nothing of it: it is wanted no more."""
-        self.gone()
-        self.connected.clear()

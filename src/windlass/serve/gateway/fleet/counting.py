@@ -51,11 +51,10 @@ class Counting:
         self._metrics.replica(link.replica.name).connected.set(1)
 
     def lost(self, link: Link, why: Loss) -> None:
-        figures = self._metrics.replica(link.replica.name)
         if why == "removed":
-            figures.forget()
+            self._metrics.forget(link.replica.name)
         else:
-            figures.gone()
+            self._metrics.replica(link.replica.name).gone()
 
     def told(self, link: Link, load: Load) -> None:
         self._metrics.replica(link.replica.name).tell(load)
