@@ -48,6 +48,8 @@ class Budget:
 
     left: float
     at: float
+    most: float
+    """What the rule allowed then."""
     loans: Mapping[str, Loan]
 
     @property
@@ -70,7 +72,7 @@ class Order:
 
 
 def new_budget(rule: Rule, now: float) -> Budget:
-    return Budget(rule.most, now, {})
+    return Budget(rule.most, now, rule.most, {})
 
 
 def exchange(
@@ -92,15 +94,19 @@ def exchange(
     granted = _share(left, order, len(loans) + 1)
     if keep + granted > 0:
         loans[holder] = Loan(keep + granted, now + term_s)
-    return Budget(left - granted, now, loans), granted
+    return Budget(left - granted, now, rule.most, loans), granted
 
 
 def refill(rule: Rule, budget: Budget, now: float) -> float:
-    """Return what is left at a later time; all that is on loan counts as if it still lay in the budget."""
+    """Return what is left at a later time, perhaps by another rule.
+
+    All that is on loan counts as if it still lay in the budget. A limit that was raised gives the difference
+    at once; one that was lowered takes it, even below zero.
+    """
     room = rule.most - budget.lent
     if rule.fills == "permits" or (rule.fills == "day" and now // DAY_S > budget.at // DAY_S):
         return room
-    return min(room, budget.left + rule.per_s * (now - budget.at))
+    return min(room, budget.left + (rule.most - budget.most) + rule.per_s * (now - budget.at))
 
 
 def free_after_s(rule: Rule, left: float, wanted: float, now: float) -> float | None:
@@ -137,7 +143,7 @@ def _by_this_clock(budget: Budget, now: float, term_s: float) -> Budget:
     if budget.at - now <= SET_BACK_S:
         return budget
     loans = {name: Loan(loan.held, min(loan.until, now + term_s)) for name, loan in budget.loans.items()}
-    return Budget(budget.left, now, loans)
+    return replace(budget, at=now, loans=loans)
 
 
 def _share(left: float, order: Order, holders: int) -> float:

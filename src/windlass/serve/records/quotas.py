@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from windlass.serve.records.bucket import Budget, Kind, Loan, Order, Rule, exchange, new_budget, refill
 from windlass.store.database import Database, Schema, Transaction
@@ -17,7 +17,8 @@ QUOTAS = Schema(
     "quotas",
     (
         """CREATE TABLE quota_budgets (scope TEXT NOT NULL, kind TEXT NOT NULL,
-        left_units DOUBLE PRECISION NOT NULL, at_s DOUBLE PRECISION NOT NULL, PRIMARY KEY (scope, kind))""",
+        left_units DOUBLE PRECISION NOT NULL, at_s DOUBLE PRECISION NOT NULL,
+        most_units DOUBLE PRECISION NOT NULL, PRIMARY KEY (scope, kind))""",
         """CREATE TABLE quota_loans (scope TEXT NOT NULL, kind TEXT NOT NULL, holder TEXT NOT NULL,
         held_units DOUBLE PRECISION NOT NULL, until_s DOUBLE PRECISION NOT NULL,
         PRIMARY KEY (scope, kind, holder))""",
@@ -128,19 +129,19 @@ def _trade(
 
 def _load(transaction: Transaction, name: Name, rule: Rule, now: float) -> Budget:
     where, key = "WHERE scope = ? AND kind = ?", (name.scope, name.kind)
-    rows = transaction.execute(f"SELECT left_units, at_s FROM quota_budgets {where}", *key)
+    rows = transaction.execute(f"SELECT left_units, at_s, most_units FROM quota_budgets {where}", *key)
     if not rows:
         return new_budget(rule, now)
     loans = transaction.execute(f"SELECT holder, held_units, until_s FROM quota_loans {where}", *key)
-    left, at = rows[0]
-    return Budget(left, at, {holder: Loan(held, until) for holder, held, until in loans})
+    left, at, most = rows[0]
+    return Budget(left, at, most, {holder: Loan(held, until) for holder, held, until in loans})
 
 
 def _save(transaction: Transaction, name: Name, before: Budget, after: Budget) -> None:
     transaction.execute(
-        "INSERT INTO quota_budgets VALUES (?, ?, ?, ?) ON CONFLICT (scope, kind)"
-        " DO UPDATE SET left_units = excluded.left_units, at_s = excluded.at_s",
-        name.scope, name.kind, after.left, after.at,
+        "INSERT INTO quota_budgets VALUES (?, ?, ?, ?, ?) ON CONFLICT (scope, kind) DO UPDATE"
+        " SET left_units = excluded.left_units, at_s = excluded.at_s, most_units = excluded.most_units",
+        name.scope, name.kind, after.left, after.at, after.most,
     )  # fmt: skip
     for holder in before.loans.keys() - after.loans.keys():
         transaction.execute(
@@ -162,5 +163,5 @@ def _changed(before: Budget, after: Budget) -> Sequence[tuple[str, Loan]]:
 def _standing(name: Name, rule: Rule, budget: Budget, now: float) -> Standing:
     now = max(now, budget.at)
     live = {holder: loan for holder, loan in budget.loans.items() if loan.until > now}
-    left = refill(rule, Budget(budget.left, budget.at, live), now)
+    left = refill(rule, replace(budget, loans=live), now)
     return Standing(name, left, sum(loan.held for loan in live.values()), len(live))

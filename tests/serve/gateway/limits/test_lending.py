@@ -182,3 +182,15 @@ def test_a_clock_that_is_set_back_does_not_stop_a_budget_from_filling() -> None:
         order = Order(want=10)
         budget, granted = exchange(rule, budget, "a", order, now=1e6 - 3600 + second, term_s=TERM_S)
     assert granted == 1
+
+
+def test_a_limit_that_is_raised_gives_the_difference_at_once_and_one_that_is_lowered_takes_it() -> None:
+    budget, _ = exchange(
+        Rule("day", 10), new_budget(Rule("day", 10), 0.0), "a", Order(want=10), now=0, term_s=1
+    )
+    budget, _ = exchange(Rule("day", 10), budget, "a", Order(), now=0, term_s=1)
+    _, granted = exchange(Rule("day", 25), budget, "a", Order(want=20), now=1, term_s=1)
+    assert granted == 15
+    lowered, granted = exchange(Rule("day", 4), budget, "a", Order(want=20), now=1, term_s=1)
+    assert granted == 0
+    assert lowered.left == -6

@@ -8,7 +8,6 @@ is an argument, in seconds of the monotonic clock.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from windlass.serve.records.bucket import Order, Rule, free_after_s
 from windlass.serve.records.quotas import Received
@@ -130,9 +129,10 @@ class Purse:
         return free_after_s(self.rule, max(0.0, self.left(now)) + self.free, amount, wall)
 
     def change(self, rule: Rule) -> None:
-        """Go on by another rule, which the next exchange makes true."""
+        """Go on by another rule, by which nothing is known of what is left until the next exchange."""
         if rule != self.rule:
-            self.rule, self.renew_at = replace(rule), -math.inf
+            self.renew_at = self._left_at = -math.inf
+        self.rule = rule
 
     def _target(self, now: float) -> float:
         """Return how much to hold ahead: the demand of a moment, and never the others' part of the whole."""

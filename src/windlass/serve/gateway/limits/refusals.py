@@ -27,8 +27,6 @@ def short(error: Short) -> ApiError:
     part = error.part
     code, limit, what = KINDS[part.name.kind]
     whose = whose_of(part.name.scope)
-    if error.away:
-        return away()
     if part.amount > part.rule.most:
         return ApiError(
             "invalid_value",
@@ -36,6 +34,8 @@ def short(error: Short) -> ApiError:
             " (prompt and max_tokens count together); ask for less",
             param="max_tokens",
         )
+    if error.away:
+        return away()
     wait_s = SOON_S if error.free_in_s is None else error.free_in_s
     message = (
         f"{limit} of {whose}: {max(0.0, error.used):.0f} of {part.rule.most:.0f} {what} are taken, "
