@@ -1,13 +1,16 @@
 """From the words of `windlass serve` to what is served."""
 
+import argparse
 from pathlib import Path
 
 import pytest
 
-from windlass.cli.serve import offer_of, read_adapter
+from windlass.cli.first_key import first_key, show_key
+from windlass.cli.serve import configure, offer_of, read_adapter, serve_of
 from windlass.operate.registry import Registry, resolve_adapter
-from windlass.spec.errors import BadInput, InUse, NotFound
+from windlass.spec.errors import AskedWrongly, BadInput, InUse, NotFound
 from windlass.spec.serve import Serve
+from windlass.store.database import sqlite_url
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
 
@@ -67,3 +70,57 @@ def test_an_adapter_of_a_model_that_is_not_served_is_refused_with_the_nearest_na
 def test_the_same_adapter_name_twice_is_refused(home: Path) -> None:
     with pytest.raises(InUse, match="already"):
         offer_of(home, ["base"], ["poet=poet", "base:poet=poet@1"], Serve())
+
+
+def options(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    return parser.parse_args(["base", *words])
+
+
+def test_options_win_over_the_job_file_and_its_other_tables_do_not_matter(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text('[train]\nsteps = 5\n[serve]\nport = 9000\nslots = 3\norigins = ["https://a.example"]\n')
+    changes = ["--set", "serve.transport.idle_s=30", "--port", "0"]
+    serve = serve_of(options("--job", str(job), *changes), tmp_path)
+    assert (serve.port, serve.slots, serve.transport.idle_s) == (0, 3, 30)
+    assert serve.origins == ("https://a.example",)
+    assert serve.state == sqlite_url(tmp_path / "service.db")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--set", "train.steps=5"], r"only \[serve\]"),
+        (["--set", "serve.transport.idle=5"], "idle"),
+        (["--no-keys", "--host", "0.0.0.0"], "listen on 127.0.0.1"),
+        (["--no-keys", "--host", "machine.example"], "listen on 127.0.0.1"),
+        (["--gateways", "0"], "gateways"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(tmp_path: Path, words: list[str], told: str) -> None:
+    with pytest.raises(AskedWrongly, match=told):
+        serve_of(options(*words), tmp_path)
+
+
+def test_a_table_that_is_none_is_refused(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text("serve = 5\n")
+    with pytest.raises(AskedWrongly):
+        serve_of(options("--job", str(job)), tmp_path)
+
+
+def test_the_first_key_is_shown_once_with_a_request_that_works(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serve = Serve(state=sqlite_url(tmp_path / "service.db"))
+    key = first_key(serve)
+    assert key is not None
+    assert first_key(serve) is None
+    show_key(key, "http://127.0.0.1:8000", "base@1")
+    told = capsys.readouterr().out
+    assert f"export WINDLASS_KEY={key}\n" in told
+    assert 'curl http://127.0.0.1:8000/v1/completions -H "Authorization: Bearer $WINDLASS_KEY"' in told
+    assert first_key(Serve(open=True)) is None
+    show_key(None, "http://127.0.0.1:8000", "base@1")
+    assert capsys.readouterr().out == ""
