@@ -34,6 +34,8 @@ from windlass.spec.wire import Embed, Generate, Offered, Work
 from windlass.store.database import Database
 
 ENCODERS = {"bert"}
+NO_SHADOW, SHORT_ANSWERS = 1, 2
+"""Levels of the brown-out ladder (limits/brown_out.py) from which the service does less of these."""
 OPENING = 256
 """Characters, or tokens, by which a conversation is told from others."""
 NO_ROOM = frozenset({"queue_full", "overloaded", "deadline_unreachable"})
@@ -65,6 +67,8 @@ class Service:
     name: str = "gateway"
 
     def __post_init__(self) -> None:
+        # Of all that ever were: a version may leave while a request for it is made ready.
+        self._languages = {served.id: served.language for served in self.models}
         self.routes = self.routes or default_routes(self.models)
 
     async def run(self) -> None:
@@ -87,6 +91,7 @@ class Service:
             if served is not None:
                 models.append(served)
         names = {served.id for served in models}
+        self._languages |= {served.id: served.language for served in models}
         self.models, self.brownout = tuple(models), routing.brownout
         self.routes = {bare: _readable(route, names) for bare, route in routing.routes.items()}
         self.fleet.apply(routing)
@@ -106,14 +111,21 @@ class Service:
             grant.settle(0)
             raise
         self.metrics.model(wish.model).prompt_tokens.inc(wish.prompt_tokens)
+        journey.limits = grant.headers
         journey.follow(ticket, wish.prompt_tokens)
         if self.prompts is not None:
             served = next(each for each in self.models if each.id == wish.model)
             self.prompts.put(journey.request_id, caller, requests, served.text.decode)
         ticket.at_first(grant.began)
         ticket.at_end(lambda: grant.settle(wish.prompt_tokens + ticket.tokens))
-        self._shadow(requests, random.random())
+        if max(self.brownout, self.admission.level) < NO_SHADOW:
+            self._shadow(requests, random.random())
         return ticket
+
+    def default_tokens(self, usual: int) -> int:
+        """Return how long an answer may be whose length nobody gave: less at a level of the ladder."""
+        browned_out = max(self.brownout, self.admission.level) >= SHORT_ANSWERS
+        return max(1, usual // 4) if browned_out else usual
 
     async def _admit(self, caller: Caller, wish: Wish) -> Grant:
         """Let a request in; that there is no room for one is told to whoever could make room."""
@@ -149,7 +161,7 @@ class Service:
     def _find(self, name: str, conversation: str) -> tuple[Served, bool] | None:
         """Return the version that answers a name, and whether it only stands in for another."""
         route = self.routes.get(name)
-        if route is not None:
+        if route is not None and (route.weights or route.standby):
             place = place_of(conversation) if conversation else random.random()
             name, standby = choose_version(route, self.fleet.alive(), place)
             return next((served, standby) for served in self.models if served.id == name)
@@ -168,19 +180,18 @@ class Service:
         route = self.routes.get(request.model.partition("@")[0])
         if route is None or (isinstance(request, Generate) and request.adapter):
             return []
-        served = {each.id: each for each in self.models}
-        own = served[request.model]
+        own, known = request.model, self._languages
         others = [*(version for version, weight in route.weights.items() if weight > 0), *route.standby]
-        return [each for each in others if each != own.id and served[each].language == own.language]
+        return [each for each in others if each != own and known[each] == known[own]]
 
     def _shadow(self, requests: Sequence[Work], draw: float) -> None:
         """Copy requests to versions that are tried in the shadow; nobody waits for those answers."""
         route = self.routes.get(requests[0].model.partition("@")[0])
-        served = {each.id: each for each in self.models}
+        own, known = requests[0].model, self._languages
         for version, share in route.shadow.items() if route is not None else ():
-            if draw >= share or version not in self.fleet.alive() or version == requests[0].model:
+            if draw >= share or version not in self.fleet.alive() or version == own:
                 continue
-            if served[version].language == served[requests[0].model].language:
+            if known[version] == known[own]:
                 copies = [
                     msgspec.structs.replace(each, id=f"{each.id}~shadow", model=version) for each in requests
                 ]
