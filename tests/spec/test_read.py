@@ -77,6 +77,13 @@ def test_what_cannot_be_is_refused_with_the_reason(tmp_path: Path, text: str, ex
     assert expected in message(tmp_path, text)
 
 
+@pytest.mark.parametrize("url", ["postgresql://ada:hush@db/x", "postgresql://db/x?user=ada&password=hush"])
+def test_a_password_is_refused_and_not_repeated(tmp_path: Path, url: str) -> None:
+    told = message(tmp_path, f'[serve]\nstate = "{url}"\n')
+    assert "[serve] state has a password" in told
+    assert "hush" not in told
+
+
 def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
     told = message(tmp_path, "[train]\nstepz = 5\n[model]\nwidht = 3\n")
     assert "stepz" in told

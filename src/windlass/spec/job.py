@@ -6,6 +6,7 @@ The descriptions below are the single source of `windlass init` and of the JSON 
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePath
 from typing import Annotated, Literal
 
@@ -18,6 +19,7 @@ from windlass.spec.sync import Sync
 from windlass.spec.table import Bytes, Count, Name, Seconds, Share, Table
 
 STDLIB = "python:stdlib"
+_PASSWORD = re.compile(r"://[^/?#]*:[^/?#]*@|[?&]password=", re.I)
 
 
 class Clean(Table):
@@ -336,6 +338,13 @@ class Job(Table):
             )
         if self.sync.local and self.layout.shares is not None:
             raise ValueError("[layout] shares go with [sync] policy = 'every-step' only")
+        return self
+
+    @model_validator(mode="after")
+    def _is_no_secret(self) -> Job:
+        """A job is written into runs and registered models, where others read it."""
+        if _PASSWORD.search(self.serve.state or ""):
+            raise ValueError("[serve] state has a password; keep it in ~/.pgpass or $WINDLASS_STATE")
         return self
 
 

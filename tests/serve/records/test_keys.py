@@ -38,7 +38,18 @@ def test_a_key_is_found_by_its_token_alone(keys: Keys, me: Actor) -> None:
     assert keys.find(token) == key
     assert keys.by_id(key.id) == key
     assert (key.scopes, key.tenant, key.limits) == (("use", "metrics"), "default", Limits(concurrent=3))
-    for wrong in (token[:-1], token + "A", token.upper(), "", "wlk_", "\ud800", key.id):
+    for wrong in (
+        token[:-1],
+        token + "A",
+        token.upper(),
+        "",
+        "wlk_",
+        "\ud800",
+        key.id,
+        "' OR 1=1 --",
+        "\x00",
+        token + "\x00",
+    ):
         assert keys.find(wrong) is None
 
 
