@@ -191,7 +191,7 @@ class Drive:
         if version in view.given_up and view.wanted.group(version) is not None:  # not an earlier attempt
             self._fault(f"it does not stay up: {view.given_up[version]}")
         if wrong:
-            self._fault(f"it answers known questions otherwise than before: {wrong}")
+            self._fault(f"it answers known questions wrongly: {wrong}")
         here = {each.name: each.phase for each in view.of(version)}
         self._deaths += sum(phase in ALIVE and name not in here for name, phase in self._seen.items())
         self._seen = here
