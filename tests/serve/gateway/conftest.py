@@ -30,6 +30,7 @@ from windlass.serve.gateway.opening import alone
 from windlass.serve.gateway.served import load_served
 from windlass.serve.gateway.server import bind, bounded_settings, url_of
 from windlass.serve.gateway.service import Service
+from windlass.serve.gateway.traces import Traces
 from windlass.serve.gateway.transport import Connections
 from windlass.serve.gateway.witness import Witness
 from windlass.serve.records.chain import Actor
@@ -273,13 +274,14 @@ class RunningGateway:
         transport: Transport | None = None,
         serve: Serve | None = None,
         access_log: Path | None = None,
+        traces: Traces | None = None,
     ) -> None:
         metrics = Metrics()
         first = load_served(model, name, aliases, adapters)
         served = (first, *(load_served(model, other) for other in others))
         self.fleet = Fleet(metrics, alone(served, engine), queue=queue, patience_s=patience_s)
         self.service = Service(served, self.fleet, metrics)
-        witness = Witness(metrics, AccessLog(access_log) if access_log else None)
+        witness = Witness(metrics, AccessLog(access_log) if access_log else None, traces)
         self.app = build_app(self.service, access or Access(), witness)
         self._listener = bind("127.0.0.1", 0)
         serve = serve or Serve(transport=transport or Transport())

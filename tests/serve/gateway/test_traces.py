@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -135,6 +137,27 @@ def test_a_trace_that_begins_here_has_the_id_of_the_access_log(collector: Collec
     traces.close()
     (line,) = (tmp_path / "access.jsonl").read_text().splitlines()
     assert {span.trace_id.hex() for span in collector.wait_for(6)} == {json.loads(line)["trace"]}
+
+
+def test_a_request_to_a_gateway_is_traced_without_its_words(
+    collector: Collector, engine: Any, start_gateway: Callable[..., Any]
+) -> None:
+    traces = Traces(collector.url)
+    gateway = start_gateway(traces=traces)
+    gateway.wait_until("/readyz", 200)
+    engine.pause_s = 0.01
+    ask = {"model": "tiny", "prompt": "the quick brown fox", "max_tokens": 5, "stream": True}
+    answer = httpx.post(f"{gateway.url}/v1/completions", json=ask, headers={"traceparent": PARENT.decode()})
+    assert answer.status_code == 200
+    traces.close()
+    spans = collector.wait_for(6)
+    mine = [span for span in spans if span.trace_id.hex() == "0af7651916cd43dd8448eb211c80319c"]
+    length_ns = {span.name: span.end_time_unix_nano - span.start_time_unix_nano for span in mine}
+    assert length_ns["decode"] >= 4 * 10e6
+    request = next(span for span in mine if span.kind == Span.SPAN_KIND_SERVER)
+    assert told(request)["gen_ai.usage.output_tokens"] == 5
+    assert told(request)["http.route"] == "/v1/completions"
+    assert b"fox" not in b"".join(span.SerializeToString() for span in spans)
 
 
 def test_what_the_client_does_not_record_is_not_sent(collector: Collector) -> None:
