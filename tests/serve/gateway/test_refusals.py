@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,14 @@ from windlass.serve.gateway.bodies import MOST_BODY_BYTES, check, parse
 from windlass.serve.gateway.errors import CODES, ApiError
 from windlass.serve.gateway.messages import ChatRequest, CompletionRequest, EmbeddingRequest
 from windlass.serve.gateway.replies import ErrorBody
+from windlass.spec.wire import Generate
 
 JSON = {"content-type": "application/json"}
 COMPLETION: dict[str, Any] = {"model": "tiny", "prompt": "dog"}
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "dog"}]}
 EMBEDDING: dict[str, Any] = {"model": "tiny", "input": "dog"}
+
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "look", "parameters": {}}}
 
 BAD_BODIES = [
     (b"", "byte 0"),
@@ -48,7 +52,10 @@ BAD_COMPLETIONS: list[tuple[dict[str, Any], str, str]] = [
     ({"n": -1}, "invalid_value", "n"),
     ({"n": 10**9}, "invalid_value", "n"),
     ({"n": True}, "invalid_value", "n"),
+    ({"prompt": ["a"] * 65, "n": 2}, "invalid_value", "prompt"),
     ({"best_of": 5}, "invalid_value", "best_of"),
+    ({"best_of": 1, "n": 2}, "invalid_value", "best_of"),
+    ({"best_of": 10**9}, "invalid_value", "best_of"),
     ({"temperature": -0.1}, "invalid_value", "temperature"),
     ({"temperature": 2.1}, "invalid_value", "temperature"),
     ({"temperature": "hot"}, "invalid_value", "temperature"),
@@ -65,6 +72,12 @@ BAD_COMPLETIONS: list[tuple[dict[str, Any], str, str]] = [
     ({"max_tokens": 10**12}, "invalid_value", "max_tokens"),
     ({"max_tokens": 1000}, "context_length_exceeded", "max_tokens"),
     ({"min_tokens": 5}, "unsupported_parameter", "min_tokens"),
+    ({"min_tokens": 5, "max_tokens": 3}, "unsupported_parameter", "min_tokens"),
+    ({"bad_words": []}, "unsupported_parameter", "bad_words"),
+    ({"repetition_penalty": 2.5}, "invalid_value", "repetition_penalty"),
+    ({"length_penalty": 1}, "unsupported_parameter", "length_penalty"),
+    ({"use_beam_search": True}, "unsupported_parameter", "use_beam_search"),
+    ({"ignore_eos": True}, "unsupported_parameter", "ignore_eos"),
     ({"stop": ""}, "invalid_value", "stop"),
     ({"stop": ["a"] * 1000}, "invalid_value", "stop"),
     ({"stop": "a" * 1_000_000}, "invalid_value", "stop"),
@@ -87,9 +100,40 @@ BAD_COMPLETIONS: list[tuple[dict[str, Any], str, str]] = [
     ({"prompt": [400]}, "invalid_value", "prompt"),
     ({"prompt": [1] * 129}, "context_length_exceeded", "prompt"),
     ({"prompt": {"text": "dog"}}, "invalid_value", "prompt"),
+    ({"prompt": [[1, 2], "dog"]}, "invalid_value", "prompt"),
+    ({"prompt": [[1, "2"]]}, "invalid_value", "prompt"),
+    ({"prompt": None}, "invalid_value", "prompt"),
+    ({"prompt": "a" * 1_000_000}, "context_length_exceeded", "prompt"),
+    ({"prompt": "\u200d" * 300_000}, "context_length_exceeded", "prompt"),
+    ({"prompt": "\U0001f469\u200d" * 200_000}, "context_length_exceeded", "prompt"),
+    ({"prompt_embeds": ["gASVDAAAAAAAAACMCGJ1aWx0aW5z"]}, "unsupported_parameter", "prompt_embeds"),
+    ({"guided_choice": []}, "invalid_value", "guided_choice"),
+    ({"guided_choice": [""]}, "invalid_value", "guided_choice[0]"),
+    ({"guided_choice": ["a"] * 1025}, "invalid_value", "guided_choice"),
+    ({"guided_regex": ""}, "invalid_value", "guided_regex"),
+    ({"guided_regex": "a" * 4097}, "invalid_value", "guided_regex"),
+    ({"guided_json": None, "guided_grammar": 'root ::= "a'}, "unsupported_parameter", "guided_grammar"),
+    ({"guided_json": []}, "invalid_value", "guided_json"),
+    ({"guided_json": {"enum": ["x" * 65_536]}}, "invalid_value", "guided_json"),
+    ({"guided_json": {}, "guided_regex": "a"}, "invalid_value", "guided_json"),
+    ({"structured_outputs": {}}, "unsupported_parameter", "structured_outputs"),
+    ({"json_schema": {}}, "unsupported_parameter", "json_schema"),
     ({"promt": "dog"}, "unknown_parameter", "promt"),
     ({"__proto__": {}}, "unknown_parameter", "__proto__"),
+    ({"__class__": "x"}, "unknown_parameter", "__class__"),
+    ({"api_base": "http://169.254.169.254/"}, "unknown_parameter", "api_base"),
+    ({"api_key": "x"}, "unknown_parameter", "api_key"),
+    ({"lora_path": "/etc/passwd"}, "unknown_parameter", "lora_path"),
+    ({"lora_request": {"path": "/etc/passwd"}}, "unknown_parameter", "lora_request"),
+    ({"trust_remote_code": True}, "unknown_parameter", "trust_remote_code"),
     ({"model": "other"}, "model_not_found", "model"),
+    ({"model": "../../etc/passwd"}, "model_not_found", "model"),
+    ({"model": "tiny:/etc/passwd"}, "model_not_found", "model"),
+    ({"model": "tiny@99"}, "model_not_found", "model"),
+    ({"model": "s3://bucket/model"}, "model_not_found", "model"),
+    ({"model": "tiny\r\nx-injected: 1"}, "model_not_found", "model"),
+    ({"model": "x" * 257}, "invalid_value", "model"),
+    ({"model": ""}, "invalid_value", "model"),
     ({"model": None}, "invalid_value", "model"),
     ({"user": "u" * 1000}, "invalid_value", "user"),
 ]
@@ -100,20 +144,70 @@ BAD_CHATS: list[tuple[dict[str, Any], str, str]] = [
     ({"messages": [{"role": "tool", "content": "x"}]}, "invalid_value", "messages[0].role"),
     ({"messages": [{"role": "user"}]}, "missing_parameter", "messages[0].content"),
     ({"messages": [{"role": "user", "content": 5}]}, "invalid_value", "messages[0].content"),
+    ({"messages": [{"role": "user", "content": []}] * 4097}, "invalid_value", "messages"),
     (
-        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-        "invalid_value",
-        "messages[0].content[0].type",
+        {"messages": [{"role": "user", "content": "x", "tool_calls": []}]},
+        "unsupported_parameter",
+        "messages[0].tool_calls",
     ),
     ({"tools": []}, "unsupported_parameter", "tools"),
+    ({"tools": [TOOL, TOOL]}, "unsupported_parameter", "tools"),
+    ({"tools": [TOOL] * 1000}, "unsupported_parameter", "tools"),
+    ({"functions": [TOOL["function"]]}, "unsupported_parameter", "functions"),
     ({"tool_choice": "auto"}, "unsupported_parameter", "tool_choice"),
+    (
+        {"tool_choice": {"type": "function", "function": {"name": "absent"}}},
+        "unsupported_parameter",
+        "tool_choice",
+    ),
+    ({"parallel_tool_calls": True}, "unsupported_parameter", "parallel_tool_calls"),
+    ({"modalities": ["audio"]}, "unsupported_parameter", "modalities[0]"),
+    ({"audio": {"voice": "x", "format": "wav"}}, "unsupported_parameter", "audio"),
+    ({"web_search_options": {}}, "unsupported_parameter", "web_search_options"),
     ({"response_format": {"type": "yaml"}}, "invalid_value", "response_format.type"),
+    ({"response_format": {"type": "json_schema"}}, "invalid_value", "response_format"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {}}},
+        "missing_parameter",
+        "response_format.json_schema.name",
+    ),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": "{}"}}},
+        "invalid_value",
+        "response_format.json_schema.schema",
+    ),
     ({"chat_template": "{{ 1 }}"}, "unsupported_parameter", "chat_template"),
+    ({"chat_template_kwargs": {"tokenize": True}}, "unsupported_parameter", "chat_template_kwargs"),
+    ({"top_logprobs": 21, "logprobs": True}, "invalid_value", "top_logprobs"),
+    ({"n": 0}, "invalid_value", "n"),
+    ({"temperature": 2.1}, "invalid_value", "temperature"),
+    ({"max_completion_tokens": 1000}, "context_length_exceeded", "max_completion_tokens"),
     ({"max_tokens": 1, "max_completion_tokens": 1}, "invalid_value", "max_tokens"),
     ({"top_logprobs": 3}, "invalid_value", "top_logprobs"),
     ({"logprobs": 5}, "invalid_value", "logprobs"),
     ({"store": True}, "unsupported_parameter", "store"),
 ]
+
+MEDIA: list[dict[str, Any]] = [
+    {"type": "image_url", "image_url": {"url": url}}
+    for url in (
+        "http://169.254.169.254/latest/meta-data",
+        "http://localhost:22/",
+        "http://10.0.0.1/x.png",
+        "http://a\\@b/",
+        "https://example.com/redirects-to-private.png",
+        "file:///etc/passwd",
+        "data:image/png;base64,not-base64",
+        "data:image/png;base64," + "A" * 100_000,
+    )
+]
+MEDIA += [
+    {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+    {"type": "video_url", "video_url": {"url": "http://localhost/x.mp4", "fps": 10**9}},
+    {"type": "file", "file": {"file_id": "../../etc/passwd"}},
+    {"type": "prompt_embeds", "prompt_embeds": "gASV"},
+]
+"""Nothing is fetched or decoded: a part of a message that is not text is refused by its type."""
 
 BAD_EMBEDDINGS: list[tuple[dict[str, Any], str, str]] = [
     ({"input": ""}, "invalid_value", "input"),
@@ -122,6 +216,14 @@ BAD_EMBEDDINGS: list[tuple[dict[str, Any], str, str]] = [
     ({"input": [1] * 129}, "context_length_exceeded", "input"),
     ({"dimensions": 3}, "invalid_value", "dimensions"),
     ({"encoding_format": "hex"}, "invalid_value", "encoding_format"),
+    ({"input": [400]}, "invalid_value", "input"),
+    ({"input": None}, "invalid_value", "input"),
+    (
+        {"input": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]},
+        "invalid_value",
+        "input",
+    ),
+    ({"stream": True}, "unknown_parameter", "stream"),
 ]
 
 
@@ -164,6 +266,39 @@ def test_every_bad_value_is_refused_by_name(
         error = refused(http.post(path, json=good | change))
         assert (error["code"], error["param"]) == (code, param), (change, error)
     assert engine.received == []
+
+
+def test_media_are_refused_before_anything_is_fetched(http: httpx.Client, engine: Any) -> None:
+    for part in MEDIA:
+        for content in ([part], [{"type": "text", "text": "what is this?"}, part]):
+            asked = CHAT | {"messages": [{"role": "user", "content": content}]}
+            error = refused(http.post("/v1/chat/completions", json=asked))
+            assert error["code"] == "invalid_value"
+            assert error["param"] == f"messages[0].content[{len(content) - 1}].type"
+    assert engine.received == []
+
+
+def test_an_answer_under_way_does_not_feel_what_is_refused_beside_it(http: httpx.Client, engine: Any) -> None:
+    engine.pause_s = 0.01
+    whole = http.post("/v1/completions", json=COMPLETION | {"max_tokens": 60}).json()["choices"][0]["text"]
+    asked = COMPLETION | {"max_tokens": 60, "stream": True}
+    with http.stream("POST", "/v1/completions", json=asked) as stream:
+        lines = stream.iter_lines()
+        first = next(lines)
+        for change, *_ in BAD_COMPLETIONS[:20]:
+            assert http.post("/v1/completions", json=COMPLETION | change).status_code in (400, 404)
+        frames = [first, *lines]
+    events = [line.removeprefix("data: ") for line in frames if line.startswith("data: ")]
+    assert events[-1] == "[DONE]"
+    assert "".join(json.loads(data)["choices"][0]["text"] for data in events[:-1]) == whole
+    assert len(engine.of(Generate)) == 2
+
+
+def test_refusals_say_nothing_that_moves_the_cursor(http: httpx.Client) -> None:
+    for name in ("a\r\nSet-Cookie: x", "\u202egnp.exe", "\x1b[2J", "\u2028", "\x00"):
+        error = refused(http.post("/v1/completions", json=COMPLETION | {name: 1, "model": name}))
+        told = error["message"] + (error["param"] or "")
+        assert not any(unicodedata.category(char) in ("Cc", "Cf", "Zl") for char in told)
 
 
 def test_a_misspelt_parameter_is_answered_with_the_nearest_right_one(http: httpx.Client) -> None:

@@ -311,7 +311,11 @@ class Desk:
     async def encode(self, prompt: str | list[int], *, special: bool, param: str) -> list[int]:
         """Return the token ids of a prompt, which are all known to the model."""
         if isinstance(prompt, str):
-            return await self._tokenise(prompt, special, param)
+            try:
+                return await self._tokenise(prompt, special, param)
+            except ApiError as error:
+                error.param = param
+                raise
         check_tokens(prompt, self.offered.vocabulary, param)
         return prompt
 
