@@ -88,7 +88,7 @@ class Serve(Table):
     scale: Scale | None = Field(
         None, description="how many replicas, by the load; as many as asked for if left out"
     )
-    traces: str | None = Field(
+    traces: Annotated[str, Field(pattern=r"^https?://[^/]")] | None = Field(
         None,
         description="OpenTelemetry collector that gets traces (OTLP over HTTP), e.g. 'http://127.0.0.1:4318'",
     )

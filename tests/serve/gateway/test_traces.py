@@ -21,7 +21,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from windlass.serve.gateway.access_log import AccessLog
 from windlass.serve.gateway.telemetry import Journey, ids_of, trace_of
 from windlass.serve.gateway.traces import QUEUE, Traces, endpoint_of
-from windlass.spec.errors import BadInput
+from windlass.spec.errors import BadInput, StoreFailed
 
 PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 PATIENCE_S = 20.0
@@ -183,6 +183,19 @@ def test_a_line_of_the_access_log_has_the_request_and_no_more(tmp_path: Path) ->
     entry = json.loads(text)
     assert (entry["key"], entry["tenant"], entry["tokens"], entry["status"]) == ("k1", "acme", 7, 200)
     assert "secret" not in text
+
+
+def test_a_full_disk_costs_lines_of_the_access_log_and_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    log = AccessLog(Path("/dev/full"))
+    for _ in range(3):
+        log.write(finished(), time.monotonic())
+    assert caplog.text.count("cannot be written") == 1
+
+
+def test_an_access_log_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreFailed, match="file"):
+        AccessLog(tmp_path / "file" / "access.jsonl")
 
 
 @pytest.mark.parametrize("sent", [b"a", b"req-1:2.3_4", b"A" * 64])

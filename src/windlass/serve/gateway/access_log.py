@@ -8,23 +8,42 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from windlass.serve.gateway.telemetry import Journey
+from windlass.store.place import told
+
+log = logging.getLogger(__name__)
 
 
 class AccessLog:
-    """Appends to a file that several gateways may share: a line is written at once, or not at all."""
+    """Appends to a file that several gateways may share: every line is written in one piece.
+
+    A disk that is full costs lines, never an answer; the first loss is said, and the first line after it.
+    """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with told(str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lost = 0
 
     def write(self, journey: Journey, now: float) -> None:
-        os.write(self._file, json.dumps(entry_of(journey, now)).encode() + b"\n")
+        line = json.dumps(entry_of(journey, now)).encode() + b"\n"
+        try:
+            os.write(self._file, line)
+        except OSError as error:
+            if not self._lost:
+                log.warning("the access log cannot be written: %s", error.strerror)
+            self._lost += 1
+        else:
+            if self._lost:
+                log.warning("the access log is written again; %d lines are lost", self._lost)
+            self._lost = 0
 
     def close(self) -> None:
         os.close(self._file)
