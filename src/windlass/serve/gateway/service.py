@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -89,7 +89,7 @@ class Service:
         for model in routing.models:
             served = known.get(model.id) or await self._read(model)
             if served is not None:
-                models.append(served)
+                models.append(replace(served, names=frozenset({model.id, *model.names})))
         names = {served.id for served in models}
         self._languages |= {served.id: served.language for served in models}
         self.models, self.brownout = tuple(models), routing.brownout
