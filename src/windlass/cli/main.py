@@ -32,6 +32,7 @@ VERBS = {
     "serve": "answer over HTTP, as OpenAI's API does",
     "rollout": "bring a new version to the clients of a service, or take it back",
     "keys": "make, list, rotate and revoke the keys of a service",
+    "limits": "say how much tenants and keys may ask for, and show what is left",
     "tenants": "say whom a service works for, and how much each may ask",
     "audit-log": "who changed what in a service, and whether that record is whole",
     "prove": "show on these machines that layouts agree and that crashes lose nothing",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from windlass.serve.records.bucket import Budget, Kind, Loan, Order, Rule, exchange, new_budget, refill
 from windlass.store.database import Database, Schema, Transaction
@@ -99,6 +100,16 @@ def standings(database: Database, rules: Mapping[Name, Rule]) -> list[Standing]:
         ]
 
     return database.atomically(work, light=True)
+
+
+def known_budgets(database: Database) -> dict[Name, Rule]:
+    """Return the budgets that gateways have counted; how quickly a flow fills is not written down with it."""
+    fills: dict[str, Literal["flow", "day", "permits"]] = {"requests": "flow", "tokens_minute": "flow"}
+    rows = database.read("SELECT scope, kind, most_units FROM quota_budgets ORDER BY scope, kind")
+    return {
+        Name(scope, kind): Rule(fills.get(kind, "day" if kind == "tokens_day" else "permits"), most)
+        for scope, kind, most in rows
+    }
 
 
 def forget(database: Database, scope: str) -> None:
