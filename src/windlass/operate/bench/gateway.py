@@ -1,6 +1,6 @@
 """`windlass bench gateway`: our gateway with a mock engine, beside a bare application and LiteLLM's proxy.
 
-    rounds of: requests answered at once, then streams; ours, bare, LiteLLM in turn, the same client
+    rounds of: requests answered at once, then streams; ours, bare, canned, LiteLLM in turn, the same client
     then, ours and bare: the delay of one request under moderate load, and processor time a streamed token
     then, ours alone: connections that do nothing
 
@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from windlass.operate.bench.contenders import Peer
-from windlass.operate.bench.gateway_contenders import MODEL, Contender, Cores, bare, litellm, ours
+from windlass.operate.bench.gateway_contenders import ENGINE, MODEL, Contender, Cores, bare, litellm, ours
 from windlass.operate.bench.gateway_idle import Held, allow_files, hold_idle
-from windlass.operate.bench.gateway_load import Order, Outcome, press, require_wrk
+from windlass.operate.bench.gateway_load import Order, Outcome, ask_once, press, require_wrk
 from windlass.operate.bench.gateway_model import PROMPT
 from windlass.spec.errors import BadInput
 from windlass.spec.progress import Progress, Report
 
-OURS, BARE, LITELLM = "ours", "bare", "litellm"
-WARM_S = 1
-PACED = 50
+OURS, BARE, CANNED, LITELLM = ALL = "ours", "bare", "canned", "litellm"
+WARM_S, WARM_CONNECTIONS = 2, 2
+PACED = 200
 """Tokens a second of one stream where every token is a wake-up of its own."""
 
 
@@ -52,7 +52,7 @@ class Asked:
 
     @property
     def paced(self) -> Order:
-        return Order(self.seconds, self.streams, tokens=PACED, stream=True, pace=PACED)
+        return Order(self.seconds, self.streams, tokens=PACED // 2, stream=True, pace=PACED)
 
     @property
     def moderate(self) -> Order:
@@ -77,7 +77,8 @@ def bench_gateway(asked: Asked, peer: Peer | None, home: Path, report: Report) -
     with tempfile.TemporaryDirectory(prefix="windlass-bench-") as folder, ExitStack() as stack:
         scratch = Path(folder)
         contenders = [stack.enter_context(ours(cores, scratch, logs))]
-        contenders.append(stack.enter_context(bare(cores.server, logs)))
+        contenders.append(stack.enter_context(bare(BARE, cores.server, logs, scratch / ENGINE)))
+        contenders.append(stack.enter_context(bare(CANNED, cores.server, logs)))
         if peer is not None:
             contenders.append(stack.enter_context(litellm(peer, cores, scratch, logs)))
         legs = _legs(asked, contenders, Client(cores.others, scratch), report)
@@ -109,7 +110,8 @@ class Client:
 def _legs(asked: Asked, contenders: Sequence[Contender], client: Client, report: Report) -> list[Leg]:
     """Let everybody warm up, then take turns."""
     for contender in contenders:
-        client.ask(contender, Order(WARM_S, asked.connections, tokens=16))
+        ask_once(contender.url, asked.small.body(MODEL, PROMPT), contender.key)
+        client.ask(contender, Order(WARM_S, WARM_CONNECTIONS, tokens=16))
     turns = [
         (name, order, contender)
         for _ in range(asked.rounds)
@@ -131,11 +133,11 @@ def _legs(asked: Asked, contenders: Sequence[Contender], client: Client, report:
 
 def figures(asked: Asked, legs: Sequence[Leg], held: Held) -> dict[str, float]:
     """Return rates and ratios, delays, processor times and idle memory."""
-    small = {name: _rates(legs, name, "small") for name in (OURS, BARE, LITELLM)}
-    streamed = {name: _rates(legs, name, "streamed") for name in (OURS, BARE, LITELLM)}
+    small = {name: _rates(legs, name, "small") for name in ALL}
+    streamed = {name: _rates(legs, name, "streamed") for name in ALL}
     tokens = asked.streamed.tokens
     found: dict[str, float] = {}
-    for name in (OURS, BARE, LITELLM):
+    for name in ALL:
         if small[name]:
             found[f"{name}_requests_per_s"] = statistics.median(small[name])
             found[f"{name}_streamed_tokens_per_s"] = statistics.median(streamed[name]) * tokens
@@ -148,6 +150,7 @@ def figures(asked: Asked, legs: Sequence[Leg], held: Held) -> dict[str, float]:
         "bare_p99_ms": of_bare.p99_s * 1000,
         "request_us": statistics.median(_cost_us(legs, "small", 1)),
         "streamed_token_us": statistics.median(_cost_us(legs, "paced", asked.paced.tokens)),
+        "failed": sum(leg.outcome.failed for leg in legs),
         "idle_connections": held.connections,
         "idle_memory_bytes": held.memory_bytes,
     }
@@ -158,7 +161,7 @@ def _ratios(prefix: str, rates: Mapping[str, Sequence[float]]) -> dict[str, floa
         f"{prefix}_{name}": statistics.median(
             mine / theirs for mine, theirs in zip(rates[OURS], rates[name], strict=True)
         )
-        for name in (BARE, LITELLM)
+        for name in ALL[1:]
         if rates[name]
     }
 

@@ -1,19 +1,22 @@
-"""A bare Starlette application: `python -m windlass.operate.bench.gateway_bare`.
+"""A bare Starlette application: `python -m windlass.operate.bench.gateway_bare [--socket PATH]`.
 
-It answers POST /v1/chat/completions in OpenAI's shapes out of its own memory: it reads the JSON of the body
-and nothing else happens; no key, no check, no tokenizer, no engine. uvicorn runs it with the loop and the
-parser that our gateway has, so it is what the framework alone can do. The seed of a request is the pace of
-a stream, as in gateway_mock.py; 0 sends frame after frame. It is also the API that LiteLLM's proxy stands
-in front of.
+It answers POST /v1/chat/completions in OpenAI's shapes: it reads the JSON of the body, asks the mock engine
+(gateway_mock.py) for tokens over the wire and sends as many words. There is no key, no check, no limit, no
+tokenizer, no count: it is what the framework alone can do in our gateway's place, with the same loop and
+parser. Without --socket it answers out of its memory, and is then the API that LiteLLM's proxy stands in front
+of.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import itertools
 import json
 import socket
 from collections.abc import AsyncIterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import uvicorn
 from starlette.applications import Starlette
@@ -22,20 +25,21 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from windlass.spec.door import DoorParser, emit, run_door
+from windlass.spec.wire import Generate, Many, Tokens, frame, from_engine, take_frames
 
 WORD = " word"
 OPENING = {"role": "assistant", "content": ""}
-NO_TOKENS = 16
+TOKENS = 16
 """Tokens of an answer to a request that does not say."""
+PROMPT = [1] * 32
 
 
 def main(argv: list[str]) -> int:
     """Answer until ended."""
-    DoorParser(prog="windlass.operate.bench.gateway_bare", description="Be a bare application.").parse_args(
-        argv
-    )
+    args = _parse(argv)
     listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
     app = Starlette(routes=[Route("/v1/chat/completions", answer, methods=["POST"])])
+    app.state.source = Memory() if args.socket is None else Wire(args.socket)
     emit({"listening": {"port": listener.getsockname()[1]}})
     config = uvicorn.Config(
         app, loop="uvloop", http="httptools", ws="none", log_config=None, access_log=False, lifespan="off"
@@ -46,11 +50,61 @@ def main(argv: list[str]) -> int:
 
 async def answer(request: Request) -> Response:
     """Answer whole, or as a stream."""
-    asked = await request.json()
-    tokens = int(asked.get("max_tokens") or NO_TOKENS)
-    if not asked.get("stream"):
-        return Response(whole(tokens), media_type="application/json")
-    return StreamingResponse(frames(tokens, int(asked.get("seed") or 0)), media_type="text/event-stream")
+    asked, source = await request.json(), request.app.state.source
+    arriving = source.tokens(int(asked.get("max_tokens") or TOKENS), int(asked.get("seed") or 0))
+    if asked.get("stream"):
+        return StreamingResponse(_frames(arriving), media_type="text/event-stream")
+    return Response(whole(sum([count async for count in arriving])), media_type="application/json")
+
+
+class Source(Protocol):
+    """Where tokens come from: how many, as they come."""
+
+    def tokens(self, wanted: int, pace: int) -> AsyncIterator[int]: ...
+
+
+class Memory:
+    """Nowhere: all are there at once, or one after the other at a pace."""
+
+    async def tokens(self, wanted: int, pace: int) -> AsyncIterator[int]:
+        for _ in range(wanted):
+            if pace:
+                await asyncio.sleep(1 / pace)
+            yield 1
+
+
+class Wire(asyncio.Protocol):
+    """The mock engine, over one connection."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._ids = itertools.count()
+        self._waiting: dict[str, asyncio.Queue[tuple[int, bool]]] = {}
+
+    async def tokens(self, wanted: int, pace: int) -> AsyncIterator[int]:
+        if self._transport is None:
+            loop = asyncio.get_running_loop()
+            self._transport, _ = await loop.create_unix_connection(lambda: self, str(self._path))
+        id_, ended = str(next(self._ids)), False
+        queue = self._waiting[id_] = asyncio.Queue()
+        self._transport.write(frame(Generate(id_, PROMPT, wanted, seed=pace)))
+        while not ended:
+            count, ended = await queue.get()
+            yield count
+        del self._waiting[id_]
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        for body in take_frames(self._buffer):
+            message = from_engine.decode(body)
+            if isinstance(message, Many):
+                for id_, tokens in message.tokens.items():
+                    self._waiting[id_].put_nowait((len(tokens), False))
+            for ended in message.others if isinstance(message, Many) else [message]:
+                if isinstance(ended, Tokens):
+                    self._waiting[ended.id].put_nowait((len(ended.tokens), ended.finish is not None))
 
 
 def whole(tokens: int) -> bytes:
@@ -61,14 +115,12 @@ def whole(tokens: int) -> bytes:
     return _json(_reply("chat.completion", choice) | {"usage": usage})
 
 
-async def frames(tokens: int, pace: int) -> AsyncIterator[bytes]:
+async def _frames(arriving: AsyncIterator[int]) -> AsyncIterator[bytes]:
     """Yield an answer, one frame a token."""
     yield _frame(OPENING)
     word = _frame({"content": WORD})
-    for _ in range(tokens):
-        if pace:
-            await asyncio.sleep(1 / pace)
-        yield word
+    async for count in arriving:
+        yield word * count
     yield _frame({}, "length")
     yield b"data: [DONE]\n\n"
 
@@ -85,6 +137,12 @@ def _reply(kind: str, choice: dict[str, Any]) -> dict[str, Any]:
 
 def _json(value: dict[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = DoorParser(prog="windlass.operate.bench.gateway_bare", description="Be a bare application.")
+    parser.add_argument("--socket", type=Path, help="Unix socket of the mock engine")
+    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Who takes part in `windlass bench gateway`, each one process on a core of its own.
 
     ours       the gateway as it is started for users, in front of the mock engine
-    bare       gateway_bare.py
-    litellm    LiteLLM's proxy out of its own environment (bench/peers), in front of another bare application
+    bare       gateway_bare.py, in front of the same mock engine
+    canned     the same application, which answers out of its memory instead
+    litellm    LiteLLM's proxy out of its own environment (bench/peers), in front of another canned one
 
 Whatever stands behind or asks runs on the other cores.
 """
@@ -24,7 +25,7 @@ from pathlib import Path
 
 from windlass.cluster.on_local import LocalProcess
 from windlass.operate.bench.contenders import Peer
-from windlass.operate.bench.gateway_load import pin
+from windlass.operate.bench.gateway_load import LOGS, pin
 from windlass.operate.bench.gateway_model import VOCABULARY, write_words
 from windlass.serve.records.chain import Actor
 from windlass.serve.records.keys import Keys
@@ -33,18 +34,20 @@ from windlass.spec.errors import ProcessFailed
 from windlass.store.database import sqlite_url
 
 MODEL = "mock"
+ENGINE = "engine.sock"
 START_S = 120.0
 LOOK_EVERY_S = 0.1
 KEY = "sk-bench-0123456789abcdef"
 """LiteLLM's; ours makes its own."""
 MANY = 100_000
-LIMITED = {
-    "requests_per_second": 1e6,
-    "tokens_per_minute": 10**9,
-    "tokens_per_day": 10**12,
-    "concurrent": MANY,
+LIMITS = {
+    "key": {
+        "requests_per_second": 1e6,
+        "tokens_per_minute": 10**9,
+        "tokens_per_day": 10**12,
+        "concurrent": MANY,
+    }
 }
-LIMITS = {"all": LIMITED, "tenant": LIMITED, "key": LIMITED}
 """All kinds, so that all are counted; so wide that none refuses."""
 
 
@@ -74,7 +77,7 @@ class Contender:
 @contextmanager
 def ours(cores: Cores, scratch: Path, logs: Path) -> Iterator[Contender]:
     """Start the mock engine and our gateway in front of it, with keys and limits that nobody reaches."""
-    words, path = write_words(scratch / "model"), scratch / "engine.sock"
+    words, path = write_words(scratch / "model"), scratch / ENGINE
     settings, key = _settings_and_key(scratch)
     mock = ["--socket", str(path), "--name", MODEL, "--vocabulary", str(VOCABULARY)]
     gateway = ["--model", str(words), "--name", MODEL, "--socket", str(path), "--settings", str(settings)]
@@ -92,18 +95,19 @@ def ours(cores: Cores, scratch: Path, logs: Path) -> Iterator[Contender]:
 
 
 @contextmanager
-def bare(cores: tuple[int, ...], logs: Path) -> Iterator[Contender]:
-    """Start the bare application."""
-    with _start("bare", "windlass.operate.bench.gateway_bare", [], logs) as process:
+def bare(name: str, cores: tuple[int, ...], logs: Path, engine: Path | None = None) -> Iterator[Contender]:
+    """Start the bare application, in front of an engine or of nothing."""
+    arguments = [] if engine is None else ["--socket", str(engine)]
+    with _start(name, "windlass.operate.bench.gateway_bare", arguments, logs) as process:
         pin(process.pid, cores)
         port = _listening(process)["port"]
-        yield Contender("bare", f"http://127.0.0.1:{port}", KEY, process.pid)
+        yield Contender(name, f"http://127.0.0.1:{port}", KEY, process.pid)
 
 
 @contextmanager
 def litellm(peer: Peer, cores: Cores, scratch: Path, logs: Path) -> Iterator[Contender]:
     """Start LiteLLM's proxy with one worker and its key check, in front of a bare application."""
-    with bare(cores.others, logs) as behind, (logs / "bench-gateway-litellm.log").open("ab") as log:
+    with bare("behind", cores.others, logs) as behind, (logs / "bench-gateway-litellm.log").open("ab") as log:
         config, port = scratch / "litellm.yaml", _free_port()
         config.write_text(json.dumps(_proxy_settings(behind.url)))  # JSON is YAML
         program = peer.folder / "bin" / "litellm"
@@ -163,7 +167,7 @@ def _wait_for(url: str, popen: subprocess.Popen[bytes] | None = None) -> None:
             if answer.status == HTTPStatus.OK:
                 return
         time.sleep(LOOK_EVERY_S)
-    raise ProcessFailed(f"{url} did not become ready", hint="see bench-gateway-*.log in the home's logs")
+    raise ProcessFailed(f"{url} did not become ready", hint=LOGS)
 
 
 def _free_port() -> int:

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,11 @@ from typing import Any
 from windlass.spec.errors import NotFound, ProcessFailed
 
 WRK = "wrk"
+PATH = "/v1/chat/completions"
+FIRST_S = 60.0
+LOGS = "see bench-gateway-*.log in the home's logs"
+MOST_FAILED = 0.05
+"""A run with a larger share of failures says nothing about speed."""
 SCRIPT = """\
 wrk.method = "POST"
 wrk.body = %(body)s
@@ -64,6 +70,8 @@ class Outcome:
     """What a client counted, and what the server used up for it."""
 
     requests: int
+    """Good answers; what was refused or failed is no part of them."""
+    failed: int
     seconds: float
     p50_s: float
     p99_s: float
@@ -82,15 +90,26 @@ def require_wrk() -> str:
     return found
 
 
+def ask_once(url: str, body: str, key: str) -> None:
+    """Have one request answered; some servers load half of themselves only then."""
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    asked = urllib.request.Request(f"{url}{PATH}", body.encode(), headers)
+    try:
+        with urllib.request.urlopen(asked, timeout=FIRST_S) as answer:
+            answer.read()
+    except OSError as error:
+        raise ProcessFailed(f"{url} did not answer the first request: {error}", hint=LOGS) from None
+
+
 def press(
     order: Order, url: str, body: str, key: str, *, server: int, cores: Sequence[int], scratch: Path
 ) -> Outcome:
-    """Let wrk ask one server; every answer must be a good one."""
+    """Let wrk ask one server."""
     script = scratch / "order.lua"
     pause = f"function delay() return {order.pause_ms} end" if order.pause_ms else ""
     script.write_text(SCRIPT % {"body": json.dumps(body), "key": key, "pause": pause})
     load = ["-t1", f"-c{order.connections}", f"-d{order.seconds}s", "--timeout", "30s"]
-    command = [require_wrk(), *load, "-s", str(script), f"{url}/v1/chat/completions"]
+    command = [require_wrk(), *load, "-s", str(script), f"{url}{PATH}"]
     before = cpu_seconds(server)
     said = subprocess.run(
         command,
@@ -110,13 +129,15 @@ def read_outcome(said: str, cpu_s: float, url: str, errors: str = "") -> Outcome
     if not last.startswith("{"):
         raise ProcessFailed(f"wrk counted nothing at {url}", hint=(errors or said).strip()[:500])
     found = json.loads(last)
-    if found["failed"] or not found["requests"]:
+    good = found["requests"] - found["failed"]
+    if found["failed"] > MOST_FAILED * found["requests"] or not good:
         raise ProcessFailed(
             f"{found['failed']} of {found['requests']} requests to {url} failed",
-            hint="a bench counts good answers only; the logs are in the home's logs/bench-gateway-*.log",
+            hint=LOGS,
         )
     return Outcome(
-        requests=found["requests"],
+        requests=good,
+        failed=found["failed"],
         seconds=found["duration_us"] / 1e6,
         p50_s=found["p50_us"] / 1e6,
         p99_s=found["p99_us"] / 1e6,

@@ -9,10 +9,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 VOCABULARY = 2048
 ROLES = ("<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>")
-PROMPT = (
-    "Explain to a new colleague how a windlass lifts a heavy anchor, which part of it carries the load, and "
-    "why the pawl must hold when the rope is wet. Keep it short."
-)
+PROMPT = "How does a windlass lift a heavy anchor, and which part of it carries the load?"
 
 
 def write_words(folder: Path) -> Path:

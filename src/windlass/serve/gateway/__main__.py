@@ -46,6 +46,9 @@ from windlass.spec.read import parse
 from windlass.spec.serve import Serve, is_loopback
 from windlass.store.database import Database
 
+TURN_S = 0.0005
+"""How long a busy event loop keeps the threads waiting that bring leases and keys from the database; they take
+many short turns, and Python's own 5 ms for each would add up to more than requests have patience for."""
 GARBAGE = 20_000
 """Objects that are made, and not gone again, before cycles among them are looked for."""
 
@@ -67,6 +70,7 @@ def main(argv: list[str]) -> int:
     # What is here by now stays, and little of a request is a cycle: looking for them was a tenth of its cost.
     gc.freeze()
     gc.set_threshold(GARBAGE)
+    sys.setswitchinterval(TURN_S)
     server.run(sockets=[listener])
     witness.close()
     if service.prompts is not None:
