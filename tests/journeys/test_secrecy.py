@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -21,7 +22,7 @@ from windlass.models.huggingface import save_model
 from windlass.operate.registry import Registry
 from windlass.serve.records.chain_check import verify
 from windlass.serve.records.keys import Keys
-from windlass.serve.records.state import open_state, state_url
+from windlass.serve.records.state import open_state
 from windlass.spec.shape import LlamaShape
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
@@ -32,8 +33,8 @@ PATIENCE_S = 120.0
 SHAPE = LlamaShape(vocabulary=300, context=256, layers=1, width=32, heads=4, kv_heads=2, ffn_width=48)
 
 
-@pytest.fixture
-def home(folder: Path) -> Path:
+@pytest.fixture(autouse=True)
+def registered(folder: Path) -> None:
     """A registry with one model that was never trained."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -46,7 +47,6 @@ def home(folder: Path) -> Path:
     writer.write("tokenizer.json", tokenizer.to_str().encode())
     writer.commit({})
     Registry(folder / "home").register("base", folder / "made")
-    return folder / "home"
 
 
 @contextmanager
@@ -91,13 +91,19 @@ def ask_in_every_way(client: httpx.Client, word: str, key: str, wrong: str) -> l
     return [reply.status_code for reply in replies]
 
 
+def server_folder(url: str) -> list[Path]:
+    """Return where the server of a database keeps its files, if it has one."""
+    return [Path(host) for host in parse_qs(urlsplit(url).query).get("host", [])]
+
+
 def test_no_file_and_no_terminal_holds_a_key_or_a_prompt(
-    home: Path,
     folder: Path,
     environment: dict[str, str],
     as_json: Callable[..., Any],
     leaks: Callable[..., list[str]],
+    state_url: str,
 ) -> None:
+    environment["WINDLASS_STATE"] = state_url
     word, wrong = secrets.token_hex(12), "wlk_" + secrets.token_urlsafe(32)
     command = [
         sys.executable, "-m", "windlass.cli", "serve", "base", "--port", "0", "--threads", "1", "--json",
@@ -115,8 +121,9 @@ def test_no_file_and_no_terminal_holds_a_key_or_a_prompt(
         assert client.get("/v1/models", headers={"authorization": f"Bearer {key}"}).status_code == 401
         as_json("keys", "revoke", "ada")
         assert client.get("/v1/models", headers={"authorization": f"Bearer {rotated}"}).status_code == 401
-        state = open_state(state_url(home))
+        state = open_state(state_url)
         assert Keys(state).find(told["key"]) is not None
         assert verify(state).ok
         state.close()
-    assert leaks(folder, [word, key, rotated, wrong, told["key"]]) == []
+    for written in [folder, *server_folder(state_url)]:
+        assert leaks(written, [word, key, rotated, wrong, told["key"]]) == []
