@@ -1,0 +1,40 @@
+"""Names that move: what a gateway calls a version changes with the routing table."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from windlass.serve.gateway.fleet.fleet import Fleet
+from windlass.serve.gateway.metrics import Metrics
+from windlass.serve.gateway.service import Service
+from windlass.spec.steer import Route, RoutedModel, Routing
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text("{}")
+    return tmp_path
+
+
+def routing(folder: Path, prod: str) -> Routing:
+    models = [
+        RoutedModel(version, str(folder), ["base@prod"] if version == prod else [])
+        for version in ("base@1", "base@2")
+    ]
+    return Routing(1, models, [], {"base": Route({"base@1": 1.0})})
+
+
+def test_an_alias_leads_to_the_version_that_has_it_now(folder: Path) -> None:
+    async def play() -> list[str]:
+        metrics = Metrics()
+        service = Service((), Fleet(metrics, Routing(0), queue=1), metrics)
+        found = []
+        for prod in ("base@1", "base@2"):
+            await service.apply(routing(folder, prod))
+            found.append(service.desk("base@prod").id)
+        return found
+
+    assert asyncio.run(play()) == ["base@1", "base@2"]
