@@ -18,19 +18,19 @@ from windlass.serve.gateway.admission import Room
 from windlass.serve.gateway.errors import ApiError
 from windlass.serve.gateway.fleet.budget import RetryBudget
 from windlass.serve.gateway.fleet.counting import Counting
+from windlass.serve.gateway.fleet.forms import Forms
 from windlass.serve.gateway.fleet.link import Link, Loss
 from windlass.serve.gateway.fleet.reports import Reports
-from windlass.serve.gateway.fleet.routing import Candidate, affinity, choose_replica
+from windlass.serve.gateway.fleet.roster import Roster
 from windlass.serve.gateway.fleet.ticket import Answer, Task, Ticket
 from windlass.serve.gateway.metrics import Metrics
-from windlass.spec.steer import RoutedReplica, Routing
-from windlass.spec.wire import Failed, Generate, Grammar, Load, Offered, Tokens, Vectors, Work
+from windlass.spec.steer import Routing
+from windlass.spec.wire import Failed, Load, Offered, Tokens, Vectors, Work
 
 TICK_S = 0.25
 PATIENCE_S = 30.0
 MOST_FRUITLESS = 2
 """So many engines in a row may end as they begin with a request; then it is taken for the cause."""
-MOST_FORMS = 64
 BLAME_S = 2.0
 """A request that an engine has had for longer is not why it ended."""
 FREE_MOVES = 4
@@ -59,22 +59,20 @@ class Fleet:
         self._counting = Counting(metrics)
         self._queue = queue
         self._patience_s = patience_s
-        self._links: dict[str, Link] = {}
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._roster = Roster(self)
         self._tasks: dict[Task, Link | None] = {}
-        self._known: dict[str, Offered] = {}
         self._budget = RetryBudget()
-        self._forms: dict[Grammar, None] = {}
+        self._forms = Forms()
         self._routing = routing
 
     @property
     def is_ready(self) -> bool:
-        return any(link.is_alive and link.replica.state != "draining" for link in self._links.values())
+        return any(link.takes for link in self._roster)
 
     @property
     def links(self) -> Sequence[Link]:
         """One for each replica of the routing table."""
-        return list(self._links.values())
+        return list(self._roster)
 
     @property
     def revision(self) -> int:
@@ -97,28 +95,21 @@ class Fleet:
 
     def alive(self) -> set[str]:
         """Return the versions that have a replica which answers."""
-        return {
-            model
-            for link in self._links.values()
-            if link.is_alive and link.replica.state != "draining"
-            for model in link.replica.models
-        }
+        return self._roster.alive()
 
     def room(self, version: str) -> Room:
         """Return what the replicas that take requests for a version have."""
-        links = [link for link in self._links.values() if version in link.replica.models]
-        able = [link for link in links if link.ready is not None and link.replica.state != "draining"]
-        slots = sum(link.ready.slots for link in able if link.ready is not None)
-        return Room(slots, max((link.memory for link in able), default=0.0))
+        return self._roster.room(version)
 
     def offered(self, version: str) -> Offered:
         """Return what a replica said about a version, also if it is gone since."""
-        if version not in self._known:
+        offered = self._roster.known(version)
+        if offered is None:
             raise _unavailable(f"no engine for '{version}' is connected; try again shortly")
-        return self._known[version]
+        return offered
 
     def is_known(self, version: str) -> bool:
-        return version in self._known
+        return self._roster.known(version) is not None
 
     async def run(self) -> None:
         """Keep links to all replicas for as long as the gateway lives."""
@@ -128,21 +119,12 @@ class Fleet:
                 await asyncio.sleep(TICK_S)
                 self._tick(time.monotonic())
         finally:
-            for running in self._running.values():
-                running.cancel()
-            await asyncio.gather(*self._running.values(), return_exceptions=True)
+            await self._roster.close()
 
     def apply(self, routing: Routing) -> None:
         """Take a routing table: begin with new replicas, note states, let go of those that it has no more."""
         self._routing = routing
-        wanted = {replica.name: replica for replica in routing.replicas}
-        for name in self._links.keys() - wanted.keys():
-            self._remove(name)
-        for name, replica in wanted.items():
-            if name in self._links:
-                self._links[name].replica = replica
-            else:
-                self._add(replica)
+        self._roster.apply(routing.replicas)
         self._place_waiting()
 
     def ask(self, requests: Sequence[Work], fallbacks: Sequence[str] = (), *, shadow: bool = False) -> Ticket:
@@ -165,9 +147,7 @@ class Fleet:
             ticket.fail(ApiError(code, message, retry_after_s=1))
 
     def on_ready(self, link: Link) -> None:
-        assert link.ready is not None
-        for model in link.replica.models:
-            self._known[model] = link.ready.about(model)
+        self._roster.note(link)
         self._counting.connected(link)
         self._place_waiting()
 
@@ -191,7 +171,7 @@ class Fleet:
         if isinstance(message, Tokens):
             self._counting.gained(task, message, now)
             if not task.gained:
-                self._note_form(task)
+                self._forms.note(task.request)
         task.take(message, now)
         if isinstance(message, Vectors):
             self._end(task, finish="stop")
@@ -205,7 +185,7 @@ class Fleet:
             return
         self.reports.ended(task, code=failed.code)
         task.avoid.add(task.replica)
-        elsewhere = self._candidates(task, task.version)
+        elsewhere = self._roster.candidates(task, task.version)
         if (not elsewhere and not self._fall_back(task)) or not self._budget.take(time.monotonic()):
             self._refuse(task, ApiError("engine_failed", failed.message))
         else:
@@ -213,8 +193,7 @@ class Fleet:
             self._place(task)
 
     def _admit(self, wanted: int, version: str) -> None:
-        links = [link for link in self._links.values() if version in link.replica.models]
-        slots = sum(link.ready.slots for link in links if link.ready is not None)
+        slots = self._roster.room(version).slots
         room, under_way = slots + self._queue, len(self._tasks)
         if slots and wanted > room:
             raise ApiError(
@@ -228,62 +207,26 @@ class Fleet:
                 retry_after_s=1,
             )
 
-    def _add(self, replica: RoutedReplica) -> None:
-        link = self._links[replica.name] = Link(replica, self)
-        self._running[replica.name] = asyncio.get_running_loop().create_task(link.run())
-
-    def _remove(self, name: str) -> None:
-        self._links.pop(name)
-        self._running.pop(name).cancel()
-
     def _place(self, task: Task) -> None:
         """Hand a task to a replica; without one it waits, unless another version may answer at once."""
-        links = self._candidates(task, task.version)
+        links = self._roster.candidates(task, task.version)
         if not links and not task.sent and self._fall_back(task):
-            links = self._candidates(task, task.version)
+            links = self._roster.candidates(task, task.version)
         if not links:
             self._tasks[task] = None
             task.waiting_since = task.waiting_since or time.monotonic()
             return
-        link = links[0] if len(links) == 1 else self._choose(task, links)
+        link = self._roster.choose(task, links)
         task.waiting_since, task.gained, task.replica = None, False, link.replica.name
         task.attempts, task.placed_at = task.attempts + 1, time.monotonic()
-        task.form_tried = self._is_form_tried(task)
+        task.form_tried = self._forms.is_tried(task.request)
         self._tasks[task] = link
         link.ask(task)
-
-    def _is_form_tried(self, task: Task) -> bool:
-        return isinstance(task.request, Generate) and task.request.grammar in self._forms
-
-    def _note_form(self, task: Task) -> None:
-        """Remember a form by which an engine has written: no other needs to try it first."""
-        if isinstance(task.request, Generate) and task.request.grammar is not None:
-            self._forms[task.request.grammar] = None
-            if len(self._forms) > MOST_FORMS:
-                del self._forms[next(iter(self._forms))]
-
-    def _candidates(self, task: Task, version: str) -> list[Link]:
-        """Return the replicas that may be asked; those that are unwell only where there is no other."""
-        able = [
-            link
-            for link in self._links.values()
-            if link.ready is not None and link.replica.state != "draining" and version in link.replica.models
-        ]
-        fresh = [link for link in able if link.replica.name not in task.avoid]
-        return [link for link in fresh if link.replica.state == "ready"] or fresh
-
-    def _choose(self, task: Task, links: Sequence[Link]) -> Link:
-        request = task.request
-        key = affinity(request.tenant, getattr(request, "adapter", ""), task.affinity_tokens)
-        candidates = [
-            Candidate(link.replica.name, link.busy, link.ready.slots) for link in links if link.ready
-        ]
-        return self._links[choose_replica(candidates, key).name]
 
     def _fall_back(self, task: Task) -> bool:
         """Have another version answer, if one can; its vocabulary is the same."""
         for version in task.fallbacks:
-            if version != task.version and self._candidates(task, version):
+            if version != task.version and self._roster.candidates(task, version):
                 task.request = msgspec.structs.replace(task.request, model=version)
                 return True
         return False
@@ -308,7 +251,7 @@ class Fleet:
             self._place(task)
 
     def _tick(self, now: float) -> None:
-        for link in self._links.values():
+        for link in self._roster:
             link.tick()
         for task in [task for task, link in self._tasks.items() if link is None]:
             if task.waiting_since is None or now - task.waiting_since < self._patience_s:

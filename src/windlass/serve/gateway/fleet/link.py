@@ -78,6 +78,11 @@ class Link(asyncio.Protocol):
         return self.ready is not None
 
     @property
+    def takes(self) -> bool:
+        """Whether it may be sent new requests."""
+        return self.ready is not None and self.replica.state != "draining"
+
+    @property
     def busy(self) -> int:
         """Answers under way there, those of other gateways included as far as they are known."""
         return max(len(self.tasks), self._told_busy)
@@ -96,6 +101,10 @@ class Link(asyncio.Protocol):
                 pause_s = min(RETRY_MOST_S, pause_s * 2)
         finally:
             self._let_go("removed")
+
+    def close(self) -> None:
+        """Let go of a replica that is in the table no more."""
+        self._let_go("removed")
 
     def ask(self, task: Task) -> None:
         """Send a task; it is this link's from now on."""

@@ -63,13 +63,13 @@ def choose_version(route: Route, alive: Collection[str], place: float) -> tuple[
         for version in route.standby:
             if version in alive:
                 return version, True
-        able = wanted or dict.fromkeys([*route.weights, *route.standby], 1.0)
+        able = wanted or dict.fromkeys(route.weights or route.standby, 1.0)
     left = place * sum(able.values())
     for version, weight in able.items():
         left -= weight
         if left < 0:
-            return version, False
-    return next(reversed(able)), False
+            break
+    return version, version not in route.weights
 
 
 def place_of(conversation: str) -> float:
