@@ -5,6 +5,8 @@ All of it is pure: who is alive and how busy is an argument, as is the one rando
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import struct
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -64,11 +66,10 @@ def choose_version(route: Route, alive: Collection[str], place: float) -> tuple[
             if version in alive:
                 return version, True
         able = wanted or dict.fromkeys(route.weights or route.standby, 1.0)
-    left = place * sum(able.values())
-    for version, weight in able.items():
-        left -= weight
-        if left < 0:
-            break
+    versions = list(able)
+    ends = list(itertools.accumulate(able.values()))
+    at = bisect.bisect_right(ends, place * ends[-1])
+    version = versions[min(at, len(versions) - 1)]
     return version, version not in route.weights
 
 
