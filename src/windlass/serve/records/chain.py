@@ -12,7 +12,8 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from windlass.serve.records.redaction import hide_keys
@@ -72,7 +73,10 @@ class Record:
 
     @property
     def is_whole(self) -> bool:
-        return self.hash == seal(astuple(self)[:-1])
+        return self.hash == seal(_values(self)[:-1])
+
+
+_values = attrgetter(*Record.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def append(transaction: Transaction, actor: Actor, act: Act, *, now_s: float) ->
     told = (actor.key_id, actor.name, actor.address, act.action, act.target, act.result, act.note)
     fields: list[str | int] = [head.number + 1, round(1000 * now_s), *map(_plain, told), head.hash]
     record = _record([*fields, seal(fields)])
-    transaction.execute(f"INSERT INTO audit VALUES ({', '.join('?' * 11)})", *astuple(record))
+    transaction.execute(f"INSERT INTO audit VALUES ({', '.join('?' * 11)})", *_values(record))
     transaction.execute("UPDATE audit_head SET number = ?, hash = ?", record.number, record.hash)
     return record
 
