@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.routing import Route
 
 from windlass.serve.gateway.access import DOORS, OPEN, Access, scope_of
-from windlass.serve.gateway.app import router
+from windlass.serve.gateway.app import ADMIN, router
 from windlass.serve.gateway.errors import ApiError
 from windlass.serve.gateway.origins import check
 from windlass.serve.records.chain import Actor
@@ -49,7 +49,7 @@ BROKEN_HEADERS = [
 def routes() -> list[tuple[str, str]]:
     """Every method and path of the app, with its parts filled in."""
     filled = []
-    for route in router.routes:
+    for route in [*router.routes, *(route for each in ADMIN for route in each.routes)]:
         assert isinstance(route, APIRoute | Route)
         path = route.path
         for part in route.param_convertors:
