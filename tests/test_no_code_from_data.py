@@ -1,0 +1,54 @@
+"""Data never becomes code: nothing in the package unpickles, evaluates or loads what it was sent."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import windlass
+
+ROOT = Path(windlass.__file__).parent
+MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
+CALLS = {"eval", "exec", "compile", "__import__"}
+
+
+def loads(tree: ast.AST) -> Iterator[str]:
+    """Find imports of what unpickles, calls of what evaluates, and torch.load without its guard."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.partition(".")[0] in MODULES)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in MODULES:
+            yield str(node.module)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CALLS:
+            yield node.func.id
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("torch.load", "np.load", "numpy.load"):
+            named = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            safe = named.get("weights_only") == "True" or named.get("allow_pickle", "False") == "False"
+            if ast.unparse(node.func) == "torch.load":
+                safe = named.get("weights_only") == "True"
+            if not safe:
+                yield ast.unparse(node.func)
+
+
+def test_no_module_of_the_package_turns_data_into_code() -> None:
+    files = sorted(ROOT.rglob("*.py"))
+    assert len(files) > 100
+    found = {str(file.relative_to(ROOT)): list(loads(ast.parse(file.read_text("utf-8")))) for file in files}
+    assert {file: names for file, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from dill import loads",
+        "eval('1')",
+        "torch.load(path)",
+        "np.load(path, allow_pickle=True)",
+    ],
+)
+def test_the_search_would_find_it(source: str) -> None:
+    assert list(loads(ast.parse(source)))
