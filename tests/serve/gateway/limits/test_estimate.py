@@ -13,16 +13,17 @@ ASKED = Wish(model="m", answers=1, prompt_tokens=84, most_tokens=50)
 
 
 def learned() -> Pace:
-    """A pace of 1 ms a token read, 20 ms a token written, and a second for each answer."""
+    """A pace of 1 ms a token read, 20 ms a token written, and 0.98 s for each answer."""
     pace = Pace()
     pace.began(0.1, 100 - START_TOKENS)
-    pace.ended(ASKED, held_s=1.0, after_first_s=0.98, written=50)
+    pace.ended(ASKED, after_first_s=0.98, written=50)
     return pace
 
 
 def test_nothing_waits_before_anything_was_learned() -> None:
-    estimate = Pace().estimate(ASKED, Load(answers=40, unread_tokens=10_000, slots=4))
-    assert estimate.wait_s < 0.1
+    pace = Pace()
+    unread_s = 100 * pace.reading_s(100)
+    assert pace.estimate(ASKED, Load(answers=40, unread_s=unread_s, slots=4)).wait_s < 0.1
 
 
 def test_an_idle_engine_is_begun_with_at_once() -> None:
@@ -33,12 +34,12 @@ def test_an_idle_engine_is_begun_with_at_once() -> None:
 
 
 def test_prompts_that_wait_are_read_first() -> None:
-    assert learned().estimate(ASKED, Load(2, 300, slots=4)).wait_s == pytest.approx(0.3)
+    assert learned().estimate(ASKED, Load(2, 0.3, slots=4)).wait_s == pytest.approx(0.3)
 
 
 def test_a_request_without_a_slot_waits_for_answers_to_end() -> None:
-    assert learned().estimate(ASKED, Load(4, 0, slots=4)).wait_s == pytest.approx(0.25)
-    assert learned().estimate(ASKED, Load(7, 0, slots=4)).wait_s == pytest.approx(1.0)
+    assert learned().estimate(ASKED, Load(4, 0, slots=4)).wait_s == pytest.approx(0.245)
+    assert learned().estimate(ASKED, Load(7, 0, slots=4)).wait_s == pytest.approx(0.98)
 
 
 def test_a_request_larger_than_the_engine_is_begun_with_when_it_is_idle() -> None:

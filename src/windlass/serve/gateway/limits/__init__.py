@@ -5,6 +5,7 @@
     treasury.py   the parts of shared budgets that this gateway holds, renewed ahead of need in a thread
     purse.py      one such part: spent here without asking anybody, worth nothing once its time is over
     estimate.py   how long a request would take, learned from those that were answered
+    line.py       what is under way at one version, and how quickly it goes
     brown_out.py  how much less is done, by pressure
     refusals.py   what a refused caller is told, and when to ask again
 

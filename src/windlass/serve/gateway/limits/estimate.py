@@ -28,8 +28,8 @@ class Load:
 
     answers: int = 0
     """Answers that are being made or wait."""
-    unread_tokens: int = 0
-    """Tokens of prompts without a first token yet."""
+    unread_s: float = 0.0
+    """Seconds until all prompts are read that came before."""
     slots: int = 1
     """Answers that all engines make at once."""
 
@@ -71,30 +71,34 @@ class Pace:
         self.write_s = Typical(1e-4)
         """Seconds from one token of an answer to the next."""
         self.hold_s = Typical(1e-3)
-        """Seconds for which an answer holds its slot."""
+        """Seconds for which an answer holds its slot once it has begun."""
         self.written_share = Typical(1.0)
         """Tokens that an answer has, of those that it might have."""
 
     def estimate(self, wish: Wish, load: Load) -> Estimate:
         """Return how long a request would take that comes now."""
-        wait_s = load.unread_tokens * self.read_s.value + self.slot_s(wish.answers, load)
-        first_s = wait_s + (wish.prompt_tokens + START_TOKENS) * self.read_s.value
+        wait_s = load.unread_s + self.slot_s(wish.answers, load)
+        first_s = wait_s + self.reading_s(wish.prompt_tokens)
         longest = wish.most_tokens / max(1, wish.answers)
         tokens = max(0.0, longest * min(1.0, self.written_share.value) - 1)
         return Estimate(wait_s, first_s, first_s + tokens * self.write_s.value)
+
+    def reading_s(self, prompt_tokens: int) -> float:
+        """Return how long it takes to read a prompt and to write the first token."""
+        return (prompt_tokens + START_TOKENS) * self.read_s.value
 
     def slot_s(self, answers: int, load: Load) -> float:
         """Return how long it takes until there is a slot; where all are full, one is free every so often."""
         lacking = load.answers + answers - load.slots
         return lacking * self.hold_s.value / load.slots if lacking > 0 and load.answers else 0.0
 
-    def began(self, first_s: float, unread_tokens: int) -> None:
-        """Learn from a first token, before which so many tokens of prompts were read, its own included."""
-        self.read_s.learn(first_s / (unread_tokens + START_TOKENS))
+    def began(self, reading_s: float, prompt_tokens: int) -> None:
+        """Learn from a first token how long it took to read its prompt, once those before were read."""
+        self.read_s.learn(reading_s / (prompt_tokens + START_TOKENS))
 
-    def ended(self, wish: Wish, held_s: float, after_first_s: float, written: int) -> None:
+    def ended(self, wish: Wish, after_first_s: float, written: int) -> None:
         """Learn from an answer that has ended, and that had `written` tokens in all its parts."""
-        self.hold_s.learn(held_s)
+        self.hold_s.learn(after_first_s)
         each = written / max(1, wish.answers)
         if each > 1:
             self.write_s.learn(after_first_s / (each - 1))

@@ -11,14 +11,14 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from windlass.serve.gateway.admission import Room, Wish
 from windlass.serve.gateway.caller import Caller
 from windlass.serve.gateway.errors import ApiError
 from windlass.serve.gateway.limits import brown_out, refusals
 from windlass.serve.gateway.limits.book import Book
-from windlass.serve.gateway.limits.estimate import Estimate, Load, Pace
+from windlass.serve.gateway.limits.estimate import Estimate, Load
+from windlass.serve.gateway.limits.line import Line
 from windlass.serve.gateway.limits.treasury import Part, Short, Taken, Treasury
 from windlass.serve.gateway.metrics import Metrics
 from windlass.serve.records.bucket import Kind, Rule
@@ -29,15 +29,6 @@ from windlass.store.database import Database
 
 LOOK_EVERY_S = 0.25
 BROWN_OUT = b"x-windlass-brown-out"
-
-
-@dataclass
-class Line:
-    """What this gateway has under way at one version, and how quickly it goes."""
-
-    pace: Pace = field(default_factory=Pace)
-    answers: int = 0
-    unread_tokens: int = 0
 
 
 class Gate:
@@ -136,7 +127,7 @@ class Gate:
     def _load(self, model: str, line: Line) -> Load:
         """Say what is under way here; of the slots, this gateway counts on its part."""
         slots = self._room(model).slots // self._gateways
-        return Load(line.answers, line.unread_tokens, max(1, slots))
+        return Load(line.answers, line.unread_s(time.monotonic()), max(1, slots))
 
     async def _take(self, caller: Caller, wish: Wish) -> list[Taken]:
         """Take what the request needs of every budget."""
@@ -175,9 +166,7 @@ class Admitted:
         self._taken: Sequence[Taken] = ()
         self._at = time.monotonic()
         self._first_at: float | None = None
-        line.answers += wish.answers
-        line.unread_tokens += wish.prompt_tokens
-        self._unread_tokens = line.unread_tokens
+        line.came(wish, self._at)
         self._has_slot = load.answers + wish.answers <= load.slots
 
     def took(self, taken: Sequence[Taken]) -> None:
@@ -198,9 +187,7 @@ class Admitted:
 
     def began(self) -> None:
         self._first_at = now = time.monotonic()
-        self._line.unread_tokens -= self._wish.prompt_tokens
-        if self._has_slot:  # otherwise the time says more about others' answers than about this prompt
-            self._line.pace.began(now - self._at, self._unread_tokens)
+        self._line.began(self._at, self._wish, now, has_slot=self._has_slot)
         self._settle("queue", 0)
         self._settle("queue_tokens", 0)
 
@@ -208,10 +195,10 @@ class Admitted:
         now = time.monotonic()
         self._line.answers -= self._wish.answers
         if self._first_at is None:
-            self._line.unread_tokens -= self._wish.prompt_tokens
+            self._line.read(self._wish)
         else:
             written = tokens - self._wish.prompt_tokens
-            self._line.pace.ended(self._wish, now - self._first_at, now - self._first_at, written)
+            self._line.pace.ended(self._wish, now - self._first_at, written)
         for taken in self._taken:
             taken.settle(tokens if taken.part.name.kind in ("tokens_minute", "tokens_day") else 0)
 
