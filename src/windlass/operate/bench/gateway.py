@@ -70,8 +70,8 @@ class Leg:
 
 def bench_gateway(asked: Asked, peer: Peer | None, home: Path, report: Report) -> dict[str, Any]:
     """Measure, and return the figures with what they were made of."""
-    require_wrk()
     _check(asked)
+    require_wrk()
     allow_files(asked.idle)
     logs, cores = home / "logs", Cores.of_machine()
     with tempfile.TemporaryDirectory(prefix="windlass-bench-") as folder, ExitStack() as stack:

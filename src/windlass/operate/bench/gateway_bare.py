@@ -3,8 +3,7 @@
 It answers POST /v1/chat/completions in OpenAI's shapes: it reads the JSON of the body, asks the mock engine
 (gateway_mock.py) for tokens over the wire and sends as many words. There is no key, no check, no limit, no
 tokenizer, no count: it is what the framework alone can do in our gateway's place, with the same loop and
-parser. Without --socket it answers out of its memory, and is then the API that LiteLLM's proxy stands in front
-of.
+parser. Without --socket it answers out of its memory; such a one is the API behind LiteLLM's proxy.
 """
 
 from __future__ import annotations

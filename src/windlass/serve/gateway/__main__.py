@@ -47,7 +47,7 @@ from windlass.spec.serve import Serve, is_loopback
 from windlass.store.database import Database
 
 TURN_S = 0.0005
-"""How long a busy event loop keeps the threads waiting that bring leases and keys from the database; they take
+"""How long a busy event loop lets the threads wait that bring leases and keys from the database: they take
 many short turns, and Python's own 5 ms for each would add up to more than requests have patience for."""
 GARBAGE = 20_000
 """Objects that are made, and not gone again, before cycles among them are looked for."""
