@@ -54,6 +54,7 @@ from windlass.serve.gateway.document import (
     add_bodies,
     add_keys,
     gives,
+    shows,
     takes,
 )
 from windlass.serve.gateway.dry_run import DryRunReply, DryRunRequest, try_out
@@ -62,7 +63,7 @@ from windlass.serve.gateway.error_pages import error_response, errors_response
 from windlass.serve.gateway.failures import add_handlers
 from windlass.serve.gateway.guard import Guard
 from windlass.serve.gateway.messages import ChatRequest, CompletionRequest, EmbeddingRequest
-from windlass.serve.gateway.pages import page_response
+from windlass.serve.gateway.pages import FILES, page_response
 from windlass.serve.gateway.replies import (
     ChatReply,
     CompletionReply,
@@ -100,6 +101,7 @@ ASKED = (
 )
 ADMIN = (keys.router, tenants.router, rollouts.router, replicas.router, audit.router)
 
+PAGE_TYPES = sorted({kind.partition(";")[0] for kind in FILES.values()})
 METRICS = gives(None) | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 BUSY = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings")
@@ -242,23 +244,31 @@ async def show_metrics(request: Request) -> Response:
     return Response(_service(request).metrics.text(), media_type=media_type)
 
 
-@router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+@router.head("/", include_in_schema=False)
+@router.get("/", response_class=Response, responses=shows("text/html"))
 async def show_page(request: Request) -> Response:
+    """Show the page for people."""
     return _found(page_response(request, "index.html"))
 
 
-@router.api_route("/page/{name}", methods=["GET", "HEAD"], include_in_schema=False)
+@router.head("/page/{name}", include_in_schema=False)
+@router.get("/page/{name}", response_class=Response, responses=shows(*PAGE_TYPES))
 async def show_file(request: Request, name: str) -> Response:
+    """Give a file of the page."""
     return _found(page_response(request, name))
 
 
-@router.api_route("/errors", methods=["GET", "HEAD"], include_in_schema=False)
+@router.head("/errors", include_in_schema=False)
+@router.get("/errors", response_class=Response, responses=shows("text/html"))
 async def show_errors(request: Request) -> Response:
+    """List every error code, with its meaning."""
     return errors_response(request)
 
 
-@router.api_route("/errors/{code}", methods=["GET", "HEAD"], include_in_schema=False)
+@router.head("/errors/{code}", include_in_schema=False)
+@router.get("/errors/{code}", response_class=Response, responses=shows("text/html"))
 async def show_error(request: Request, code: str) -> Response:
+    """Explain an error code: what happened, an example, what to do."""
     return _found(error_response(request, code))
 
 

@@ -87,6 +87,16 @@ def gives(
     return answers | {status: _refusal(names) for status, names in _by_status(refused).items()}
 
 
+def shows(*media_types: str) -> dict[int | str, dict[str, Any]]:
+    """Describe a route that shows something to people, of which a browser may have a copy."""
+    content = {media_type: {"schema": {"type": "string"}} for media_type in media_types}
+    same: dict[int | str, dict[str, Any]] = {
+        200: {"content": content, "description": "For people."},
+        304: {"description": "The browser has it: If-None-Match names its ETag."},
+    }
+    return gives(None, is_open=True) | same
+
+
 def _by_status(codes: Iterable[str]) -> dict[int, list[str]]:
     found: defaultdict[int, list[str]] = defaultdict(list)
     for code in codes:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
+
+from windlass.serve.gateway.errors import CODES
 
 FinishReason = Literal["stop", "length"]
 
@@ -176,7 +178,7 @@ class Health(BaseModel):
 class ErrorBody(BaseModel):
     """What went wrong, where, and what would be right; `doc_url` explains the code."""
 
-    code: str
+    code: str = Field(json_schema_extra={"enum": list(CODES)})
     type: str
     message: str
     param: str | None
