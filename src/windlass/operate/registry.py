@@ -145,6 +145,12 @@ class Registry:
             self._write_aliases(name, aliases)
         return self.find(f"{name}@{PROD}")
 
+    def put_back(self, name: str, aliases: dict[str, int]) -> None:
+        """Make the aliases of a model again what they were: a version that was taken back has none."""
+        with locked(self.root / name / ".lock", f"the registry of {name}"):
+            there = set(self._numbers(name))
+            self._write_aliases(name, {alias: n for alias, n in aliases.items() if n in there})
+
     def delete(self, reference: str) -> Version:
         """Remove one version; refuse what an alias names or a service holds."""
         name, at, _ = reference.partition("@")

@@ -142,13 +142,27 @@ def test_an_alias_that_is_moved_by_hand_is_followed(service: Service) -> None:
     )  # whoever asks for base@prod by name is answered meanwhile
 
 
-def test_an_alias_moved_to_a_version_that_fails_moves_back(service: Service) -> None:
+def test_aliases_are_put_back_when_one_was_moved_to_a_version_that_fails(service: Service) -> None:
+    service.registry.promote("base@2")
+    service.registry.promote("base@1")
+    before = service.registry.aliases("base")
     service.step(2)
     service.registry.promote("base@3")
     service.step(1)
     service.step(2, given_up={"base@3": "it ended with code 1"})
     assert service.newest().state == "rolled_back"
-    assert str(service.registry.find("base@prod")) == "base@1"
+    assert service.registry.aliases("base") == before == {"prod": 1, "previous": 2}
+
+
+def test_a_version_that_is_only_registered_is_not_rolled_out(service: Service, tmp_path: Path) -> None:
+    service.registry.put_back("base", {})
+    service.step(2)
+    service.registry.register("base", tmp_path / "source-1")
+    service.step(2)
+    assert service.weights() == {"base@1": 1.0}
+    service.registry.promote("base@4")
+    service.step(3)
+    assert service.newest().candidate == "base@4"
 
 
 def test_a_service_of_a_pinned_version_does_not_follow_the_alias(service: Service) -> None:

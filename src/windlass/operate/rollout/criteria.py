@@ -61,9 +61,7 @@ def criteria_of(policy: Rollout) -> tuple[Criterion, ...]:
         ),
         Criterion("longer", 0, 1, rank, worst, "how often an answer was the longer one"),
         Criterion("shorter", 0, 1, rank, worst, "how often an answer was the shorter one"),
-        Criterion(
-            "held_out", -1, 1, held_out, held_out + 0.15, "bits per byte beyond the other's, relatively"
-        ),
+        Criterion("held_out", -1, 1, held_out, held_out + 0.15, "relative excess of bits per byte"),
     )
 
 

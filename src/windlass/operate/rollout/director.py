@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from windlass.operate.health.watch import HealthWatch
-from windlass.operate.registry import Registry, Version
+from windlass.operate.registry import PROD, Registry, Version
 from windlass.operate.rollout.drive import Drive
 from windlass.operate.rollout.report import report_of, write_report
 from windlass.operate.rollout.rounds import Rounds, side_of
@@ -43,7 +43,9 @@ class Director:
         self._retiring: dict[str, float] = {}
         """Old versions, and when they go."""
         self._meant: dict[str, str] = {}
-        """What bare names mean in the registry, where that is what is served."""
+        """What names were last seen to mean in the registry, where that is what is served."""
+        self._aliases: dict[str, dict[str, int]] = {}
+        """All aliases of these names, as they were then."""
         self._holds: dict[str, ExitStack] = {}
         self._looked = -math.inf
         self._wrote: dict[str, float] = {}
@@ -145,10 +147,10 @@ class Director:
         return wanted
 
     def _restore(self, drive: Drive) -> None:
-        """Give the alias back to the version that answers, if it was moved to the one taken back."""
+        """Make the aliases what they were, if one was moved to the version that is taken back."""
         name = drive.record.name
-        if self._meaning(name) == drive.candidate.name and self._version(drive.stable.version):
-            self._registry.promote(drive.stable.version)
+        if self._promoted(name) == drive.candidate.name and name in self._aliases:
+            self._registry.put_back(name, self._aliases[name])
             self._meant[name] = drive.stable.version
 
     def _retire(self, wanted: Wanted, now: float) -> Wanted:
@@ -166,12 +168,12 @@ class Director:
             name = group.items[0].bare
             if serving(wanted, name) != group:
                 continue
-            meaning = self._meaning(name)
-            if meaning == group.version:
-                self._meant[name] = meaning
-            elif meaning and self._meant.get(name) == group.version:
+            promoted = self._promoted(name)
+            if promoted in ("", group.version):
+                self._meant[name], self._aliases[name] = group.version, self._registry.aliases(name)
+            elif self._meant.get(name) == group.version:
                 del self._meant[name]
-                self._start_following(meaning)
+                self._start_following(promoted)
 
     def _start_following(self, version: str) -> None:
         try:
@@ -179,9 +181,10 @@ class Director:
         except InUse:
             return  # another roll-out of this name is under way, and ends first
 
-    def _meaning(self, name: str) -> str:
-        version = self._version(name)
-        return str(version) if version else ""
+    def _promoted(self, name: str) -> str:
+        """Return the version that is @prod; a version that was only registered is not to be served."""
+        number = self._registry.aliases(name).get(PROD)
+        return "" if number is None else f"{name}@{number}"
 
     def _version(self, reference: str) -> Version | None:
         try:
