@@ -99,6 +99,24 @@ def test_an_edited_record_is_noticed(number: int, column: str, text: str) -> Non
         assert verify(state).ok == (old == new)
 
 
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize("value", ["x", 7, 0.5, b"x"])
+def test_a_value_of_another_type_is_noticed_and_breaks_nothing(column: str, value: object) -> None:
+    with written(4) as state:
+        state.write(f"UPDATE audit SET {column} = ? WHERE number = 2", value, light=True)
+        assert not verify(state).ok
+        state.write(
+            f"UPDATE audit_head SET {'number' if column == 'number' else 'hash'} = ?", value, light=True
+        )
+        assert not verify(state).ok
+
+
+def test_a_head_that_is_gone_is_noticed(state: Database) -> None:
+    fill(state, 2)
+    state.write("DELETE FROM audit_head")
+    assert not verify(state).ok
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.sets(st.integers(1, 8), min_size=1))
 def test_a_removed_record_is_noticed(numbers: set[int]) -> None:

@@ -73,7 +73,10 @@ class Record:
 
     @property
     def is_whole(self) -> bool:
-        return self.hash == seal(_values(self)[:-1])
+        try:
+            return bool(self.hash == seal(_values(self)[:-1]))
+        except TypeError:  # SQLite holds bytes in any column, if somebody writes them there
+            return False
 
 
 _values = attrgetter(*Record.__dataclass_fields__)
