@@ -55,7 +55,7 @@ def entry_of(journey: Journey, now: float) -> dict[str, Any]:
     return {
         "at": datetime.fromtimestamp(journey.wall_s, UTC).isoformat(timespec="milliseconds"),
         "id": journey.request_id,
-        "trace": journey.trace_id,
+        "trace": journey.trace.id,
         "key": journey.key,
         "tenant": journey.tenant,
         "route": journey.route,

@@ -13,8 +13,8 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
@@ -47,27 +47,45 @@ class Followed(Protocol):
     def at_end(self, call: Callable[[], None]) -> None: ...
 
 
+class Trace(NamedTuple):
+    """Which trace, below which span of it, and whether the client records it."""
+
+    id: str
+    parent: str = ""
+    sampled: bool = True
+
+
 class Journey:
     """One request on its way. Times are of the monotonic clock, in seconds; 0 means never."""
 
     __slots__ = (
-        "admitted_at", "asked_at", "began_at", "body_s", "code", "ended_at", "events", "finish", "first_at",
-        "key", "model", "parent_id", "prepared_at", "prompt_tokens", "queued_s", "replica", "request_id",
-        "route", "sampled", "standby", "status", "tenant", "tokens", "trace_id", "wall_s", "work_id",
+        "_trace", "_traceparent", "asked_at", "began_at", "body_s", "code", "ended_at", "events", "finish",
+        "first_at", "key", "limits", "model", "prepared_at", "prompt_tokens", "queued_s", "replica",
+        "request_id", "route", "standby", "status", "tenant", "tokens", "wall_s", "work_id",
     )  # fmt: skip
 
     def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         sent = dict(headers)
         self.began_at, self.wall_s = time.monotonic(), time.time()
         self.request_id, self.work_id = ids_of(sent.get(b"x-request-id", b""))
-        self.trace_id, self.parent_id, self.sampled = trace_of(sent.get(b"traceparent", b""))
+        self._traceparent = sent.get(b"traceparent", b"")
+        self._trace: Trace | None = None
         self.route = self.code = self.model = self.replica = self.key = self.tenant = self.finish = ""
         self.standby = False
+        self.limits: Sequence[tuple[bytes, bytes]] = ()
+        """Headers that say how much of its limits the caller has left."""
         self.status = self.prompt_tokens = self.tokens = 0
         self.body_s = self.queued_s = 0.0
-        self.prepared_at = self.admitted_at = self.asked_at = self.first_at = self.ended_at = 0.0
+        self.prepared_at = self.asked_at = self.first_at = self.ended_at = 0.0
         self.events: list[tuple[float, str, dict[str, str]]] = []
         """What happened on the way, such as a fail-over: when, what, why and from where."""
+
+    @property
+    def trace(self) -> Trace:
+        """The trace that the request is part of; found out when somebody first asks."""
+        if self._trace is None:
+            self._trace = trace_of(self._traceparent)
+        return self._trace
 
     async def read(self, receive: Receive) -> Message:
         """Receive for the route; the time that a client takes to send its body is not ours."""
@@ -119,6 +137,7 @@ class Journey:
                 told.append((STANDBY, b"true"))
             told.append((OVERHEAD, b"%.3f" % (1000 * self.overhead_s(now))))
             told.append((b"server-timing", b", ".join(self._timing())))
+            told += self.limits
         return told
 
     def _timing(self) -> Iterable[bytes]:
@@ -156,13 +175,13 @@ def ids_of(sent: bytes) -> tuple[str, str]:
     return sent.decode(), f"{sent.decode()}.{secrets.token_hex(6)}"
 
 
-def trace_of(sent: bytes) -> tuple[str, str, bool]:
-    """Read a W3C traceparent: trace, parent span, and whether it is recorded; without one, begin a trace."""
+def trace_of(sent: bytes) -> Trace:
+    """Read a W3C traceparent; without one, or with a wrong one, begin a trace."""
     match = _TRACEPARENT.match(sent)
     # A later version of the format may add fields at the end; version 00 has none.
     if match is None or (sent[match.end() :] and (sent.startswith(b"00") or sent[match.end()] != ord("-"))):
-        return secrets.token_hex(16), "", True
-    return match[1].decode(), match[2].decode(), bool(int(match[3], 16) & 1)
+        return Trace(secrets.token_hex(16))
+    return Trace(match[1].decode(), match[2].decode(), bool(int(match[3], 16) & 1))
 
 
 async def watch_lag(metrics: Metrics) -> None:

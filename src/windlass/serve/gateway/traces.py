@@ -41,7 +41,7 @@ class Traces:
 
     def put(self, journey: Journey, now: float) -> None:
         """Take a finished journey, unless its client does not record it or too many wait."""
-        if journey.sampled and not self._journeys.full():
+        if journey.trace.sampled and not self._journeys.full():
             self._journeys.put_nowait((journey, now))
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class _Spans:
         """Write a journey as spans: the request, and below it the stages that it passed."""
         api = self._api
         # The first span of a trace gives it the id that the access log tells.
-        self._ids.generate_trace_id = lambda: int(journey.trace_id, 16)
+        self._ids.generate_trace_id = lambda: int(journey.trace.id, 16)
         offset_s = journey.wall_s - journey.began_at
         request = self._tracer.start_span(
             f"{OPERATIONS.get(journey.route, 'http')} {journey.model or journey.route}",
@@ -118,10 +118,10 @@ class _Spans:
     def _context(self, journey: Journey) -> Any:
         """Go on with the client's trace, if it sent one."""
         api = self._api
-        if not journey.parent_id:
+        if not journey.trace.parent:
             return None
         flags = api.TraceFlags(api.TraceFlags.SAMPLED)
-        parent = api.SpanContext(int(journey.trace_id, 16), int(journey.parent_id, 16), True, flags)
+        parent = api.SpanContext(int(journey.trace.id, 16), int(journey.trace.parent, 16), True, flags)
         return api.set_span_in_context(api.NonRecordingSpan(parent))
 
 
