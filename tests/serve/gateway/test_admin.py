@@ -128,6 +128,7 @@ def test_every_change_is_in_the_audit_log_and_no_token_is(admin: httpx.Client) -
         ("GET", "/admin/audit?most=0", None, "invalid_value"),
         ("GET", "/admin/audit?most=x", None, "invalid_value"),
         ("GET", "/admin/audit?after=1&after=2", None, "invalid_value"),
+        ("GET", "/admin/audit?limit=2", None, "unknown_parameter"),
         ("GET", "/admin/nothing", None, "not_found"),
         ("DELETE", "/admin/keys", None, "method_not_allowed"),
     ],

@@ -86,6 +86,9 @@ def callers(start_gateway: Any, engine: Any, tmp_path: Path) -> Iterator[Callers
 @pytest.mark.parametrize("mode", list(GenerationMode))
 def test_every_route_answers_as_its_document_says(callers: Callers, mode: GenerationMode) -> None:
     document = httpx.get(f"{callers.url}/openapi.json", headers=callers.admin).json()
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            del operation["security"]  # keys are not drawn: every draw is sent with each
     tried = 0
     with requests.Session() as session:
         for result in schemathesis.openapi.from_dict(document).get_all_operations():

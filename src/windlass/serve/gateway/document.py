@@ -32,6 +32,7 @@ BODIES = (
     "invalid_json", "invalid_value", "missing_parameter", "unknown_parameter", "unsupported_parameter",
     "body_timeout", "body_too_large", "unsupported_media_type",
 )  # fmt: skip
+QUERIES = ("invalid_value", "unknown_parameter")
 MODELS = ("model_not_found", "engine_unavailable")
 TEXTS = ("context_length_exceeded", "no_tokenizer", "invalid_messages")
 WORK = (

@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windlass.serve.gateway.caller import caller_of
-from windlass.serve.gateway.errors import ApiError
+from windlass.serve.gateway.errors import ApiError, plain
 from windlass.serve.gateway.service import Service
 from windlass.serve.records.chain import Actor
 from windlass.serve.records.keys import Keys
-from windlass.spec.errors import AskedWrongly, InUse, NotFound
+from windlass.spec.errors import AskedWrongly, InUse, NotFound, did_you_mean
 from windlass.store.database import Database
 
 NO_STORE = {"cache-control": "no-store"}
@@ -67,6 +67,14 @@ def number_of(request: Request, name: str, default: int, least: int, most: int) 
         allowed = {"type": "integer", "minimum": least, "maximum": most}
         raise ApiError("invalid_value", f"'{name}' must be {least} to {most}", param=name, allowed=allowed)
     return int(text)
+
+
+def check_query(request: Request, names: list[str]) -> None:
+    """Refuse what a query says beside what a route reads."""
+    for name in request.query_params:
+        if name not in names:
+            message = f"'{plain(name, 100)}' is unknown; {did_you_mean(name[:100], names)}"
+            raise ApiError("unknown_parameter", message, param=name, allowed={"enum": names})
 
 
 def told(reply: BaseModel) -> Response:

@@ -8,9 +8,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from windlass.serve.gateway.admin.asking import act, number_of, state_of, told
+from windlass.serve.gateway.admin.asking import act, check_query, number_of, state_of, told
 from windlass.serve.gateway.admin.replies import AuditList, AuditVerdict, RecordReply
-from windlass.serve.gateway.document import gives, takes
+from windlass.serve.gateway.document import QUERIES, gives, takes
 from windlass.serve.records.chain import read_records
 from windlass.serve.records.chain_check import verify
 
@@ -36,9 +36,10 @@ PAGE = (
 router = APIRouter()
 
 
-@router.get("/admin/audit", openapi_extra=takes(None, PAGE), responses=gives(AuditList, "invalid_value"))
+@router.get("/admin/audit", openapi_extra=takes(None, PAGE), responses=gives(AuditList, *QUERIES))
 async def show_audit(request: Request) -> Response:
     """Give records of the audit log, oldest first."""
+    check_query(request, ["after", "most"])
     after = number_of(request, "after", 0, 0, LAST_NUMBER)
     most = number_of(request, "most", 100, 1, MOST_RECORDS)
     records = await act(lambda: read_records(state_of(request), after=after, most=most))
