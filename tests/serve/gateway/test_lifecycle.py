@@ -303,7 +303,7 @@ def test_the_openapi_document_is_true(http: httpx.Client) -> None:
     assert {"/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/v1/models", "/readyz"} <= set(
         document["paths"]
     )
-    assert "422" not in json.dumps(document)
+    assert "HTTPValidationError" not in json.dumps(document)  # what FastAPI would promise by itself
 
     def valid(name: str, value: Any) -> bool:
         schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
