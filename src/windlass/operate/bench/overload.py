@@ -41,7 +41,7 @@ MODEL = "small"
 PROMPT, OUTPUT, SLOTS = 256, 32, 8
 TIMES = 10.0
 """The load, as a multiple of the peak."""
-WAIT = 0.8
+WAIT = 0.6
 """What nobody may wait longer than, in unloaded first tokens; a request's own prompt comes on top."""
 UNLOADED = 40
 WARM_S, PEAK_S = 5.0, 20.0

@@ -47,7 +47,7 @@ class Line:
             self.read_at = 0.0
 
     def unread_s(self, now: float) -> float:
-        """Return how long prompts are read yet; where that is late, all but one are still to be begun with."""
+        """Return how long prompts are read yet; where that is late, all but one are not begun with."""
         if not self.unread:
             return 0.0
         surely = self.unread_tokens * (self.unread - 1) / self.unread * self.pace.read_s.value

@@ -98,8 +98,10 @@ class Treasury:
     async def take(self, parts: Sequence[Part]) -> list[Taken]:
         """Take all parts or none; raise Short for the first that cannot be had."""
         now = time.monotonic()
+        until = now + PATIENCE_S
         lacking = self._lacking(parts, now)
-        if lacking and await self._is_brought(lacking, now):
+        # Whoever comes while an exchange is awaited may take what it brought; another brings more.
+        while lacking and now < until and await self._is_brought(lacking, now):
             now = time.monotonic()
             lacking = self._lacking(parts, now)
         if lacking:
