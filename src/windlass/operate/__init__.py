@@ -7,7 +7,8 @@
     changes.py      what a run may be asked while it goes on; control_api.py offers it over HTTP
     audit.py        proves that every sample was used once; goodput.py, incidents.py tell how a run went
     chaos/          hurts a run on purpose, and says what became of it
-    service.py      an engine and a gateway, started together and watched
+    serving/        a service: engines and gateways, started, watched, replaced; deciders.py says who decides:
+                    health/ who is well, rollout/ which version answers, autoscale/ how many replicas
 
 Start at runs.py.
 """
