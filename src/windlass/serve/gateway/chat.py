@@ -113,7 +113,8 @@ async def prepare(ask: ChatRequest, desk: Desk, request_id: str, tenant: str) ->
     prompt = served.template.render(ask.messages)
     tokens = await desk.encode(prompt, special=served.template.wrap, param="messages")
     asked = ask.max_completion_tokens or ask.max_tokens
-    most = fit(len(tokens), asked, default=DEFAULT_CHAT_TOKENS, context=writer.context, param=_limit(ask))
+    usual = desk.service.default_tokens(DEFAULT_CHAT_TOKENS)
+    most = fit(len(tokens), asked, default=usual, context=writer.context, param=_limit(ask))
     requests = build(
         desk,
         ask,

@@ -107,7 +107,7 @@ async def prepare(ask: CompletionRequest, desk: Desk, request_id: str, tenant: s
         most = fit(
             len(tokens),
             ask.max_tokens,
-            default=DEFAULT_COMPLETION_TOKENS,
+            default=desk.service.default_tokens(DEFAULT_COMPLETION_TOKENS),
             context=writer.context,
             param="max_tokens" if ask.max_tokens else "prompt",
         )
