@@ -13,7 +13,7 @@ from windlass.serve.records.chain import Actor, newest_records
 from windlass.serve.records.keys import SCOPES, Keys, ensure_first_key
 from windlass.serve.records.state import open_state
 from windlass.serve.records.tenants import Tenants
-from windlass.spec.errors import AskedWrongly, BadInput, InUse, NotFound
+from windlass.spec.errors import AskedWrongly, BadInput, Damaged, InUse, NotFound
 from windlass.spec.limits import Limits
 from windlass.store.database import Database
 
@@ -198,3 +198,16 @@ def test_every_change_is_written_down(keys: Keys, state: Database, me: Actor) ->
     assert {(record.target, record.who, record.address) for record in told} == {
         (f"ada ({key.id})", "cli tester", "127.0.0.1")
     }
+
+
+def test_a_row_that_nobody_of_us_wrote_opens_nothing_it_should_not(
+    keys: Keys, state: Database, me: Actor
+) -> None:
+    _, token = keys.make("ada", me)
+    state.write("UPDATE keys SET scopes = 'root,use'")
+    found = keys.find(token)
+    assert found is not None
+    assert found.scopes == ("use",)
+    state.write("UPDATE keys SET limits = '{'")
+    with pytest.raises(Damaged, match="of key 'ada' cannot be read"):
+        keys.find(token)

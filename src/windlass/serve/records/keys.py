@@ -17,7 +17,7 @@ from typing import Any, Literal
 from windlass.serve.records.chain import HEAD, Act, Actor, append
 from windlass.serve.records.naming import checked_name
 from windlass.serve.records.remembered import Remembered
-from windlass.serve.records.tenants import DEFAULT, Settings
+from windlass.serve.records.tenants import DEFAULT, read_limits, read_settings
 from windlass.spec.errors import BadInput, InUse, NotFound, did_you_mean
 from windlass.spec.limits import Limits
 from windlass.store.database import Database, Row, Schema, Transaction
@@ -252,10 +252,12 @@ def _scopes(given: Iterable[str]) -> tuple[Scope, ...]:
 
 def _key(row: Row) -> Key:
     id_, name, tenant, scopes, made_s, expires_s, revoked_s, limits = row[:8]
-    read = None if limits is None else Limits.model_validate_json(limits)
-    suspended, shared = row[8] is not None, Settings.model_validate_json(row[9]).shared_prefix
-    granted = _scopes(scopes.split(","))
-    return Key(id_, name, tenant, granted, made_s, expires_s, revoked_s, read, suspended, shared)
+    granted = tuple(scope for scope in SCOPES if scope in scopes.split(","))
+    own, shared = (
+        read_limits(limits, f"key '{name}'"),
+        read_settings(row[9], f"tenant '{tenant}'").shared_prefix,
+    )
+    return Key(id_, name, tenant, granted, made_s, expires_s, revoked_s, own, row[8] is not None, shared)
 
 
 def _json(limits: Limits | None) -> str | None:

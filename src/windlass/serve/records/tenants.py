@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from windlass.serve.records.chain import HEAD, Act, Actor, append
 from windlass.serve.records.naming import checked_name
 from windlass.serve.records.remembered import Remembered
-from windlass.spec.errors import AskedWrongly, InUse, NotFound, did_you_mean
+from windlass.spec.errors import AskedWrongly, Damaged, InUse, NotFound, did_you_mean
 from windlass.spec.limits import Limits
 from windlass.spec.table import Table
 from windlass.store.database import Database, Row, Schema, Transaction
+
+M = TypeVar("M", bound=Table)
 
 DEFAULT = "default"
 TENANTS = Schema(
@@ -153,18 +155,32 @@ class Tenants:
         return round(self._clock(), 3)
 
 
+def read_limits(text: str | None, whose: str) -> Limits | None:
+    """Read the limits of a row, which is damaged if nobody of us can have written them."""
+    return None if text is None else _read(Limits, text, whose)
+
+
+def read_settings(text: str, whose: str) -> Settings:
+    """Read the settings of a tenant's row."""
+    return _read(Settings, text, whose)
+
+
 _SELECT = "SELECT name, limits, settings, made_s, suspended_s FROM tenants"
 
 
 def _tenant(row: Row) -> Tenant:
     name, limits, settings, made_s, suspended_s = row
-    return Tenant(
-        name,
-        None if limits is None else Limits.model_validate_json(limits),
-        Settings.model_validate_json(settings),
-        made_s,
-        suspended_s,
-    )
+    where = f"tenant '{name}'"
+    return Tenant(name, read_limits(limits, where), read_settings(settings, where), made_s, suspended_s)
+
+
+def _read(model: type[M], text: str, whose: str) -> M:
+    try:
+        return model.model_validate_json(text)
+    except ValidationError:
+        raise Damaged(
+            f"the limits or settings of {whose} cannot be read", hint="did a newer windlass write them?"
+        ) from None
 
 
 def _one(rows: list[Row]) -> Tenant | None:
