@@ -253,10 +253,8 @@ def _scopes(given: Iterable[str]) -> tuple[Scope, ...]:
 def _key(row: Row) -> Key:
     id_, name, tenant, scopes, made_s, expires_s, revoked_s, limits = row[:8]
     granted = tuple(scope for scope in SCOPES if scope in scopes.split(","))
-    own, shared = (
-        read_limits(limits, f"key '{name}'"),
-        read_settings(row[9], f"tenant '{tenant}'").shared_prefix,
-    )
+    own = read_limits(limits, f"key '{name}'")
+    shared = read_settings(row[9], f"tenant '{tenant}'").shared_prefix
     return Key(id_, name, tenant, granted, made_s, expires_s, revoked_s, own, row[8] is not None, shared)
 
 
