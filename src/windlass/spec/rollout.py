@@ -27,6 +27,10 @@ class Health(Table):
     )
     restart_after: Seconds = Field(30.0, description="a replica that is slow for so long is started afresh")
 
+    remember: bool = Field(
+        True, description="hold versions to the answers of earlier starts; false records them anew, once"
+    )
+
     @model_validator(mode="after")
     def _fits(self) -> Health:
         if self.bad > self.of:

@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,34 @@ def test_a_wrong_replica_is_replaced_and_its_healthy_neighbour_left_alone(
         watch.close()
     assert set(changes) == {"bad"}
     assert changes["bad"].startswith("wrong")
+
+
+def test_a_replica_takes_requests_after_its_first_right_answer(model: Path, db: Database) -> None:
+    group = Group((Item("tiny@1", model),))
+    with serving(model) as path:
+        watch = HealthWatch(Health(within=20, every=0.05), db)
+        newcomer = running("new", path)
+        first = watch.decide(View(Wanted((group,)), (newcomer,)), 0.0)
+        unwell = View(Wanted((group,)), (replace(newcomer, phase="unwell"),))
+        wait = threading.Event()
+        for step in range(600):
+            later = watch.decide(unwell, float(step))
+            if later.well or wait.wait(0.05):
+                break
+        watch.close()
+    assert first.unwell == {"new": "not asked yet"}
+    assert later.well == {"new"}
+
+
+def test_answers_of_earlier_starts_are_forgotten_where_that_is_asked_for(model: Path, db: Database) -> None:
+    with serving(model) as path:
+        prober(path, model, db).step(0)
+        recorded = db.read("SELECT made FROM known_answers")
+        group = Group((Item("tiny@1", model),))
+        watch = HealthWatch(Health(remember=False, within=20), db)
+        watch.decide(View(Wanted((group,)), (running("one", path),)), 0.0)
+        watch.close()
+    assert db.read("SELECT made FROM known_answers") != recorded
 
 
 def running(name: str, path: Path) -> Running:

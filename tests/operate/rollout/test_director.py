@@ -15,7 +15,7 @@ from windlass.operate.serving.wanted import Group, Item, Wanted
 from windlass.serve.records.chain import Actor
 from windlass.serve.records.rollouts import RolloutRecord, Rollouts
 from windlass.serve.records.state import open_state
-from windlass.spec.errors import InUse
+from windlass.spec.errors import InUse, StoreFailed
 from windlass.spec.rollout import Health, Rollout
 from windlass.store.database import Database, sqlite_url
 from windlass.store.manifest import DirectoryWriter
@@ -169,6 +169,25 @@ def test_a_service_of_a_pinned_version_does_not_follow_the_alias(service: Servic
     service.registry.promote("base@3")
     service.step(4)
     assert service.weights() == {"base@1": 1.0}
+
+
+def test_a_state_that_is_away_stops_neither_the_service_nor_a_roll_back(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.rollouts.start("base@2", "canary", POLICY, ME)
+    service.step(3)
+
+    def away(*_: object, **__: object) -> None:
+        raise StoreFailed("the database does not answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Rollouts, "open", away)
+        broken.setattr(Rollouts, "change", away)
+        service.step(2, given_up={"base@2": "it ended with code 1"})
+        assert service.weights() == {"base@1": 1.0}
+    assert service.newest().state == "canary"
+    service.step(2)
+    assert service.newest().state == "rolled_back"
 
 
 def test_a_version_under_way_cannot_be_deleted(service: Service) -> None:

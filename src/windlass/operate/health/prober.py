@@ -15,10 +15,12 @@ from pathlib import Path
 
 import msgspec
 
+from windlass import __version__
 from windlass.operate.health.asking import Asker, NoAnswer
 from windlass.operate.health.questions import Known, Question, differs, known_from, questions_for
 from windlass.operate.health.verdict import Grade
 from windlass.serve.records.known import find_answers, fingerprint_of, keep_answers
+from windlass.spec.errors import WindlassError
 from windlass.spec.rollout import Health
 from windlass.store.database import Database
 
@@ -78,7 +80,11 @@ class Prober:
     def _run(self) -> None:
         number = 0
         while not self._stopped.is_set():
-            probed = self.step(number)
+            try:
+                probed = self.step(number)
+            except WindlassError:  # the state is away: what is known cannot be looked up, so nobody is judged
+                self._stopped.wait(self._health.every)
+                continue
             self._found.put(probed)
             number += probed.grade == "right"
             self._stopped.wait(self._health.every if probed.grade == "right" else AGAIN_S)
@@ -118,7 +124,7 @@ class Prober:
         """Return the known answers, asked for where nobody did before; empty if it cannot be asked."""
         offered = asker.ready.about(model)
         questions = questions_for(offered)
-        engine = f"{asker.ready.engine} {offered.precision}"
+        engine = f"{asker.ready.engine} {__version__} {offered.precision}"
         fingerprint = fingerprint_of(folder)
         text = find_answers(self._db, model, fingerprint, engine)
         if text is None:

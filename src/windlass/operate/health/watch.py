@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import queue
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from windlass.operate.health.prober import Probed, Prober, Subject
 from windlass.operate.health.verdict import Record, decide
 from windlass.operate.serving.view import Changes, Running, View
 from windlass.operate.serving.wanted import Wanted
+from windlass.serve.records.known import forget_answers
 from windlass.spec.rollout import Health
 from windlass.store.database import Database
 
@@ -41,6 +43,7 @@ class HealthWatch:
         self._found: queue.SimpleQueue[Probed] = queue.SimpleQueue()
         self._patients: dict[str, Patient] = {}
         self._wrong: dict[str, str] = {}
+        self._forgotten: set[str] = set()
 
     def take_wrong(self, version: str) -> str:
         """Return what a replica of a version answered wrongly since this was last asked, if any did."""
@@ -70,10 +73,18 @@ class HealthWatch:
             if group is not None:
                 items = group.items if self._asks_all else group.items[:1]
                 models = tuple((item.name, item.model) for item in items)
+                self._forget(item.name for item in items)
                 subject = Subject(name, asked[name].socket, models)
                 prober = Prober(subject, self._health, self._db, self._found)
                 self._patients[name] = Patient(prober, group.version)
                 prober.start()
+
+    def _forget(self, versions: Iterable[str]) -> None:
+        """Drop what earlier starts recorded, once for every version, if that is asked for."""
+        for version in versions:
+            if not self._health.remember and version not in self._forgotten:
+                self._forgotten.add(version)
+                forget_answers(self._db, version)
 
     def _note(self, probed: Probed, now: float) -> None:
         patient = self._patients.get(probed.replica)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from windlass.operate.serving.view import NOTHING, Changes, View
 from windlass.operate.serving.wanted import Group, Item, Wanted
 from windlass.serve.records.chain import Actor
 from windlass.serve.records.rollouts import RolloutRecord, Rollouts
-from windlass.spec.errors import InUse, WindlassError
+from windlass.spec.errors import InUse, StoreFailed, WindlassError
 from windlass.spec.rollout import Rollout
 from windlass.store.database import Database
 
@@ -53,7 +53,8 @@ class Director:
     def decide(self, view: View, now: float) -> Changes:
         if now - self._looked >= LOOK_EVERY_S:
             self._looked = now
-            self._look(view.wanted, now)
+            with suppress(StoreFailed):  # a state that is away for a while must not stop the service
+                self._look(view.wanted, now)
         wanted = view.wanted
         for drive in list(self._drives.values()):
             wanted = self._drive(drive, view, wanted, now)
@@ -73,13 +74,12 @@ class Director:
         wrong = self._health.take_wrong(drive.candidate.name)
         drive.step(view, now, wish=self._wishes.get(drive.record.id, ""), wrong=wrong)
         changed = (drive.state, drive.weight) != before
+        wanted = drive.place(wanted)
         if changed or now - self._wrote.get(drive.record.id, -math.inf) >= WRITE_EVERY_S:
             self._wrote[drive.record.id] = now
-            self._write(drive)
-        wanted = drive.place(wanted)
-        if drive.is_ended:
-            self._finish(drive, now)
-            wanted = self._renamed(wanted, drive.record.name)
+            if self._write(drive) and drive.is_ended:
+                self._finish(drive, now)
+                wanted = self._renamed(wanted, drive.record.name)
         return wanted
 
     def _ask_both(self, drive: Drive, view: View) -> None:
@@ -202,12 +202,17 @@ class Director:
         if hold is not None:
             hold.close()
 
-    def _write(self, drive: Drive) -> None:
+    def _write(self, drive: Drive) -> bool:
+        """Write down how a roll-out stands; one whose end cannot be written is kept, and tried again."""
         report = report_of(drive)
-        write_report(self._home, report)
-        self._rollouts.change(
-            drive.record.id, drive.state, weight=drive.weight, reason=str(report["reason"]), report=report
-        )
+        try:
+            write_report(self._home, report)
+            self._rollouts.change(
+                drive.record.id, drive.state, weight=drive.weight, reason=str(report["reason"]), report=report
+            )
+        except StoreFailed:
+            return False
+        return True
 
 
 def serving(wanted: Wanted, name: str) -> Group | None:

@@ -80,6 +80,8 @@ class Drive:
 
     def step(self, view: View, now: float, *, wish: str = "", wrong: str = "") -> None:
         """Take in one view, and what was answered wrongly; go on if it is time."""
+        if self.is_ended:
+            return
         if wish == "abort":
             self._end("aborted", "aborted by a person", now)
             return

@@ -41,6 +41,11 @@ def keep_answers(db: Database, version: str, fingerprint: str, engine: str, answ
     return find_answers(db, version, fingerprint, engine) or answers
 
 
+def forget_answers(db: Database, version: str) -> None:
+    """Drop what is known of a version, for when it was recorded of an engine that was itself at fault."""
+    db.write("DELETE FROM known_answers WHERE version = ?", version)
+
+
 def fingerprint_of(folder: Path) -> str:
     """Name the files of a model directory: by its manifest, or by their sizes and times where it has none."""
     manifest = folder / "manifest.json"
