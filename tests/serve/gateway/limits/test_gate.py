@@ -61,6 +61,21 @@ def test_what_finds_no_slot_in_time_is_refused_and_an_end_makes_room() -> None:
     run(work, gate(wait=1.0))
 
 
+def test_nobody_is_refused_for_time_while_no_engine_is_connected() -> None:
+    rooms = [Room(SLOTS)]
+    given = Gate(ServeLimits(wait=1.0), None, lambda _: rooms[-1], Metrics(), holder="g")
+
+    async def work(given: Gate) -> None:
+        slow(given)
+        for _ in range(SLOTS):
+            (await given.admit(ADA, WISH)).began()
+        assert await code_of(given) == "queue_full"
+        rooms.append(Room(0))
+        await given.admit(ADA, WISH)
+
+    run(work, given)
+
+
 def test_many_refusals_take_the_ladder_up_and_leave_out_what_it_says() -> None:
     async def work(given: Gate) -> None:
         slow(given)

@@ -125,9 +125,14 @@ class Gate:
         return load
 
     def _load(self, model: str, line: Line) -> Load:
-        """Say what is under way here; of the slots, this gateway counts on its part."""
-        slots = self._room(model).slots // self._gateways
-        return Load(line.answers, line.unread_s(time.monotonic()), max(1, slots))
+        """Say what is under way here; of the slots, this gateway counts on its part.
+
+        Where no engine is connected, nothing is said of time: the fleet has patience of its own.
+        """
+        slots = self._room(model).slots
+        if not slots:
+            return Load()
+        return Load(line.answers, line.unread_s(time.monotonic()), max(1, slots // self._gateways))
 
     async def _take(self, caller: Caller, wish: Wish) -> list[Taken]:
         """Take what the request needs of every budget."""
