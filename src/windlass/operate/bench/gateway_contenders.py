@@ -46,7 +46,8 @@ LIMITS = {
         "tokens_per_minute": 10**9,
         "tokens_per_day": 10**12,
         "concurrent": MANY,
-    }
+    },
+    "wait": 60,
 }
 """All kinds, so that all are counted; so wide that none refuses."""
 
