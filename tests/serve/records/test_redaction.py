@@ -45,6 +45,7 @@ def test_what_tells_who_somebody_is_goes(text: str, safe: str) -> None:
         "GB82 WEST 1234 5698 7654 33",
         "@home a@b user@localhost",
         "std::vector<int>::iterator; x::y; x[1:2:3]",
+        "call ::= primary; Foo::bar(), a :: b",
         "token ids 101 2023 2003 1037 7953 102",
         "在1998年，共有12345人。",
     ],
@@ -73,7 +74,7 @@ def test_every_iban_goes(country: str, account: str) -> None:
     assert redact(f"to {iban}.") == "to [iban]."
 
 
-@given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)))
+@given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6).filter(int)))
 def test_every_address_goes(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
     assert redact(f"from {address} at noon") == "from [ip] at noon"
     assert redact(f"from {address.exploded} at noon") == "from [ip] at noon"
@@ -92,5 +93,5 @@ def test_no_key_survives_in_any_text(before: str, after: str) -> None:
     ["1", "1 ", "a", "a.", "a@", "a@a.", ":", "1:", "1.", "+1", "00 ", "(0", "A1", "GB82 ", "wlk_", "-", "%"],
 )
 def test_a_long_text_of_any_kind_ends_soon(unit: str) -> None:
-    """Time in proportion to the square of a megabyte would be hours."""
-    redact(unit * (1_000_000 // len(unit)))
+    """Time in proportion to the square of so many characters would be hours."""
+    redact(unit * (300_000 // len(unit)))

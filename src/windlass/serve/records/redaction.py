@@ -57,12 +57,12 @@ def is_iban(text: str) -> bool:
 
 
 def is_address(text: str) -> bool:
-    """Tell whether a text is an IP address."""
+    """Tell whether a text is an IP address, but for "::", which is nobody's and common in programs."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
         return False
-    return True
+    return text != "::"
 
 
 def _replaced(kind: str, real: Callable[[str], bool], match: re.Match[str]) -> str:
