@@ -326,6 +326,18 @@ def test_what_ends_when_idle_starts_again(model: Path, end: int) -> None:
     impatient.close()
 
 
+def test_what_another_engine_has_written_by_is_compiled_without_a_trial(model: Path, end: int) -> None:
+    grammars = Grammars(model, MODEL_TOKENS, [end])
+    pending = grammars.request(Grammar("regex", "[a-z]{3}"), tried=True)
+    while pending.poll() == "wait":
+        time.sleep(0.001)
+    assert isinstance(pending.poll(), Matcher)
+    assert grammars.trial_process is None
+    assert isinstance(settled(grammars, Grammar("regex", "[0-9]{3}")), Matcher)
+    assert grammars.trial_process is not None
+    grammars.close()
+
+
 def test_a_model_without_tokenizer_says_so(tmp_path: Path) -> None:
     grammars = Grammars(tmp_path, MODEL_TOKENS, [0])
     outcome = grammars.request(Grammar("json")).poll()

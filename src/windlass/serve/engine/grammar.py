@@ -145,6 +145,11 @@ class Grammars:
         except BadGrammar as error:
             self._vocabulary = error.message
 
+    @property
+    def trial_process(self) -> int | None:
+        """The process in which grammars are tried, if there is one."""
+        return self._trial.process
+
     def request(self, grammar: Grammar, *, tried: bool = False) -> Pending:
         """Begin to compile a grammar, unless it is known; one that others have tried does no harm."""
         pending = self._known.get(grammar)
