@@ -15,7 +15,6 @@ from windlass.serve.engine import drafts, sequence
 from windlass.serve.engine.drafts import (
     GAIN,
     LONGEST,
-    MOST_TENANTS,
     Costs,
     Trigrams,
     decide,
@@ -75,15 +74,27 @@ def test_a_table_that_goes_in_circles_is_followed_only_so_far() -> None:
     assert trigrams.guess("", [1, 2], 5) == [1, 2, 1, 2, 1]
 
 
-def test_tables_are_bounded_and_the_oldest_goes_first() -> None:
-    trigrams = Trigrams(most=3)
-    trigrams.learn("", [1, 2, 3, 4, 5, 6])
-    assert trigrams.guess("", [1, 2], 1) == []
-    assert trigrams.guess("", [4, 5], 1) == [6]
-    for tenant in range(MOST_TENANTS + 5):
-        trigrams.learn(tenant, [1, 2, 3])
-    assert len(trigrams._tables) == MOST_TENANTS
-    assert trigrams.guess("", [4, 5], 1) == []
+def test_a_full_table_forgets_instead_of_growing_and_never_guesses_what_it_did_not_see() -> None:
+    trigrams = Trigrams(places=8)
+    texts = [[n, n + 1, n + 2] for n in range(0, 300, 3)]
+    for text in texts:
+        trigrams.learn("", text)
+    known = [text for text in texts if trigrams.guess("", text[:2], 1)]
+    assert 1 <= len(known) <= 8
+    assert all(trigrams.guess("", text[:2], 1) == text[2:] for text in known)
+    assert trigrams.guess("", texts[-1][:2], 1) == texts[-1][2:]
+
+
+def test_the_longest_unused_tenant_gives_way_and_leaves_nothing_behind() -> None:
+    trigrams = Trigrams(tenants=2)
+    trigrams.learn("first", [1, 2, 3])
+    trigrams.learn("second", [1, 2, 4])
+    trigrams.learn("first", [5, 6, 7])
+    trigrams.learn("third", [8, 9, 10])
+    assert trigrams.guess("second", [1, 2], 1) == []
+    assert trigrams.guess("first", [1, 2], 1) == [3]
+    assert trigrams.guess("third", [1, 2], 1) == []
+    assert trigrams.guess("third", [8, 9], 1) == [10]
 
 
 def test_a_draft_never_reaches_beyond_what_was_asked_for() -> None:

@@ -12,6 +12,7 @@ small trigram table of what was generated before for the same tenant.
 from __future__ import annotations
 
 import time
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 
@@ -20,8 +21,11 @@ from windlass.serve.engine.sequence import Sequence as Running
 LONGEST = 7
 SEED = 3
 """So many tokens in a row must have occurred before."""
-MOST_TABLE = 4096
+PLACES = 8192
 MOST_TENANTS = 16
+NOBODY = -1
+MIX, PRIME = 0x9E3779B97F4A7C15, (1 << 61) - 1
+"""Spread pairs of tokens over the places of a table."""
 FORGET = 0.1
 """Weight of the newest token in the memory of how often a draft is right."""
 GAIN = 1.1
@@ -29,33 +33,51 @@ GAIN = 1.1
 
 
 class Trigrams:
-    """What followed two tokens, lately; one table for each tenant, the oldest entries go first."""
+    """What followed two tokens, lately; one table for each tenant, the longest unused gives way.
 
-    def __init__(self, most: int = MOST_TABLE) -> None:
-        self._most = most
-        self._tables: OrderedDict[Hashable, OrderedDict[tuple[int, int], int]] = OrderedDict()
+    A table is a plain array in which two tokens have one place, whoever had it before: its memory is taken at
+    the start and never grows, however many tenants and texts there are.
+    """
+
+    def __init__(self, places: int = PLACES, tenants: int = MOST_TENANTS) -> None:
+        self._places = places
+        self._pairs = array("q", [NOBODY]) * (places * tenants)
+        self._next = array("q", [0]) * (places * tenants)
+        self._free = [number * places for number in range(tenants)]
+        self._tables: OrderedDict[Hashable, int] = OrderedDict()
 
     def learn(self, tenant: Hashable, tokens: Sequence[int]) -> None:
-        table = self._tables.setdefault(tenant, OrderedDict())
+        table, pairs, next_ = self._table(tenant), self._pairs, self._next
         for a, b, c in zip(tokens, tokens[1:], tokens[2:], strict=False):
-            table[a, b] = c
-            table.move_to_end((a, b))
-        while len(table) > self._most:
-            table.popitem(last=False)
-        self._tables.move_to_end(tenant)
-        while len(self._tables) > MOST_TENANTS:
-            self._tables.popitem(last=False)
+            pair = a << 32 | b
+            at = table + pair * MIX % PRIME % self._places
+            pairs[at], next_[at] = pair, c
 
     def guess(self, tenant: Hashable, tokens: Sequence[int], most: int) -> list[int]:
         table = self._tables.get(tenant)
-        if not table or len(tokens) < 2:
-            return []
-        a, b = tokens[-2], tokens[-1]
         found: list[int] = []
-        while len(found) < most and (c := table.get((a, b))) is not None:
-            found.append(c)
-            a, b = b, c
+        if table is None or len(tokens) < 2:
+            return found
+        a, b = tokens[-2], tokens[-1]
+        while len(found) < most:
+            pair = a << 32 | b
+            at = table + pair * MIX % PRIME % self._places
+            if self._pairs[at] != pair:
+                break
+            a, b = b, self._next[at]
+            found.append(b)
         return found
+
+    def _table(self, tenant: Hashable) -> int:
+        """Return where a tenant's table begins; a new tenant gets an empty one."""
+        if tenant not in self._tables:
+            if not self._free:
+                _, table = self._tables.popitem(last=False)
+                self._pairs[table : table + self._places] = array("q", [NOBODY]) * self._places
+                self._free.append(table)
+            self._tables[tenant] = self._free.pop()
+        self._tables.move_to_end(tenant)
+        return self._tables[tenant]
 
 
 def look_up(one: Running, most: int) -> list[int]:
