@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from windlass.cli.first_key import first_key, show_key
-from windlass.cli.serve import configure, offer_of, read_adapter, serve_of
+from windlass.cli.serve import check_port, configure, offer_of, read_adapter, serve_of
 from windlass.operate.registry import Registry, resolve_adapter
+from windlass.serve.gateway.server import bind
 from windlass.spec.errors import AskedWrongly, BadInput, InUse, NotFound
 from windlass.spec.serve import Serve
 from windlass.store.database import sqlite_url
@@ -124,3 +125,12 @@ def test_the_first_key_is_shown_once_with_a_request_that_works(
     assert first_key(Serve(open=True)) is None
     show_key(None, "http://127.0.0.1:8000", "base@1")
     assert capsys.readouterr().out == ""
+
+
+def test_a_port_that_gateways_of_another_service_share_is_in_use() -> None:
+    with bind("127.0.0.1", 0, shared=True) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InUse, match=str(port)):
+            check_port(Serve(port=port, gateways=2))
+    check_port(Serve(port=0))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -214,6 +216,7 @@ def run_service(home: Path, offer: Offer, versions: Sequence[Version], *, as_jso
     """Serve until interrupted."""
     line = ProgressLine(quiet=as_json)
     names = [item.name for item in offer.items]
+    check_port(offer.serve)
     line.say(f"loading {', '.join(names)}")
     with contextlib.ExitStack() as stack:
         for version in versions:
@@ -230,6 +233,24 @@ def run_service(home: Path, offer: Offer, versions: Sequence[Version], *, as_jso
         with contextlib.suppress(KeyboardInterrupt):
             service.watch()
         line.say("stopping")
+
+
+def check_port(serve: Serve) -> None:
+    """Raise InUse when somebody else listens there.
+
+    Gateways that share a port would share it with those of another service, too; this looks as one that
+    does not share.
+    """
+    family = socket.AF_INET6 if ":" in serve.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((serve.host, serve.port))
+        except OSError as error:
+            raise InUse(
+                f"{serve.host}:{serve.port}: {os.strerror(error.errno or 0).lower()}",
+                hint="give another --port, or 0 for a free one",
+            ) from None
 
 
 def _interrupt(_signal: int, _frame: object) -> None:

@@ -7,14 +7,12 @@ same command again goes on where the last one stopped.
 from __future__ import annotations
 
 import argparse
-import os
-import socket
 from pathlib import Path
 from typing import Any
 
 from windlass.cli.follow import Follower
 from windlass.cli.home import add_home, home_of
-from windlass.cli.serve import add_address, run_service, serve_of
+from windlass.cli.serve import add_address, check_port, run_service, serve_of
 from windlass.cli.terminal import ProgressLine, print_json
 from windlass.operate.registry import Registry, Version
 from windlass.operate.runs import RunFolder, newest_of, prepare, train
@@ -22,7 +20,7 @@ from windlass.operate.serving.offer import Offer
 from windlass.operate.serving.supervisor import Supervisor
 from windlass.sdk import Client
 from windlass.spec.door import INTERRUPTED
-from windlass.spec.errors import BadInput, InUse
+from windlass.spec.errors import BadInput
 from windlass.spec.job import STDLIB, Job
 from windlass.spec.read import anchored, parse
 from windlass.spec.serve import Serve
@@ -134,20 +132,6 @@ def registered(folder: RunFolder, job: Job, home: Path) -> Version:
     digest = folder.result_digest
     known = [v for v in registry.versions(job.name) if v.manifest.digest == digest]
     return known[-1] if known else registry.promote(str(registry.register(job.name, folder.result)))
-
-
-def check_port(serve: Serve) -> None:
-    """Raise InUse when somebody else listens there."""
-    family = socket.AF_INET6 if ":" in serve.host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((serve.host, serve.port))
-        except OSError as error:
-            raise InUse(
-                f"{serve.host}:{serve.port}: {os.strerror(error.errno or 0).lower()}",
-                hint="give another --port, or 0 for a free one",
-            ) from None
 
 
 def answer(service: Supervisor, job: Job) -> dict[str, Any]:
