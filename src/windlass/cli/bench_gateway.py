@@ -12,10 +12,10 @@ from windlass.operate.bench.gateway import LITELLM, Asked, bench_gateway
 
 ASKED = Asked()
 EPILOG = """\
-Our gateway in front of an engine that only pretends, a bare Starlette application that answers out of its
-memory, and LiteLLM's proxy in front of such an application take turns on one core; the client (wrk, from
-Debian's packages) has the other. LiteLLM lives in an environment that bench/peers --only litellm makes; where
-there is none it is left out. Two minutes.
+Our gateway in front of an engine that only pretends, a bare Starlette application in front of the same, one
+that answers out of its memory (canned), and LiteLLM's proxy in front of such a one take turns on one core;
+the client (wrk, from Debian's packages) has the other. LiteLLM lives in an environment that
+bench/peers --only litellm makes; where there is none it is left out. Three minutes.
 
 examples:
   windlass bench gateway
