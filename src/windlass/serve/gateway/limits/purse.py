@@ -52,7 +52,7 @@ class Purse:
             return False
         known_for_s = now - self._left_at
         mine = max(0.0, self._left) + self.rule.per_s * known_for_s / self._holders
-        return known_for_s > TERM_S or mine - self.waiting >= amount - self.free
+        return self.is_away(now) or mine - self.waiting >= amount - self.free
 
     def take(self, amount: float, now: float) -> None:
         self.free -= amount
@@ -100,10 +100,9 @@ class Purse:
         self.free += received.granted
         self._lapse(now)
 
-    @property
-    def is_known(self) -> bool:
-        """Tell whether the database was ever heard of."""
-        return self._left_at > -math.inf
+    def is_away(self, now: float) -> bool:
+        """Tell whether the database was not heard of for so long that nothing is held any more."""
+        return now - self._left_at > TERM_S
 
     def is_low(self, now: float) -> bool:
         """Tell whether it is time to ask for more, ahead of need."""
@@ -119,7 +118,7 @@ class Purse:
     def left(self, now: float) -> float:
         """Return what anybody may still borrow, as far as is known; of a budget not asked yet, all."""
         room = self.rule.most - self.free - self.used
-        if not self.is_known:
+        if self._left_at == -math.inf:
             return room
         return min(room, self._left + self.rule.per_s * (now - self._left_at))
 
@@ -127,6 +126,12 @@ class Purse:
         """Return after how long the amount is there if nobody else asks; None if that cannot be told."""
         wall = self._clock + (now - self._left_at if self._clock else 0.0)
         return free_after_s(self.rule, max(0.0, self.left(now)) + self.free, amount, wall)
+
+    def lacks_for_s(self, amount: float, now: float) -> float:
+        """Return the same as a number: never is infinite, and permits come back one does not know when."""
+        if amount > self.rule.most:
+            return math.inf
+        return self.free_in_s(amount, now) or 0.0
 
     def change(self, rule: Rule) -> None:
         """Go on by another rule, by which nothing is known of what is left until the next exchange."""

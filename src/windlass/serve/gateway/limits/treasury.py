@@ -96,7 +96,7 @@ class Treasury:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="quotas")
 
     async def take(self, parts: Sequence[Part]) -> list[Taken]:
-        """Take all parts or none; raise Short for the first that cannot be had."""
+        """Take all parts or none; raise Short for one that cannot be had."""
         now = time.monotonic()
         until = now + PATIENCE_S
         lacking = self._lacking(parts, now)
@@ -105,7 +105,7 @@ class Treasury:
             now = time.monotonic()
             lacking = self._lacking(parts, now)
         if lacking:
-            raise self._short(lacking[0], now)
+            raise self._short(lacking, now)
         return [self._take(part, now) for part in parts]
 
     async def run(self) -> None:
@@ -153,10 +153,13 @@ class Treasury:
             self._wake.set()
         return Taken(part, purse, purse.epoch)
 
-    def _short(self, part: Part, now: float) -> Short:
+    def _short(self, lacking: Sequence[Part], now: float) -> Short:
+        """Name the budget that has enough the latest, and none that an exchange may fill."""
+        hopeless = [part for part in lacking if not self._purse(part).hopes(part.amount, now)]
+        part = max(hopeless or lacking, key=lambda part: self._purse(part).lacks_for_s(part.amount, now))
         purse = self._purse(part)
         left = max(0.0, purse.left(now)) + purse.free
-        return Short(part, part.rule.most - left, purse.free_in_s(part.amount, now), away=not purse.is_known)
+        return Short(part, part.rule.most - left, purse.free_in_s(part.amount, now), away=purse.is_away(now))
 
     def _purse(self, part: Part) -> Purse:
         purse = self.purses.get(part.name)
