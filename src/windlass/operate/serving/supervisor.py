@@ -20,12 +20,11 @@ from types import TracebackType
 import msgspec
 
 from windlass.operate.serving.figures import ServiceFigures
+from windlass.operate.serving.gateways import Gateways
 from windlass.operate.serving.offer import (
     Offer,
     engine_command,
-    gateway_args,
     threads_each,
-    write_settings,
 )
 from windlass.operate.serving.processes import GatewayProcess, Replica
 from windlass.operate.serving.reconcile import (
@@ -45,8 +44,6 @@ from windlass.spec.steer import Routing
 
 POLL_S = 0.1
 MOST_LIVES = 20
-MOST_GATEWAY_DEATHS = 5
-GATEWAY_GRACE_S = 10.0
 
 
 class Supervisor:
@@ -66,9 +63,8 @@ class Supervisor:
         self.say = say
         self._door = door
         self.replicas: dict[str, Replica] = {}
-        self.gateways: list[GatewayProcess] = []
         self.given_up: dict[str, str] = {}
-        self._brownout = self._numbers = self._revision = self._gateway_deaths = 0
+        self._brownout = self._numbers = self._revision = 0
         self._lives: dict[str, list[Life]] = {}
         self._failure: WindlassError | None = None
         self._is_up = False
@@ -76,8 +72,13 @@ class Supervisor:
         self._woken = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="windlass-"))
         self._serve = offer.serve
+        self._gateways = Gateways(offer.serve, self._folder, logs, self._woken.set)
         self._steering = Steering(self._folder / "steering", self._woken.set)
         self._figures = ServiceFigures(self._folder / "figures")
+
+    @property
+    def gateways(self) -> Sequence[GatewayProcess]:
+        return self._gateways.all
 
     @property
     def url(self) -> str:
@@ -98,10 +99,7 @@ class Supervisor:
 
     def close(self) -> None:
         """End everything: gateways first, which finish their answers, then the engines."""
-        for gateway in self.gateways:
-            gateway.ask_to_end()
-        for gateway in self.gateways:
-            gateway.stop(GATEWAY_GRACE_S)
+        self._gateways.close()
         for engine in self.replicas.values():
             engine.ask_to_end()
         for engine in self.replicas.values():
@@ -150,11 +148,9 @@ class Supervisor:
         self._tell()
         self._steering.start()
         self.step(time.monotonic())
-        self._start_gateway(0)
+        self._gateways.start_first()
         self._step_until(lambda: bool(self.gateways[0].url))
-        self._serve = self._serve.model_copy(update={"port": self.gateways[0].port})
-        for number in range(1, self._serve.gateways):
-            self._start_gateway(number)
+        self._gateways.start_others()
         self._step_until(self._all_ready)
         self._is_up = True
 
@@ -185,9 +181,7 @@ class Supervisor:
                 self._end(engine, "it did not answer", now)
             elif engine.suspected and engine.pulse.silent_s(now) < POLL_S:
                 engine.suspected = False
-        for number, gateway in enumerate(self.gateways):
-            if gateway.exit_code is not None:
-                self._revive_gateway(number)
+        self._gateways.revive(now, self.say, hopeful=self._is_up)
 
     def _bury(self, engine: Replica, now: float) -> None:
         """Take an engine that ended off the books, and remember how long it lived."""
@@ -218,14 +212,6 @@ class Supervisor:
         engine.kill()
         engine.enter("ended", now, why)
         self._bury(engine, now)
-
-    def _revive_gateway(self, number: int) -> None:
-        death = self.gateways[number].death()
-        self._gateway_deaths += 1
-        if not self._is_up or self._gateway_deaths >= MOST_GATEWAY_DEATHS:
-            raise death
-        self.say(f"{death.message}; starting it again")
-        self._start_gateway(number)
 
     def _held(self, now: float) -> set[str]:
         """Return the versions of which no replica is started now."""
@@ -290,14 +276,6 @@ class Supervisor:
         self.replicas[name] = Replica(
             name, version, command, socket, log, self._woken.set, now, self._door(name, socket)
         )
-
-    def _start_gateway(self, number: int) -> None:
-        name = f"gateway-{number + 1}"
-        settings = write_settings(self._serve, self._folder / "serve.json")
-        args = gateway_args(name, self._folder / "steering", settings, self._folder / "figures")
-        log = self.logs / "gateway.log"
-        gateway = GatewayProcess(name, "windlass.serve.gateway", args, log, self._woken.set)
-        self.gateways[number : number + 1] = [gateway]
 
     def _tell(self) -> None:
         """Tell the gateways where requests go, if that has changed."""
