@@ -26,7 +26,7 @@ POLICY = Rollout(gate=False, requests=0, seconds=0.5, standby=20)
 
 
 class Service:
-    """A service whose replicas run as soon as they are wanted; only those of new versions can be asked."""
+    """A service whose replicas run once they are wanted; those of the old version if a test says so."""
 
     def __init__(self, home: Path, db: Database) -> None:
         self.registry, self.rollouts = Registry(home), Rollouts(db)
@@ -40,6 +40,7 @@ class Service:
         first = self.registry.find("base@1")
         self.wanted = Wanted((Group((Item("base@1", first.path, first.aliases),), 2),))
         self.now = 0.0
+        self.old_answers = False
 
     def step(self, steps: int = 1, **more: object) -> None:
         for _ in range(steps):
@@ -48,7 +49,7 @@ class Service:
                 Running(f"{g.version}-{n}", g.version, Path("/none"), 1, "ready", 0.0, 0.0)
                 for g in self.wanted.groups
                 for n in range(g.replicas)
-                if g.version != "base@1"
+                if g.version != "base@1" or self.old_answers
             )
             view = View(self.wanted, running, **more)  # type: ignore[arg-type]
             self.wanted = self.director.decide(view, self.now).wanted or self.wanted
@@ -111,6 +112,19 @@ def test_a_version_that_cannot_start_is_rolled_back_with_a_report(service: Servi
     assert record.state == "rolled_back"
     assert "ended with code 1" in record.reason
     assert "ended with code 1" in (tmp_path / "rollouts" / record.id / "report.md").read_text()
+
+
+def test_a_version_whose_tokenizer_is_broken_is_rolled_back(service: Service, tmp_path: Path) -> None:
+    writer = DirectoryWriter(Place(tmp_path / "broken"))
+    writer.write("config.json", b"{}")
+    writer.write("tokenizer.json", b"{")
+    writer.commit({"kind": "model"})
+    service.registry.register("base", tmp_path / "broken")
+    service.rollouts.start("base@4", "canary", POLICY, ME)
+    service.old_answers = True
+    service.step(5)
+    assert service.newest().state == "rolled_back"
+    assert "tokenizer.json" in service.newest().reason
 
 
 def test_a_version_that_is_served_already_or_gone_is_refused(service: Service) -> None:

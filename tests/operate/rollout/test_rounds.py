@@ -1,4 +1,4 @@
-"""Rounds between two real engines: equal ones, one that computes no numbers, encoders, one that is gone."""
+"""Rounds between two real engines: equal ones, one that computes no numbers, encoders, one that is away."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
-from windlass.operate.health.asking import Asker
+from windlass.operate.health.asking import Asker, NoAnswer
 from windlass.operate.rollout.passages import OWN_PASSAGES, Passages, cut, find_passages, read_held_out
 from windlass.operate.rollout.rounds import Rounds, Side, side_of
 from windlass.serve.engine.load import Options, load_engine
@@ -85,12 +85,11 @@ def test_scores_that_are_no_numbers_are_a_fault(tmp_path: Path) -> None:
     assert "no number" in found.fault
 
 
-def test_a_new_version_that_is_gone_has_failed_the_round(tmp_path: Path) -> None:
+def test_a_version_that_is_away_is_not_judged_by_that(tmp_path: Path) -> None:
     folder = saved(tmp_path / "m", LLAMA)
     gone = side_of("m@2", folder, tmp_path / "nowhere")
-    with side(folder, "m@1", LLAMA) as old, rounds(old, gone) as (one, text):
-        found = one.step(text, 0)
-    assert (found.stable.failed, found.candidate.failed) == (False, True)
+    with side(folder, "m@1", LLAMA) as old, rounds(old, gone) as (one, text), pytest.raises(NoAnswer):
+        one.step(text, 0)
 
 
 def test_encoders_are_compared_by_failures_and_time(tmp_path: Path) -> None:

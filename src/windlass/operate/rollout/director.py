@@ -91,10 +91,18 @@ class Director:
         if drive.rounds is not None:
             drive.rounds.meet_at(old.socket, new.socket)
         elif drive.wants_rounds:
-            stable = side_of(old.version, drive.stable.items[0].model, old.socket)
-            candidate = side_of(new.version, drive.candidate.model, new.socket)
-            drive.rounds = Rounds(stable, candidate, drive.record.held_out, self._version(old.version))
-            drive.rounds.start()
+            self._start_rounds(drive, old.socket, new.socket)
+
+    def _start_rounds(self, drive: Drive, old: Path, new: Path) -> None:
+        version = drive.stable.version
+        try:
+            stable = side_of(version, drive.stable.items[0].model, old)
+            candidate = side_of(drive.candidate.name, drive.candidate.model, new)
+        except WindlassError as error:
+            drive.fault(f"its files cannot be read: {error.message}")
+            return
+        drive.rounds = Rounds(stable, candidate, drive.record.held_out, self._version(version))
+        drive.rounds.start()
 
     def _look(self, wanted: Wanted, now: float) -> None:
         """Read the wishes; take roll-outs of names that are served here."""

@@ -127,6 +127,8 @@ class Drive:
                 self._end("rolled_back", self.case.reason, now)
             elif self._own >= GATE_ROUNDS:
                 self._enter(self._first_stage(), now)
+            elif now - self.standing.since > LOAD_S:
+                self._end("rolled_back", f"it could not be compared within {LOAD_S:.0f} s", now)
             return
         target = self.course.stages[self.standing.stage]
         if self._applied != target:
@@ -191,16 +193,17 @@ class Drive:
         """See what no good version does: never ready, dying, or answering known questions otherwise."""
         version = self.candidate.name
         if version in view.given_up and view.wanted.group(version) is not None:  # not an earlier attempt
-            self._fault(f"it does not stay up: {view.given_up[version]}")
+            self.fault(f"it does not stay up: {view.given_up[version]}")
         if wrong:
-            self._fault(f"it answers known questions wrongly: {wrong}")
+            self.fault(f"it answers known questions wrongly: {wrong}")
         here = {each.name: each.phase for each in view.of(version)}
         self._deaths += sum(phase in ALIVE and name not in here for name, phase in self._seen.items())
         self._seen = here
         if self._deaths >= MOST_DEATHS:
-            self._fault(f"{self._deaths} of its replicas died")
+            self.fault(f"{self._deaths} of its replicas died")
 
-    def _fault(self, fault: str) -> None:
+    def fault(self, fault: str) -> None:
+        """Note what no good version does; the next step takes it back."""
         if fault not in self.case.faults:
             self.case = self.case.with_fault(fault)
 

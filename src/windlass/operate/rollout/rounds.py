@@ -83,7 +83,7 @@ class Rounds:
                 self.found.put(self.step(passages, number))
                 number += 1
             except NoAnswer:
-                self._hang_up()  # the old version is away for a moment; that is not the new one's fault
+                self._hang_up()  # one of them is away: its health and its deaths are counted elsewhere
                 self._stopped.wait(EVERY_S)
             except WindlassError as error:
                 self.found.put(Round(Sample(), Sample(), fault=f"the versions cannot be compared: {error}"))
@@ -94,22 +94,13 @@ class Rounds:
     def step(self, passages: Passages, number: int) -> Round:
         """Do one round; every other one asks the new version first, so neither finds caches warmer."""
         passage = passages.draw(number)
-        if number % 2:
-            new = self._new(passage, number)
-            old = _answered(self._asker(self._stable), self._stable.served, passage, number)
-        else:
-            old = _answered(self._asker(self._stable), self._stable.served, passage, number)
-            new = self._new(passage, number)
-        fault = new.fault if not old.fault else ""
-        return Round(old.sample, new.sample, old.bits, new.bits, fault)
-
-    def _new(self, passage: Passage, number: int) -> _Answered:
-        side = self._candidate
-        try:
-            return _answered(self._asker(side), side.served, passage, number)
-        except NoAnswer:
-            self._askers.pop(side.socket, None)
-            return _Answered(Sample(failed=True))
+        sides = [self._stable, self._candidate]
+        first, second = (
+            _answered(self._asker(side), side.served, passage, number)
+            for side in (sides if number % 2 else reversed(sides))
+        )
+        old, new = (first, second) if number % 2 else (second, first)
+        return Round(old.sample, new.sample, old.bits, new.bits, "" if old.fault else new.fault)
 
     def _asker(self, side: Side) -> Asker:
         if side.socket not in self._askers:
