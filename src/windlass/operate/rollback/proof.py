@@ -6,8 +6,10 @@ beside them must find it. Good versions take turns: each is promoted in place of
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,11 @@ from windlass.operate.serving.offer import Offer
 from windlass.operate.serving.supervisor import Supervisor
 from windlass.serve.records.chain import Actor
 from windlass.serve.records.rollouts import RolloutRecord, Rollouts
-from windlass.serve.records.state import open_state, state_url
+from windlass.serve.records.state import open_state
 from windlass.spec.errors import ProcessFailed
 from windlass.spec.rollout import Health, Rollout
 from windlass.spec.serve import Serve
+from windlass.store.database import sqlite_url
 
 POLICY = Rollout(seconds=1.0, requests=10, standby=1.0, patience=300.0, slower_by_s=0.001)
 HEALTH = Health(every=1.0)
@@ -83,20 +86,15 @@ def prove_rollback(
     cast = make_cast(folder, say, steps)
     Registry(folder).promote(str(cast.good[0]))
     proof, began = Proof(), time.monotonic()
-    serve = Serve(port=0, open=True, threads=1, state=state_url(folder, None), health=HEALTH, rollout=POLICY)
-    offer = Offer(str(cast.good[0]), cast.good[0].path, serve, ("prod",))
-    with (
-        deciders_of(folder, serve) as deciders,
-        watched(Supervisor(offer, folder / "logs", deciders=deciders)) as service,
-        traffic(service.url, NAME, _texts(), clients) as tally,
-    ):
-        proof.tally = tally
-        for kind, version in cast.bad.items():
-            if kinds is None or kind in kinds:
-                for gate in (True, False):
-                    _try(proof, folder, kind, version, gate, say)
-        for trial in range(trials):
-            _try(proof, folder, "good", cast.good[(trial + 1) % 2], True, say)
+    with tempfile.TemporaryDirectory(prefix="state-", dir=folder) as scratch:
+        state = sqlite_url(Path(scratch) / "service.db")
+        with _served(folder, state, cast.good[0]) as url, traffic(url, NAME, _texts(), clients) as tally:
+            proof.tally = tally
+            for kind, version in cast.bad.items():
+                for gate in (True, False) if kinds is None or kind in kinds else ():
+                    _try(proof, state, kind, version, gate, say)
+            for trial in range(trials):
+                _try(proof, state, "good", cast.good[(trial + 1) % 2], True, say)
     proof.seconds = time.monotonic() - began
     return {
         "figures": proof.figures(trials),
@@ -113,11 +111,23 @@ def is_taken_back(figures: dict[str, float]) -> bool:
     )
 
 
+@contextmanager
+def _served(home: Path, state: str, version: Version) -> Iterator[str]:
+    """Serve a version, with all that decides about a service; yield where."""
+    serve = Serve(port=0, open=True, threads=1, state=state, health=HEALTH, rollout=POLICY)
+    offer = Offer(str(version), version.path, serve, ("prod",))
+    with (
+        deciders_of(home, serve) as deciders,
+        watched(Supervisor(offer, home / "logs", deciders=deciders)) as service,
+    ):
+        yield service.url
+
+
 def _try(
-    proof: Proof, home: Path, kind: str, version: Version, gate: bool, say: Callable[[str], None]
+    proof: Proof, state: str, kind: str, version: Version, gate: bool, say: Callable[[str], None]
 ) -> None:
     began = time.monotonic()
-    database = open_state(state_url(home, None))
+    database = open_state(state)
     try:
         rollouts = Rollouts(database)
         policy = POLICY.model_copy(update={"gate": gate})

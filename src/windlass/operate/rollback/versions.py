@@ -34,7 +34,7 @@ class Cast:
 
 
 def make_cast(home: Path, say: Callable[[str], None], steps: int = STEPS) -> Cast:
-    """Make the versions that are not there yet; each is known by the lineage it was registered with."""
+    """Make the versions that are not there yet; the first two are good, then come the bad, in their order."""
     registry = Registry(home)
     known = registry.versions(NAME) if NAME in registry.names() else []
     if len(known) < 2:

@@ -77,8 +77,3 @@ def decide(course: Course, policy: Rollout, standing: Standing, case: Case, now:
     if long_enough and case.verdict == "promote":
         return "promote"
     return "roll back" if now - standing.began >= policy.patience else "stay"
-
-
-def weights_at(stage: Stage) -> tuple[float, float]:
-    """Return the weights of the old and the new version."""
-    return 1.0 - stage.weight, stage.weight
