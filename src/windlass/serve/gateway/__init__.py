@@ -1,11 +1,15 @@
 """Prompts in over HTTP, text out: the half of the service that talks to people and knows no torch.
 
     __main__.py     the process: port, engine socket, graceful end
-    app.py          the routes: a table of contents
+    app.py          the routes: a table of contents; shortcut.py takes the busiest past the framework
     guard.py        what happens to every request: its journey (telemetry.py), its origin, its key
-    bodies.py       bytes -> JSON -> a checked request (messages.py), or one clear refusal (errors.py)
+    bodies.py       bytes -> JSON -> a checked request (messages.py), or one clear refusal (refusals.py)
+    errors.py       every way to fail (codes.toml), one envelope; error_pages.py explains each
+    answering.py    deadlines.py, idempotency.py: on which terms an answer is made
     completions.py  chat.py  embeddings.py    a checked request -> work for the engine -> replies.py
+    tokens.py  dry_run.py  admin/             what needs no engine
     generation.py   what completions and chat share: sampling settings, answers in the making
+    streaming.py    answers that are sent while they are made; frames.py writes them quickly
     fleet/          the replicas: routing, the wire to each (windlass.spec.wire), fail-over
     text.py  detokenise.py  templates.py      text <-> token ids
     service.py      the models that are served (served.py), found by the names that requests give

@@ -40,12 +40,14 @@ def deadline_of(request: Request, most_s: float | None) -> Deadline | None:
 
 async def within(deadline: Deadline | None, work: Awaitable[T]) -> T:
     """Do the work, or give it up when its time is over."""
-    limit = asyncio.timeout_at(deadline.at if deadline else None)
+    if deadline is None:
+        return await work
+    limit = asyncio.timeout_at(deadline.at)
     try:
         async with limit:
             return await work
     except TimeoutError:
-        if deadline is None or not limit.expired():
+        if not limit.expired():
             raise
         raise exceeded(deadline) from None
 

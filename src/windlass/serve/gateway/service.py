@@ -12,6 +12,7 @@ import logging
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -303,10 +304,11 @@ class Desk:
             )
         return offered
 
-    @property
+    @cached_property
     def stop_tokens(self) -> list[int]:
-        """Return the tokens that end an answer; a configuration may name some that the model lacks."""
-        return [token for token in self.served.stop_tokens if token < self.offered.vocabulary]
+        """The tokens that end an answer; a configuration may name some that the model lacks."""
+        vocabulary = self.offered.vocabulary
+        return [token for token in self.served.stop_tokens if token < vocabulary]
 
     async def encode(self, prompt: str | list[int], *, special: bool, param: str) -> list[int]:
         """Return the token ids of a prompt, which are all known to the model."""
