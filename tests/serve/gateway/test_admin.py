@@ -10,9 +10,12 @@ import httpx
 import pytest
 
 from windlass.serve.gateway.access import Access
+from windlass.serve.records.bucket import Order, rules_of
 from windlass.serve.records.chain import Actor
 from windlass.serve.records.keys import Keys
+from windlass.serve.records.quotas import Name, trade
 from windlass.serve.records.state import open_state
+from windlass.spec.limits import Limits
 from windlass.store.database import sqlite_url
 
 
@@ -84,6 +87,16 @@ def test_a_rollout_is_wished_for_and_aborted(admin: httpx.Client) -> None:
     assert admin.post(f"/admin/rollouts/{started['id']}/abort").json()["state"] == "aborted"
     assert code_of(admin.post("/admin/rollouts/tiny/promote")) == "invalid_value"
     assert admin.get("/admin/rollouts/tiny").json() == admin.get("/admin/rollouts").json()["data"][0]
+
+
+def test_budgets_that_were_counted_are_shown(admin: httpx.Client, tmp_path: Path) -> None:
+    assert admin.get("/admin/limits").json() == {"object": "list", "data": []}
+    state = open_state(sqlite_url(tmp_path / "service.db"))
+    name, rule = Name("tenant:default", "tokens_day"), rules_of(Limits(tokens_per_day=100))["tokens_day"]
+    trade(state, "gateway", {name: (rule, Order(want=40))}, term_s=60)
+    told = admin.get("/admin/limits").json()["data"]
+    assert [(each["scope"], each["most"], each["gateways"]) for each in told] == [("tenant:default", 100, 1)]
+    assert told[0]["left"] + told[0]["lent"] == 100
 
 
 def test_replicas_are_shown_as_they_are_routed(admin: httpx.Client) -> None:

@@ -75,6 +75,18 @@ def test_what_failed_may_be_tried_again(clients: Any, engine: Any) -> None:
     assert clients[1].post("/v1/completions", json=ASKED, headers=KEY).status_code == 200
 
 
+def test_an_answer_is_given_though_it_cannot_be_kept(clients: Any, engine: Any, tmp_path: Path) -> None:
+    def damage(ask: Generate) -> list[int]:
+        for file in tmp_path.glob("service.db*"):
+            file.write_bytes(b"no database" * 1000)
+        return list(ask.tokens)
+
+    engine.writes = damage
+    response = clients[0].post("/v1/completions", json=ASKED, headers=KEY)
+    assert response.json()["choices"][0]["text"]
+    assert clients[0].post("/v1/completions", json=ASKED, headers=KEY).status_code == 503
+
+
 def test_a_stream_or_a_strange_key_is_refused(clients: Any, engine: Any) -> None:
     for headers, change in (
         (KEY, {"stream": True}),

@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from windlass import __version__
 from windlass.serve.gateway.access import Access, scope_of
-from windlass.serve.gateway.admin import audit, keys, replicas, rollouts, tenants
+from windlass.serve.gateway.admin import audit, keys, limits, replicas, rollouts, tenants
 from windlass.serve.gateway.admin.messages import (
     KeyLimits,
     NewKey,
@@ -99,7 +99,7 @@ ASKED = (
     TenantChange,
     NewRollout,
 )
-ADMIN = (keys.router, tenants.router, rollouts.router, replicas.router, audit.router)
+ADMIN = (keys.router, tenants.router, limits.router, rollouts.router, replicas.router, audit.router)
 
 PAGE_TYPES = sorted({kind.partition(";")[0] for kind in FILES.values()})
 METRICS = gives(None) | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
@@ -241,7 +241,8 @@ async def show_readiness(request: Request) -> Response:
 async def show_metrics(request: Request) -> Response:
     """Give the figures, as Prometheus reads them."""
     media_type = "text/plain; version=0.0.4; charset=utf-8"
-    return Response(_service(request).metrics.text(), media_type=media_type)
+    text = await asyncio.to_thread(_service(request).metrics.text)  # milliseconds, which streams would wait
+    return Response(text, media_type=media_type)
 
 
 @router.head("/", include_in_schema=False)

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute
 from windlass.serve.gateway.errors import ApiError, plain
 from windlass.serve.gateway.guard import respond
 from windlass.serve.gateway.repair import amended
-from windlass.spec.errors import StoreFailed, did_you_mean
+from windlass.spec.errors import Damaged, StoreFailed, did_you_mean
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +26,7 @@ def add_handlers(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     app.add_exception_handler(ApiError, _on_api_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(StoreFailed, _on_store_failed)
+    app.add_exception_handler(Damaged, _on_store_failed)
 
 
 async def _on_api_error(request: Request, error: Exception) -> Response:

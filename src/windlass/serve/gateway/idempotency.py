@@ -8,6 +8,7 @@ A stream is not kept, and so not asked for with a key.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -20,11 +21,14 @@ from windlass.serve.gateway.caller import caller_of
 from windlass.serve.gateway.errors import ApiError
 from windlass.serve.gateway.headers import only
 from windlass.serve.records.answers import Repeatable, claim, keep, release
+from windlass.spec.errors import Damaged, StoreFailed
 from windlass.store.database import Database
 
 HEADER = "idempotency-key"
 REPEATED = "idempotent-replayed"
 RETRY_S = 1.0
+
+log = logging.getLogger(__name__)
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _canonical = msgspec.json.Encoder(order="sorted")
@@ -64,14 +68,21 @@ async def _claimed(
     asked: Repeatable, database: Database, claimant: str, work: Callable[[], Awaitable[Response]]
 ) -> Response:
     """Do the work that was claimed; whatever ends it early gives the claim up."""
+    body = None
     try:
         response = await work()
-    except BaseException:
-        await asyncio.shield(asyncio.to_thread(release, database, asked, claimant))
-        raise
-    if response.status_code != 200:
-        await asyncio.to_thread(release, database, asked, claimant)
-        return response
-    body = bytes(response.body).decode()
-    await asyncio.to_thread(keep, database, asked, claimant, body, time.time())
+        body = bytes(response.body).decode() if response.status_code == 200 else None
+    finally:
+        await asyncio.shield(asyncio.to_thread(_settle, asked, database, claimant, body))
     return response
+
+
+def _settle(asked: Repeatable, database: Database, claimant: str, body: str | None) -> None:
+    """Keep the answer or give the claim up; a state that is away does not spoil an answer that is there."""
+    try:
+        if body is None:
+            release(database, asked, claimant)
+        else:
+            keep(database, asked, claimant, body, time.time())
+    except (StoreFailed, Damaged) as error:
+        log.warning("%s: the answer is not kept: %s", claimant, error)

@@ -1,7 +1,7 @@
 """The service's records over HTTP, for keys with the scope admin.
 
     keys.py      tenants.py    rollouts.py      change records; each change is in the audit log
-    audit.py     replicas.py                    show what was done, and what answers
+    audit.py     limits.py     replicas.py      show what was done, what is left, and what answers
     asking.py    what the routes share: the state, who acts, errors in the API's codes
     messages.py  replies.py                     bodies and answers
 

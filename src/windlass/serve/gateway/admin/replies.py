@@ -52,6 +52,24 @@ class TenantList(BaseModel):
     data: list[TenantReply]
 
 
+class BudgetReply(BaseModel):
+    """One budget: of "all", "tenant:NAME" or "key:ID"; gateways hold parts of it that are lent to them."""
+
+    scope: str
+    kind: str
+    most: float
+    left: float
+    lent: float
+    gateways: int
+
+
+class BudgetList(BaseModel):
+    """Budgets that were counted."""
+
+    object: Literal["list"]
+    data: list[BudgetReply]
+
+
 class RolloutReply(BaseModel):
     """A roll-out, and how it stands."""
 

@@ -1,0 +1,39 @@
+"""GET /admin/limits: how every budget stands that a gateway has counted.
+
+Limits are changed with their tenant or key.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windlass.serve.gateway.admin.asking import act, state_of, told
+from windlass.serve.gateway.admin.replies import BudgetList, BudgetReply
+from windlass.serve.gateway.document import gives
+from windlass.serve.records.quotas import known_budgets, standings
+
+router = APIRouter()
+
+
+@router.get("/admin/limits", responses=gives(BudgetList))
+async def list_limits(request: Request) -> Response:
+    """List budgets of everybody, of tenants and of keys, and what is left of each."""
+    state = state_of(request)
+
+    def look() -> list[BudgetReply]:
+        rules = known_budgets(state)
+        return [
+            BudgetReply(
+                scope=each.name.scope,
+                kind=each.name.kind,
+                most=rules[each.name].most,
+                left=each.left,
+                lent=each.lent,
+                gateways=each.holders,
+            )
+            for each in standings(state, rules)
+        ]
+
+    return told(BudgetList(object="list", data=await act(look)))
