@@ -75,7 +75,7 @@ class Board:
         return merge_boards(boards)
 
     def text(self) -> bytes:
-        """Return everything as Prometheus reads it."""
+        """Return everything as Prometheus reads it; any thread may ask."""
         return generate_latest(_Told(self.totals()))
 
     def _alone(self, kind: type[S], figure: Figure) -> S:
@@ -109,7 +109,7 @@ class Board:
         self._free.setdefault(key[0], []).append(at)
 
     def _read(self) -> Totals:
-        return {key: list(self._numbers[at : at + key[0].size]) for key, at in self._series.items()}
+        return {key: list(self._numbers[at : at + key[0].size]) for key, at in list(self._series.items())}
 
 
 class _Told(Collector):
