@@ -295,6 +295,22 @@ def test_a_replica_taken_out_of_the_table_loses_no_answer() -> None:
     played(play)
 
 
+def test_neither_copies_nor_requests_for_other_versions_take_the_room_of_a_version() -> None:
+    async def play() -> None:
+        async with scene("12") as s:
+            for engine in s.engines.values():
+                engine.held_after = 0
+            s.fleet.ask([Generate(f"copy {n}", [1], 6, model="m@1") for n in range(200)], shadow=True)
+            for n in range(104):
+                s.fleet.ask([Generate(f"other {n}", [1], 6, model="m@2")])
+            for n in range(104):
+                s.fleet.ask([Generate(f"{n}", [1], 6, model="m@1")])
+            with pytest.raises(ApiError, match="104 answers"):
+                s.ask()
+
+    played(play)
+
+
 def test_what_is_asked_in_the_shadow_is_told_apart_and_demand_is_counted_by_version() -> None:
     async def play() -> None:
         async with scene("12") as s:

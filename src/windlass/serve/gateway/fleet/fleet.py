@@ -193,8 +193,12 @@ class Fleet:
             self._place(task)
 
     def _admit(self, wanted: int, version: str) -> None:
+        """Refuse more than the replicas of a version make and may have waiting; copies take no room."""
         slots = self._roster.room(version).slots
-        room, under_way = slots + self._queue, len(self._tasks)
+        room = slots + self._queue
+        if len(self._tasks) + wanted <= room:
+            return  # without counting one by one
+        under_way = sum(task.version == version and not task.shadow for task in self._tasks)
         if slots and wanted > room:
             raise ApiError(
                 "invalid_value", f"{wanted} answers are asked for; this server makes {room} at once"
