@@ -265,6 +265,8 @@ def test_a_page_of_an_allowed_origin_asks_first_without_a_key_and_then_with_one(
     assert first.status_code == 204
     assert first.headers["access-control-allow-origin"] == ORIGIN
     assert "authorization" in first.headers["access-control-allow-headers"]
+    allowed = set(first.headers["access-control-allow-methods"].split(", "))
+    assert {method for method, _ in routes()} <= allowed | {"HEAD"}
     assert "access-control-allow-credentials" not in first.headers
     headers = {"origin": ORIGIN}
     assert cross.post("/v1/completions", json=ASK, headers=headers).status_code == 401

@@ -52,7 +52,7 @@ def preflight_response() -> Response:
     return Response(
         status_code=204,
         headers={
-            "access-control-allow-methods": "GET, POST, DELETE",
+            "access-control-allow-methods": "GET, POST, PUT, PATCH, DELETE",
             "access-control-allow-headers": "authorization, content-type, idempotency-key, x-deadline-ms",
             "access-control-max-age": "600",
         },
