@@ -145,6 +145,7 @@ class Drive:
         """Give it its requests once enough of its replicas are ready for them; the stage begins then."""
         if self._ready(view) >= self._needed():
             self._applied = target
+            self._pairs = Pairs()  # what was answered under another load is not compared
             self.standing = replace(self.standing, since=now, answers=0)
 
     def _take_rounds(self) -> None:
@@ -167,11 +168,7 @@ class Drive:
     def _take_round(self, found: Round) -> None:
         self._own += 1
         self.standing = replace(self.standing, answers=self.standing.answers + 1)
-        numbers = compare(self.record.policy, found.stable, found.candidate)
-        if self._applied.weight > 0.5:
-            # The old version has little to do by now, and would be the quicker one for that alone.
-            numbers = {name: number for name, number in numbers.items() if name not in TIMES}
-        self.case = self.case.after(numbers)
+        self._compare(found.stable, found.candidate)
         if found.stable_bits and found.candidate_bits:
             self.case = self.case.after(compare_text(found.stable_bits, found.candidate_bits))
         if found.fault:
@@ -187,7 +184,14 @@ class Drive:
             elif each.version == self.stable.version and not each.shadow:
                 self._pairs.stable.append(_sample(each))
         for stable, candidate in self._pairs.drain():
-            self.case = self.case.after(compare(self.record.policy, stable, candidate))
+            self._compare(stable, candidate)
+
+    def _compare(self, stable: Sample, candidate: Sample) -> None:
+        numbers = compare(self.record.policy, stable, candidate)
+        if self._applied.weight > 0.5:
+            # The old version has little to do by now, and would be the quicker one for that alone.
+            numbers = {name: number for name, number in numbers.items() if name not in TIMES}
+        self.case = self.case.after(numbers)
 
     def _watch_replicas(self, view: View, wrong: str) -> None:
         """See what no good version does: never ready, dying, or answering known questions otherwise."""
