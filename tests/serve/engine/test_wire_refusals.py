@@ -66,9 +66,9 @@ class Client:
         self.stream.sendall(frame(message))
         while True:
             for said in self.next():
-                if isinstance(said, Failed | Vectors | Tokens) and said.id == id_:
-                    if not isinstance(said, Tokens) or said.finish:
-                        return said
+                ended = isinstance(said, Failed | Vectors) or (isinstance(said, Tokens) and said.finish)
+                if ended and said.id == id_:
+                    return said
 
     def is_closed(self) -> bool:
         return self._file.read(1) == b""
