@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from windlass.serve.gateway.server import bind
 from windlass.serve.gateway.transport import (
     PROGRESS_BYTES,
     group_of,
+    most_connections,
     per_address,
     unsent_since,
     verdict,
@@ -296,3 +298,9 @@ def test_one_client_of_ipv6_is_its_network() -> None:
     assert per_address(Transport(), "127.0.0.1") == per_address(Transport(), group_of("::1")) == 16384
     assert per_address(Transport(), "10.0.0.1") == 512
     assert per_address(Transport(connections_per_address=7), "127.0.0.1") == 7
+
+
+def test_connections_leave_some_files_for_all_else() -> None:
+    assert most_connections(16384, 1_048_576) == most_connections(16384, resource.RLIM_INFINITY) == 16384
+    assert most_connections(16384, 1024) == 768
+    assert most_connections(16384, 100) == 1

@@ -42,7 +42,7 @@ class Connections:
 
     def __init__(self, limits: Transport) -> None:
         self.limits = limits
-        self._most = min(limits.connections, raise_files() - SPARE_FILES)
+        self._most = most_connections(limits.connections, raise_files())
         self._open: set[BoundedProtocol] = set()
         self._from: Counter[str] = Counter()
 
@@ -255,6 +255,11 @@ def refusal_bytes(error: ApiError, request_id: str) -> bytes:
     }
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return STATUS_LINE[error.status] + lines.encode() + b"\r\n" + body
+
+
+def most_connections(wanted: int, files: int) -> int:
+    """Return how many connections there may be, so that some files are left for all else."""
+    return wanted if files == resource.RLIM_INFINITY else max(1, min(wanted, files - SPARE_FILES))
 
 
 def raise_files() -> int:
