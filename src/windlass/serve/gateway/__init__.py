@@ -10,12 +10,13 @@
     tokens.py  dry_run.py  admin/             what needs no engine
     generation.py   what completions and chat share: sampling settings, answers in the making
     streaming.py    answers that are sent while they are made; frames.py writes them quickly
+    admission.py    limits/: who is let in, how much at a time, and what is left out under overload
     fleet/          the replicas: routing, the wire to each (windlass.spec.wire), fail-over
     text.py  detokenise.py  templates.py      text <-> token ids
     service.py      the models that are served (served.py), found by the names that requests give
     witness.py      what is made of a finished journey: metrics.py, access_log.py, traces.py
     pages.py        the page
 
-A request passes guard -> bodies -> completions -> fleet, and its tokens come back through
+A request passes guard -> bodies -> completions -> limits -> fleet, and its tokens come back through
 generation -> streaming. Start at app.py.
 """
