@@ -36,6 +36,7 @@ LOOK_S = 0.02
 MOST_PAUSE_S = 0.6
 """Faults come at random moments within so long after the last one has been got over."""
 CALM_ROUNDS = 2
+MOST_TOLD = 20
 
 
 @dataclass
@@ -126,7 +127,8 @@ def _prove(
         stop.set()
         for client in clients:
             client.join()
-    return {"figures": figures(tally, calm, faults), "wrong": tally.wrong[:50]}
+    worst = longest(tally, calm, faults)[:MOST_TOLD]
+    return {"figures": figures(tally, calm, faults), "longest": worst, "wrong": tally.wrong[:MOST_TOLD]}
 
 
 def figures(tally: Tally, calm: Sequence[tuple[Ask, Heard]], faults: Sequence[Fault]) -> dict[str, float]:
@@ -137,8 +139,7 @@ def figures(tally: Tally, calm: Sequence[tuple[Ask, Heard]], faults: Sequence[Fa
         for ask, heard in tally.answers
         if any(heard.began <= fault.at <= heard.ended for fault in faults)
     ]
-    streamed = [(ask, heard) for ask, heard in struck if ask.streams]
-    gaps = sorted(max(0.0, heard.pause_s - usual_s[ask.name]) for ask, heard in streamed)
+    gaps = [gap_s for gap_s, _, _ in longest(tally, calm, faults)][::-1]
     kinds = Counter(fault.kind for fault in faults)
     return {
         "faults": len(faults),
@@ -152,6 +153,19 @@ def figures(tally: Tally, calm: Sequence[tuple[Ask, Heard]], faults: Sequence[Fa
         "gap_most_s": gaps[-1] if gaps else 0.0,
         "usual_pause_s": max(pause for name, pause in usual_s.items() if name != WHOLE),
     }
+
+
+def longest(
+    tally: Tally, calm: Sequence[tuple[Ask, Heard]], faults: Sequence[Fault]
+) -> list[tuple[float, str, list[Kind]]]:
+    """Return the pauses of struck streams, the longest first, with what was asked and what befell it."""
+    usual_s = {name: max(heard.pause_s for ask, heard in calm if ask.name == name) for name in tally.wanted}
+    found = []
+    for ask, heard in tally.answers:
+        met = [fault.kind for fault in faults if heard.began <= fault.at <= heard.ended]
+        if met and ask.streams:
+            found.append((max(0.0, heard.pause_s - usual_s[ask.name]), ask.name, [*met]))
+    return sorted(found, reverse=True)
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
