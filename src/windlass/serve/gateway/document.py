@@ -95,7 +95,8 @@ def shows(*media_types: str) -> dict[int | str, dict[str, Any]]:
         200: {"content": content, "description": "For people."},
         304: {"description": "The browser has it: If-None-Match names its ETag."},
     }
-    return gives(None, is_open=True) | same
+    # A path that could be read in two ways is no open one: without a key it is answered 401.
+    return gives(None, "unauthorized", is_open=True) | same
 
 
 def _by_status(codes: Iterable[str]) -> dict[int, list[str]]:
