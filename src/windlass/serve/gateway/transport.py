@@ -12,11 +12,12 @@ import json
 import resource
 import secrets
 from collections import Counter
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from windlass.serve.gateway.cork import Corked
 from windlass.serve.gateway.errors import ApiError, envelope
 from windlass.serve.gateway.origins import MOST_URL_BYTES
 from windlass.spec.serve import Transport
@@ -94,7 +95,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = self._unparsed_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, Corked(transport, self.loop)))
         self._address = group_of(self.client[0] if self.client else "")
         refusal = self._all.enter(self, self._address)
         if refusal is not None:

@@ -72,6 +72,7 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._gone: asyncio.Future[None] | None = None
         self._buffer = bytearray()
+        self._unsent: list[bytes] = []
 
     @property
     def is_alive(self) -> bool:
@@ -134,6 +135,7 @@ class Link(asyncio.Protocol):
         """Talk until the connection ends; tell whether there was anybody."""
         loop = asyncio.get_running_loop()
         self._gone, self._buffer, self._why = loop.create_future(), bytearray(), "ended"
+        self._unsent = []
         await loop.create_unix_connection(lambda: self, self.replica.socket)
         greeting = loop.call_later(GREETING_S, self._expect_ready)
         try:
@@ -217,5 +219,14 @@ class Link(asyncio.Protocol):
             self._hub.on_lost(self, self._why)
 
     def _send(self, message: Message) -> None:
+        """Send with whatever else is said in this turn of the event loop: every write wakes the engine up."""
+        if self._transport is None:
+            return
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unsent.append(frame(message))
+
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(frame(message))
+            self._transport.write(b"".join(unsent))
