@@ -65,7 +65,10 @@ def check(model: type[A], value: dict[str, Any]) -> A:
     except ValidationError as error:
         refusal = explain(model, error)
     refusal.corrected = repaired(model, value)
-    raise refusal
+    try:
+        raise refusal
+    finally:
+        del refusal  # or it and this frame would hold each other
 
 
 def _check_type(request: Request) -> None:

@@ -119,7 +119,10 @@ class Gate:
             error = refusals.no_time(estimate, self._settings.wait)
         if error is not None:
             self._lately.count(wish.priority, time.monotonic(), no_room=True)
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # or it and this frame would hold each other, until somebody looks for cycles
         if wish.deadline_s is not None and estimate.whole_s > wish.deadline_s:
             raise refusals.too_late(estimate, wish.deadline_s)
         return load
