@@ -26,7 +26,10 @@ def process_of(scene: Scene, worker: str) -> psutil.Process:
 
 def dead(process: psutil.Process) -> bool:
     """A killed child of the launcher is gone, or waits to be asked about."""
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True  # it went between the two questions
 
 
 def wait_stopped(process: psutil.Process, *, stopped: bool = True) -> None:
@@ -82,9 +85,10 @@ def test_a_slow_worker_runs_a_share_of_every_period(scene: Scene) -> None:
 
 
 def test_a_blackout_takes_everybody_but_the_coordinator(scene: Scene) -> None:
+    before = {worker.worker: process_of(scene, worker.worker) for worker in scene.workers()}
     wound = faults.blackout(scene, dice())
     assert len(wound.workers) == 3
-    wait_dead(*(process_of(scene, worker) for worker in wound.workers))
+    wait_dead(*(before[worker] for worker in wound.workers))
     assert scene.owns(scene.members().coordinator)
     with pytest.raises(NothingToHit):
         faults.blackout(scene, dice())
