@@ -1,5 +1,6 @@
 """A made-up run to hurt: a launcher, with workers and a coordinator that do nothing but live."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield Scene(tmp_path, lambda: [launcher.pid])
     finally:
         for child in children:
-            if child.is_running():
+            with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
         launcher.kill()
         launcher.communicate()
