@@ -48,8 +48,10 @@ def wait_dead(*processes: psutil.Process) -> None:
 
 
 def test_a_kill_takes_one_worker_for_good(scene: Scene) -> None:
+    before = {worker.worker: process_of(scene, worker.worker) for worker in scene.workers()}
     wound = faults.kill(scene, dice())
     (victim,) = wound.workers
+    wait_dead(before[victim])
     assert not wound.lasts
     assert wound.interrupts
     assert victim not in {worker.worker for worker in scene.workers()}
