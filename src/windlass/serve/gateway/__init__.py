@@ -2,6 +2,7 @@
 
     __main__.py     the process: port, engine socket, graceful end
     app.py          the routes: a table of contents; shortcut.py takes the busiest past the framework
+    transport.py    server.py, tls.py, cork.py: connections, their bounds, and how bytes leave
     guard.py        what happens to every request: its journey (telemetry.py), its origin, its key
     bodies.py       bytes -> JSON -> a checked request (messages.py), or one clear refusal (refusals.py)
     errors.py       every way to fail (codes.toml), one envelope; error_pages.py explains each
