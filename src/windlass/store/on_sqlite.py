@@ -67,12 +67,18 @@ class SqliteDatabase(Database):
             self._turn.release()
 
     def revision(self) -> int | None:
-        """Ask a connection that only reads whether the file changed; only then read the count."""
-        with _said(self.shown), self._looking:
-            version = self._watch.execute("PRAGMA data_version").fetchone()[0]
-            if version != self._seen[0]:
-                self._seen = version, self._watch.execute("SELECT number FROM changes").fetchone()[0]
-            return self._seen[1]
+        """Ask a connection that only reads whether the file changed; only then read the count.
+
+        Every request to a service asks, so no more is done than that.
+        """
+        try:
+            with self._looking:
+                version = self._watch.execute("PRAGMA data_version").fetchone()[0]
+                if version != self._seen[0]:
+                    self._seen = version, self._watch.execute("SELECT number FROM changes").fetchone()[0]
+                return self._seen[1]
+        except sqlite3.Error as error:
+            raise _ours(error, self.shown) from None
 
     def has_table(self, name: str) -> bool:
         return bool(self.read("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name))
@@ -117,10 +123,11 @@ def _said(where: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        ours = _translated(where, getattr(error, "sqlite_errorname", ""))
-        if ours is None:
-            raise
-        raise ours from None
+        raise _ours(error, where) from None
+
+
+def _ours(error: sqlite3.Error, where: str) -> Exception:
+    return _translated(where, getattr(error, "sqlite_errorname", "")) or error
 
 
 def _translated(where: str, name: str) -> WindlassError | None:

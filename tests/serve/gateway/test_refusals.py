@@ -428,7 +428,7 @@ def test_what_the_engine_refuses_reaches_the_client(
 ) -> None:
     engine.fails = code
     response = http.post("/v1/completions", json=COMPLETION)
-    assert response.status_code == status
+    assert response.status_code == status, response.text
     assert "scripted to fail" in refused(response)["message"]
 
 

@@ -19,6 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from windlass.serve.gateway.access_log import AccessLog
+from windlass.serve.gateway.headers import Sent
 from windlass.serve.gateway.telemetry import Journey, ids_of, trace_of
 from windlass.serve.gateway.traces import QUEUE, Traces, endpoint_of
 from windlass.spec.errors import BadInput, StoreFailed
@@ -95,7 +96,7 @@ class Ended:
 
 
 def finished(headers: dict[bytes, bytes] | None = None) -> Journey:
-    journey = Journey((headers or {}).items())
+    journey = Journey(Sent(list((headers or {}).items())))
     journey.route, journey.status, journey.key, journey.tenant = "/v1/completions", 200, "k1", "acme"
     journey.prepare()
     journey.follow(Ended(), 12)

@@ -13,10 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from starlette.datastructures import Headers
-
 from windlass.serve.gateway.caller import ADMIN, ANYONE, METRICS, USE, Caller
 from windlass.serve.gateway.errors import ApiError, plain
+from windlass.serve.gateway.headers import Sent
 from windlass.spec.errors import StoreFailed, did_you_mean
 
 OPEN = ""
@@ -39,7 +38,7 @@ _BELOW = tuple(door for door in DOORS if door.endswith(b"/") and door != b"/")
 _DOUBTFUL = re.compile(
     rb"//|[\\;\x00-\x20\x7f-\xff]|/\.{1,2}(?:/|$)|%(?:2e|2f|5c|3b|25|[01][0-9a-f]|7f)|%(?![0-9a-f]{2})", re.I
 )
-_TOKEN = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +([\x21-\x7e]{1,512}) *")
+_TOKEN = re.compile(rb"[Bb][Ee][Aa][Rr][Ee][Rr] +([\x21-\x7e]{1,512}) *")
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +89,7 @@ def scope_of(raw_path: bytes) -> str | None:
     return next((DOORS[door] for door in _BELOW if raw_path.startswith(door)), None)
 
 
-async def admit(raw_path: bytes, headers: Headers, keys: Keys | None) -> tuple[Caller, str]:
+async def admit(raw_path: bytes, sent: Sent, keys: Keys | None) -> tuple[Caller, str]:
     """Return who asks, and the token that says so ("" where none is needed); or refuse.
 
     Whoever has no key learns nothing about which paths exist.
@@ -99,7 +98,7 @@ async def admit(raw_path: bytes, headers: Headers, keys: Keys | None) -> tuple[C
     if needed == OPEN or keys is None:
         caller, token = ANYONE, ""
     else:
-        caller, token = await identify(headers, keys)
+        caller, token = await identify(sent, keys)
     if needed is None:
         raise no_door(raw_path)
     if needed != OPEN and needed not in caller.scopes:
@@ -107,9 +106,9 @@ async def admit(raw_path: bytes, headers: Headers, keys: Keys | None) -> tuple[C
     return caller, token
 
 
-async def identify(headers: Headers, keys: Keys) -> tuple[Caller, str]:
+async def identify(sent: Sent, keys: Keys) -> tuple[Caller, str]:
     """Return whose key came with a request, and the key."""
-    given = headers.getlist("authorization")
+    given = sent.all(b"authorization")
     if not given:
         raise ApiError("unauthorized", "this needs a key: send Authorization: Bearer KEY")
     if len(given) > 1:
@@ -117,10 +116,11 @@ async def identify(headers: Headers, keys: Keys) -> tuple[Caller, str]:
     match = _TOKEN.fullmatch(given[0])
     if match is None:
         raise ApiError("unauthorized", "the Authorization header is not 'Bearer KEY'")
-    key = await look_up(match[1], keys)
+    token = match[1].decode("ascii")
+    key = await look_up(token, keys)
     if key is None:
         raise ApiError("unauthorized", "this key is not known here, has expired or was revoked")
-    return Caller(key.id, key.tenant, frozenset(key.scopes), key.shared_prefix), match[1]
+    return Caller(key.id, key.tenant, frozenset(key.scopes), key.shared_prefix), token
 
 
 async def look_up(token: str, keys: Keys) -> Key | None:

@@ -6,14 +6,14 @@ admit (refuses, or grants an estimate) -> the engine works -> began -> settle (w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from windlass.serve.gateway.caller import Caller
 
 
-@dataclass(frozen=True)
-class Room:
+class Room(msgspec.Struct, frozen=True):
     """What the engines of one version have."""
 
     slots: int
@@ -22,8 +22,7 @@ class Room:
     """The largest share of its memory for keys and values that running requests hold in one of them."""
 
 
-@dataclass(frozen=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """What a request asks for, known before any of it is computed."""
 
     model: str

@@ -27,13 +27,13 @@ async def answer(request: Request, model: type[A], service: Service, work: Work[
     ask = await read(request, model)
     deadline = request.state.deadline = deadline_of(request, service.deadline_s)
     asked = repeatable(request, stream=bool(getattr(ask, "stream", False)))
-
-    async def made() -> Response:
-        return await within(deadline, work(request, ask, service))
-
     if asked is not None:
+
+        async def made() -> Response:
+            return await within(deadline, work(request, ask, service))
+
         return await once(asked, service.database, request.state.request_id, made)
-    response = await made()
+    response = await within(deadline, work(request, ask, service))
     if isinstance(response, EventStream):
         response.deadline = deadline
     return response

@@ -22,7 +22,6 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.routing import APIRoute
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
@@ -135,7 +134,10 @@ class Gateway(Documented):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Skip the framework's own tracing, which looks at every request; traces.py has ours."""
-        await Starlette.__call__(self, scope, receive, send)
+        if self.middleware_stack is None:
+            self.middleware_stack = self.build_middleware_stack()
+        scope["app"] = self
+        await self.middleware_stack(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
         """Let the guard be the first and the last to see a request; it also tells of our mistakes."""

@@ -16,11 +16,14 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from windlass.serve.gateway.errors import ApiError, shown
+from windlass.serve.gateway.headers import sent_with
 from windlass.serve.gateway.messages import Body
 from windlass.serve.gateway.refusals import explain, repaired
 
 MOST_BODY_BYTES = 8 << 20
 BODY_TIMEOUT_S = 30.0
+WHOLE = "windlass.body"
+"""Where the scope of a request has its body, if that came in one piece with its head (transport.py)."""
 
 A = TypeVar("A", bound=Body)
 
@@ -33,11 +36,8 @@ _LONE_SURROGATE = re.compile(
 async def read(request: Request, model: type[A]) -> A:
     """Read and check the body of a request."""
     _check_type(request)
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            body = await _read_bytes(request)
-    except TimeoutError:
-        raise ApiError("body_timeout", f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s") from None
+    whole = request.scope.get(WHOLE)
+    body: bytes = await _wait_for(request) if whole is None else whole
     value = request.state.body = parse(body)
     return check(model, value)
 
@@ -72,7 +72,8 @@ def check(model: type[A], value: dict[str, Any]) -> A:
 
 
 def _check_type(request: Request) -> None:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    sent = sent_with(request.scope)
+    kind = sent.first(b"content-type").decode("latin-1").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(
             "unsupported_media_type",
@@ -80,9 +81,18 @@ def _check_type(request: Request) -> None:
             if kind
             else "Content-Type is missing",
         )
-    length = request.headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length[:20]) > MOST_BODY_BYTES:
+    length = sent.first(b"content-length")
+    if length.isdigit() and int(length[:20]) > MOST_BODY_BYTES:
         raise _too_large()
+
+
+async def _wait_for(request: Request) -> bytes:
+    """Read a body that comes in pieces."""
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            return await _read_bytes(request)
+    except TimeoutError:
+        raise ApiError("body_timeout", f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s") from None
 
 
 async def _read_bytes(request: Request) -> bytes:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 from starlette.requests import Request
 
 USE, ADMIN, METRICS = "use", "admin", "metrics"
 
 
-@dataclass(frozen=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """The key that a request came with, and what it may do."""
 
     key: str

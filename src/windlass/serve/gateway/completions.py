@@ -8,9 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, closing
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+import msgspec
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,6 +26,7 @@ from windlass.serve.gateway.generation import (
     build,
     fit,
     pieces,
+    spent,
     usage,
     whole,
 )
@@ -42,9 +45,10 @@ from windlass.serve.gateway.telemetry import journey_of
 from windlass.serve.gateway.text import Text, token_name
 from windlass.spec.wire import Generate
 
+_encode = msgspec.json.Encoder(enc_hook=BaseModel.model_dump).encode
 
-@dataclass(frozen=True)
-class Work:
+
+class Work(msgspec.Struct, frozen=True):
     """A request made ready: what the engine is asked, and what becomes of its tokens."""
 
     id: str
@@ -58,8 +62,11 @@ class Work:
     alternatives: bool
     prompt_tokens: int
 
+    def logprobs(self, piece: Piece) -> CompletionLogprobs | None:
+        return told(self.text, piece.scored, self.alternatives) if self.scored else None
+
     def choice(self, place: int, piece: Piece) -> CompletionChoice:
-        logprobs = told(self.text, piece.scored, self.alternatives) if self.scored else None
+        logprobs = self.logprobs(piece)
         return CompletionChoice(index=place, text=piece.text, logprobs=logprobs, finish_reason=piece.finish)
 
     def reply(self, choices: list[CompletionChoice], spent: Usage | None) -> CompletionReply:
@@ -86,11 +93,10 @@ async def complete(request: Request, ask: CompletionRequest, service: Service) -
         arriving = pieces(ticket, work.answers, work.shown)
         return EventStream(_frames(work, arriving, with_usage), request.state.request_id, ticket.close)
     with closing(ticket):
-        arriving = pieces(ticket, work.answers, work.shown)
-        reply = await while_connected(request, _collect(work, arriving))
-    if reply is None:
+        answered = await while_connected(request, whole(ticket, work.answers, work.shown))
+    if answered is None:
         return Response(status_code=CLIENT_LEFT)
-    return Response(reply.model_dump_json(exclude_unset=True), media_type="application/json")
+    return Response(_encode(_reply(work, answered)), media_type="application/json")
 
 
 async def prepare(ask: CompletionRequest, desk: Desk, request_id: str, tenant: str) -> Work:
@@ -162,14 +168,26 @@ def _echoes(work: Work) -> list[Piece]:
     return [answer.echo(text, None) for answer, text in zip(work.answers, work.shown, strict=True)]
 
 
-async def _collect(work: Work, arriving: Pieces) -> CompletionReply:
-    begun = [echo.text for echo in _echoes(work)] or [""] * len(work.answers)
-    answered = await whole(arriving, len(work.answers))
+def _reply(work: Work, answered: Sequence[Piece]) -> dict[str, Any]:
+    """Return what replies.CompletionReply describes, without checking each of its parts."""
+    begun = work.shown if work.shown is not None and not work.scored else [""] * len(answered)
     choices = [
-        work.choice(place, Piece(begun[place] + piece.text, piece.scored, piece.finish))
+        {
+            "index": place,
+            "text": begun[place] + piece.text,
+            "logprobs": work.logprobs(piece),
+            "finish_reason": piece.finish,
+        }
         for place, piece in enumerate(answered)
     ]
-    return work.reply(choices, usage(work.prompt_tokens, work.answers))
+    return {
+        "id": work.id,
+        "object": "text_completion",
+        "created": work.created,
+        "model": work.model,
+        "choices": choices,
+        "usage": spent(work.prompt_tokens, work.answers),
+    }
 
 
 async def _frames(work: Work, arriving: Pieces, with_usage: bool) -> AsyncGenerator[bytes, None]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
 from starlette.requests import Request
 
 from windlass.serve.gateway.errors import ApiError
@@ -22,8 +22,7 @@ MOST_MS = 86_400_000
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Deadline:
+class Deadline(msgspec.Struct, frozen=True):
     """How many seconds an answer may take, and when they are over by the clock of the event loop."""
 
     seconds: float

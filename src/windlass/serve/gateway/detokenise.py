@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 MOST_HELD_TOKENS = 8
 """A character has at most four bytes; bytes that are none after so many tokens will never be one."""
@@ -79,8 +80,7 @@ class WindowDetokenizer:
         return text[len(before) :]
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True):
     """Text that may be shown, and whether a stop string ends it."""
 
     text: str

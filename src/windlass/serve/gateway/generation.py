@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple
@@ -20,7 +19,7 @@ from windlass.serve.gateway.replies import FinishReason, Usage
 from windlass.serve.gateway.service import Desk
 from windlass.serve.gateway.streaming import KEEP_ALIVE_S
 from windlass.serve.gateway.text import NumberText, Text
-from windlass.spec.wire import Alternative, Generate, PromptScores, Tokens
+from windlass.spec.wire import Alternative, Generate, PromptScores, Tokens, Vectors
 
 SEED_STEP = 0x9E3779B97F4A7C15
 """Seeds of sibling answers are far apart; the first answer's seed is the one that was asked for."""
@@ -209,6 +208,7 @@ def _one_by_one(message: Tokens) -> Iterator[Tokens]:
         )
 
 
+Messages = Sequence[tuple[int, Tokens | PromptScores | Vectors]]
 Arrived = list[tuple[int, Piece]]
 Pieces = AsyncGenerator[Arrived, None]
 
@@ -219,38 +219,51 @@ async def pieces(ticket: Ticket, answers: Sequence[Answer], shown: Sequence[str]
     `shown` are the prompts to begin with; it is given only when their scores were asked for.
     """
     while not all(answer.finished for answer in answers):
-        arrived: Arrived = []
-        for place, message in await ticket.next(KEEP_ALIVE_S):
-            answer = answers[place]
+        yield list(_taken(await ticket.next(KEEP_ALIVE_S), ticket, answers, shown))
+
+
+def _taken(
+    messages: Messages, ticket: Ticket, answers: Sequence[Answer], shown: Sequence[str] | None
+) -> Iterator[tuple[int, Piece]]:
+    """Turn messages into pieces; the engine is told of an answer that has ended before its time."""
+    for place, message in messages:
+        answer = answers[place]
+        if answer.finished:
+            continue
+        if isinstance(message, Tokens):
+            yield place, answer.push(message)
             if answer.finished:
-                continue
-            if isinstance(message, Tokens):
-                arrived.append((place, answer.push(message)))
-                if answer.finished:
-                    ticket.finish(place)
-            elif isinstance(message, PromptScores):
-                arrived.append((place, answer.echo(shown[place] if shown else "", message)))
-        yield arrived
+                ticket.finish(place)
+        elif isinstance(message, PromptScores):
+            yield place, answer.echo(shown[place] if shown else "", message)
 
 
-async def whole(arriving: Pieces, answers: int) -> list[Piece]:
+async def whole(ticket: Ticket, answers: Sequence[Answer], shown: Sequence[str] | None = None) -> list[Piece]:
     """Wait for all pieces, and join those of each answer."""
-    texts: list[list[str]] = [[] for _ in range(answers)]
-    scored: list[list[Scored]] = [[] for _ in range(answers)]
-    finish: list[FinishReason | None] = [None] * answers
-    async with aclosing(arriving):
-        async for arrived in arriving:
-            for place, piece in arrived:
-                texts[place].append(piece.text)
-                scored[place] += piece.scored
-                finish[place] = piece.finish
-    return [Piece("".join(texts[place]), scored[place], finish[place]) for place in range(answers)]
+    texts: list[list[str]] = [[] for _ in answers]
+    scored: list[list[Scored]] = [[] for _ in answers]
+    finish: list[FinishReason | None] = [None for _ in answers]
+    while not all(answer.finished for answer in answers):
+        for place, piece in _taken(await ticket.next(), ticket, answers, shown):
+            texts[place].append(piece.text)
+            scored[place] += piece.scored
+            finish[place] = piece.finish
+    return [Piece("".join(text), scored[place], finish[place]) for place, text in enumerate(texts)]
+
+
+def spent(prompt_tokens: int, answers: Sequence[Answer]) -> dict[str, int]:
+    """Count what was read and written, as replies.Usage has it."""
+    written = sum([answer.tokens for answer in answers])
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": written,
+        "total_tokens": prompt_tokens + written,
+    }
 
 
 def usage(prompt_tokens: int, answers: Sequence[Answer]) -> Usage:
-    """Count what was read and written."""
-    written = sum(answer.tokens for answer in answers)
-    return Usage(prompt_tokens=prompt_tokens, completion_tokens=written, total_tokens=prompt_tokens + written)
+    """Return the same as a part of a reply."""
+    return Usage.model_validate(spent(prompt_tokens, answers))
 
 
 def _or(value: float | None, default: float) -> float:

@@ -15,13 +15,14 @@ import time
 import traceback
 from collections import defaultdict
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from windlass.serve.gateway.access import Access, Keys, admit, look_up
 from windlass.serve.gateway.errors import ApiError, envelope
+from windlass.serve.gateway.headers import sent_with
 from windlass.serve.gateway.origins import check, is_preflight, preflight_response
 from windlass.serve.gateway.streaming import CLIENT_LEFT, error_event
 from windlass.serve.gateway.telemetry import begin
@@ -40,6 +41,8 @@ CLOSING = frozenset(
     }
 )
 """Refusals after which nothing more is read from the connection."""
+NOSNIFF = (b"x-content-type-options", b"nosniff")
+CONTENT_TYPE, STREAM = b"content-type", b"text/event-stream"
 LOOK_EVERY_S = 1.0
 DRAIN_RETRY_S = 2.0
 
@@ -83,7 +86,7 @@ class Guard:
         if passage.origin and is_preflight(scope):
             await preflight_response()(scope, receive, passage.send)
             return
-        caller, token = await admit(scope.get("raw_path") or b"", Headers(scope=scope), access.keys)
+        caller, token = await admit(scope.get("raw_path") or b"", sent_with(scope), access.keys)
         if access.draining and scope["path"] != "/healthz":
             raise ApiError("shutting_down", "the server is stopping", retry_after_s=DRAIN_RETRY_S)
         scope["state"]["caller"] = caller
@@ -160,14 +163,15 @@ class Passage:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.journey.status = message["status"]
-            headers = MutableHeaders(scope=message)
-            headers.raw.extend(self.journey.headers(time.monotonic()))
-            headers["x-content-type-options"] = "nosniff"
-            self._streams = headers.get("content-type", "").startswith("text/event-stream")
+            headers = message["headers"]
+            self._streams = any(name == CONTENT_TYPE and value.startswith(STREAM) for name, value in headers)
+            headers += self.journey.headers(time.monotonic())
+            headers.append(NOSNIFF)
             if self.origin:
-                headers["access-control-allow-origin"] = self.origin
-                headers["access-control-expose-headers"] = "*"
-                headers.add_vary_header("origin")
+                shared = MutableHeaders(scope=message)
+                shared["access-control-allow-origin"] = self.origin
+                shared["access-control-expose-headers"] = "*"
+                shared.add_vary_header("origin")
         await self._send(message)
 
     def withdraw(self) -> None:
@@ -192,9 +196,8 @@ class Passage:
 async def refuse(error: ApiError, passage: Passage, scope: Scope, receive: Receive) -> None:
     """Answer a request that was not let in; a long body of it is not waited for."""
     response = respond(error, passage.request_id)
-    headers = Headers(scope=scope)
-    length = headers.get("content-length", "0")
-    if "transfer-encoding" in headers or int(length) > SMALL_BODY_BYTES:
+    sent = sent_with(scope)
+    if sent.all(b"transfer-encoding") or int(sent.first(b"content-length") or 0) > SMALL_BODY_BYTES:
         response.headers["connection"] = "close"
     await response(scope, receive, passage.send)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Scope
 
 from windlass.serve.gateway.errors import ApiError
+from windlass.serve.gateway.headers import sent_with
 from windlass.spec.serve import is_loopback
 
 MOST_URL_BYTES = 8192
@@ -26,16 +26,16 @@ def check(scope: Scope, *, loopback: bool, origins: frozenset[str] = frozenset()
     """
     if len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"") > MOST_URL_BYTES:
         raise ApiError("url_too_long", f"the path and query have more than {MOST_URL_BYTES} bytes")
-    headers = Headers(scope=scope)
-    hosts = headers.getlist("host")
+    sent = sent_with(scope)
+    hosts = sent.all(b"host")
     if len(hosts) > 1:
         raise ApiError("malformed_request", f"there are {len(hosts)} Host headers; send one")
     if loopback and not all(map(_is_here, hosts)):
         raise ApiError("foreign_host", "this server answers to localhost and loopback addresses only")
-    given = headers.getlist("origin")
+    given = [origin.decode("latin-1") for origin in sent.all(b"origin")]
     if len(given) > 1:
         raise ApiError("malformed_request", f"there are {len(given)} Origin headers; send one")
-    if not given or _netloc(given[0]) in hosts:
+    if not given or _netloc(given[0]).encode("latin-1", "replace") in hosts:
         return ""
     if given[0] in origins:
         return given[0]
@@ -44,7 +44,7 @@ def check(scope: Scope, *, loopback: bool, origins: frozenset[str] = frozenset()
 
 def is_preflight(scope: Scope) -> bool:
     """Tell whether a browser only asks what a page may send; it sends no key with that."""
-    return scope["method"] == "OPTIONS" and "access-control-request-method" in Headers(scope=scope)
+    return scope["method"] == "OPTIONS" and bool(sent_with(scope).all(b"access-control-request-method"))
 
 
 def preflight_response() -> Response:
@@ -60,8 +60,8 @@ def preflight_response() -> Response:
 
 
 @lru_cache(maxsize=64)
-def _is_here(host: str) -> bool:
-    return is_loopback(_hostname(host))
+def _is_here(host: bytes) -> bool:
+    return is_loopback(_hostname(host.decode("latin-1")))
 
 
 def _hostname(host: str) -> str:

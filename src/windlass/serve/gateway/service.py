@@ -162,6 +162,9 @@ class Service:
     def _find(self, name: str, conversation: str) -> tuple[Served, bool] | None:
         """Return the version that answers a name, and whether it only stands in for another."""
         route = self.routes.get(name)
+        if route is not None and len(route.weights) == 1 and not route.standby:
+            (name,) = route.weights  # nothing to choose from
+            return next((served, False) for served in self.models if served.id == name)
         if route is not None and (route.weights or route.standby):
             place = place_of(conversation) if conversation else random.random()
             name, standby = choose_version(route, self.fleet.alive(), place)
@@ -240,16 +243,20 @@ def sharing(requests: Sequence[Work]) -> Sequence[Work]:
 
 def wish_of(requests: Sequence[Work], deadline: Deadline | None = None) -> Wish:
     """Add up what requests for one model ask for; answers to the same prompt read it once."""
+    first, deadline_s = requests[0], deadline.seconds if deadline else None
+    if len(requests) == 1 and isinstance(first, Generate):
+        read, most = len(first.tokens), first.most_tokens
+        return Wish(first.model, 1, read, most, first.priority, deadline_s, max(0, first.logprobs))
     prompts = {id(r.tokens): len(r.tokens) for r in requests if isinstance(r, Generate)}
     inputs = sum(len(tokens) for r in requests if isinstance(r, Embed) for tokens in r.inputs)
     return Wish(
-        model=requests[0].model,
+        model=first.model,
         answers=len(requests),
         prompt_tokens=sum(prompts.values()) + inputs,
         most_tokens=sum(r.most_tokens for r in requests if isinstance(r, Generate)),
-        priority=requests[0].priority,
-        deadline_s=deadline.seconds if deadline else None,
-        alternatives=max((r.logprobs for r in requests if isinstance(r, Generate)), default=0),
+        priority=first.priority,
+        deadline_s=deadline_s,
+        alternatives=max((0, *(r.logprobs for r in requests if isinstance(r, Generate)))),
     )
 
 
@@ -260,8 +267,7 @@ def _no_adapter(served: Served, adapter: str) -> ApiError:
     )
 
 
-@dataclass(frozen=True)
-class Desk:
+class Desk(msgspec.Struct, frozen=True, dict=True):
     """Where requests for one model, with or without an adapter, are taken."""
 
     service: Service

@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
+from windlass.serve.gateway.headers import Sent, sent_with
 from windlass.serve.gateway.metrics import Metrics
 
 OVERHEAD = b"x-windlass-overhead-ms"
@@ -64,11 +65,10 @@ class Journey:
         "request_id", "route", "standby", "status", "tenant", "tokens", "wall_s", "work_id",
     )  # fmt: skip
 
-    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        sent = dict(headers)
+    def __init__(self, sent: Sent) -> None:
         self.began_at, self.wall_s = time.monotonic(), time.time()
-        self.request_id, self.work_id = ids_of(sent.get(b"x-request-id", b""))
-        self._traceparent = sent.get(b"traceparent", b"")
+        self.request_id, self.work_id = ids_of(sent.first(b"x-request-id"))
+        self._traceparent = sent.first(b"traceparent")
         self._trace: Trace | None = None
         self.route = self.code = self.model = self.replica = self.key = self.tenant = self.finish = ""
         self.standby = False
@@ -157,7 +157,7 @@ def journey_of(request: Request) -> Journey:
 
 def begin(scope: Scope) -> Journey:
     """Begin a request's journey, and leave it where routes find it."""
-    journey = Journey(scope["headers"])
+    journey = Journey(sent_with(scope))
     state = scope.setdefault("state", {})
     state["journey"], state["request_id"], state["work_id"] = journey, journey.request_id, journey.work_id
     return journey

@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from windlass.serve.gateway.bodies import WHOLE
 from windlass.serve.gateway.cork import Corked
 from windlass.serve.gateway.errors import ApiError, envelope
 from windlass.serve.gateway.origins import MOST_URL_BYTES
@@ -93,6 +94,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._idle_since: float | None = self.loop.time()
         self._unsent: tuple[int, float] | None = None
         self._head_bytes = self._unparsed_bytes = 0
+        self._begun: Any = None
+        """The request whose head ended in what was just received; nobody has read of its body yet."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(cast(asyncio.Transport, Corked(transport, self.loop)))
@@ -118,6 +121,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(ApiError("method_not_allowed", "this method is not known here"))
         except httptools.HttpParserError:
             self._refuse(self._refusal or ApiError("malformed_request", "this is not an HTTP/1.1 request"))
+        self._begun = None
         if in_head and self._head_since is not None and self.cycle is before:
             self._unparsed_bytes += len(data)  # of a header that does not end, nobody else would know
             if self._unparsed_bytes > self._limits.head_bytes:
@@ -146,6 +150,12 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self.url.startswith(b"/"):
             self._stop(ApiError("malformed_request", "the request must name a path that begins with '/'"))
         super().on_headers_complete()
+        self._begun = self.cycle
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        if self._begun is not None and self._begun is self.cycle:
+            self.cycle.scope[WHOLE] = bytes(self.cycle.body)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

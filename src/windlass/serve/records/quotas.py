@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from windlass.serve.records.bucket import Budget, Kind, Loan, Order, Rule, exchange, new_budget, refill
 from windlass.store.database import Database, Schema, Transaction
@@ -28,8 +28,7 @@ QUOTAS = Schema(
 ALL = "all"
 
 
-@dataclass(frozen=True)
-class Name:
+class Name(NamedTuple):
     """Which budget: `scope` is "all", "tenant:NAME" or "key:ID"."""
 
     scope: str

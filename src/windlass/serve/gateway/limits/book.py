@@ -27,7 +27,7 @@ class Book:
         self._settings, self._database = settings, database
         self._keys = Keys(database) if database else None
         self._tenants = Tenants(database) if database else None
-        self._page: tuple[int | None, dict[Caller, Rules]] = (0, {})
+        self._page: tuple[int | None, dict[tuple[str, str], Rules]] = (0, {})
 
     async def rules(self, caller: Caller) -> Rules:
         """Return every budget that a request of this caller takes from."""
@@ -35,11 +35,12 @@ class Book:
         if revision is None or revision != self._page[0]:
             self._page = revision, {}
         known = self._page[1]
-        found = known.get(caller)
+        whose = caller.key, caller.tenant
+        found = known.get(whose)
         if found is None:
             found = await self._read(caller)
             if len(known) < MOST_REMEMBERED:
-                known[caller] = found
+                known[whose] = found
         return found
 
     async def _read(self, caller: Caller) -> Rules:

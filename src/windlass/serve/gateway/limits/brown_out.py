@@ -96,5 +96,8 @@ class Lately:
     def _fade(self, now: float) -> None:
         kept = math.exp((self._at - now) / MEMORY_S)
         self._at = now
-        for name in ("came", "firm", "urgent", "let_in", "no_room"):
-            setattr(self, name, getattr(self, name) * kept)
+        self.came *= kept
+        self.firm *= kept
+        self.urgent *= kept
+        self.let_in *= kept
+        self.no_room *= kept

@@ -11,7 +11,8 @@ a bit, so neither a hiccup nor a prompt that was found in a cache upsets it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 from windlass.serve.gateway.admission import Wish
 
@@ -22,8 +23,7 @@ START_TOKENS = 16
 """What beginning with any request costs, in tokens of a prompt."""
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(msgspec.Struct, frozen=True):
     """What is under way when a request comes."""
 
     answers: int = 0
@@ -34,8 +34,7 @@ class Load:
     """Answers that all engines make at once."""
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(msgspec.Struct, frozen=True):
     """Seconds until a request is begun with, until its first token, and until its end."""
 
     wait_s: float

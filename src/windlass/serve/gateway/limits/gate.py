@@ -172,6 +172,8 @@ class Admitted:
     def __init__(self, line: Line, wish: Wish, load: Load, level: int = 0) -> None:
         self._line, self._wish, self._level = line, wish, level
         self._taken: Sequence[Taken] = ()
+        self._flows: Sequence[Taken] = ()
+        """Those that fill with time, of which callers are told."""
         self._at = time.monotonic()
         self._first_at: float | None = None
         line.came(wish, self._at)
@@ -180,24 +182,27 @@ class Admitted:
     def took(self, taken: Sequence[Taken]) -> None:
         """Hold parts of budgets; that a request came is spent at once."""
         self._taken = taken
-        self._settle("requests", 1)
+        self._flows = [each for each in taken if each.part.rule.fills != "permits"]
+        for each in taken:
+            if each.part.name.kind == "requests":
+                each.settle(1)
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Tell the level, if there is one, and the rate or quota that is nearest to its end."""
         told = [(BROWN_OUT, b"%d" % self._level)] if self._level else []
         now = time.monotonic()
-        flows = [taken for taken in self._taken if taken.part.rule.fills != "permits"]
-        if flows:
-            nearest = min(flows, key=lambda taken: taken.left(now) / taken.part.rule.most)
-            told += nearest.headers(now)
+        if self._flows:
+            shares = [taken.left(now) / taken.part.rule.most for taken in self._flows]
+            told += self._flows[shares.index(min(shares))].headers(now)
         return told
 
     def began(self) -> None:
         self._first_at = now = time.monotonic()
         self._line.began(self._at, self._wish, now, has_slot=self._has_slot)
-        self._settle("queue", 0)
-        self._settle("queue_tokens", 0)
+        for taken in self._taken:
+            if taken.part.name.kind in ("queue", "queue_tokens"):
+                taken.settle(0)
 
     def settle(self, tokens: int) -> None:
         now = time.monotonic()
@@ -208,9 +213,5 @@ class Admitted:
             written = tokens - self._wish.prompt_tokens
             self._line.pace.ended(self._wish, now - self._first_at, written)
         for taken in self._taken:
-            taken.settle(tokens if taken.part.name.kind in ("tokens_minute", "tokens_day") else 0)
-
-    def _settle(self, kind: Kind, spent: float) -> None:
-        for taken in self._taken:
-            if taken.part.name.kind == kind:
-                taken.settle(spent)
+            if taken.is_open:
+                taken.settle(tokens if taken.part.name.kind in ("tokens_minute", "tokens_day") else 0)

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
+import msgspec
+
 from windlass.serve.gateway.limits.purse import TERM_S, Purse
 from windlass.serve.records.bucket import Order, Rule
 from windlass.serve.records.quotas import Alone, Name, Received, trade
@@ -38,8 +40,7 @@ log = logging.getLogger(__name__)
 Orders = dict[Name, tuple[Rule, Order]]
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """What a request takes of one budget."""
 
     name: Name
@@ -55,7 +56,7 @@ class Short(Exception):
         self.part, self.used, self.free_in_s, self.away = part, used, free_in_s, away
 
 
-@dataclass
+@dataclass(slots=True)
 class Taken:
     """What one request holds of one budget."""
 
@@ -98,14 +99,9 @@ class Treasury:
     async def take(self, parts: Sequence[Part]) -> list[Taken]:
         """Take all parts or none; raise Short for one that cannot be had."""
         now = time.monotonic()
-        until = now + PATIENCE_S
         lacking = self._lacking(parts, now)
-        # Whoever comes while an exchange is awaited may take what it brought; another brings more.
-        while lacking and now < until and await self._is_brought(lacking, now):
-            now = time.monotonic()
-            lacking = self._lacking(parts, now)
         if lacking:
-            raise self._short(lacking, now)
+            now = await self._wait_for(parts, lacking, now)
         return [self._take(part, now) for part in parts]
 
     async def run(self) -> None:
@@ -126,6 +122,17 @@ class Treasury:
 
     def _lacking(self, parts: Sequence[Part], now: float) -> list[Part]:
         return [part for part in parts if not self._purse(part).has(part.amount, now)]
+
+    async def _wait_for(self, parts: Sequence[Part], lacking: Sequence[Part], now: float) -> float:
+        """Return once all parts are there, and when that was; or raise Short."""
+        until = now + PATIENCE_S
+        # Whoever comes while an exchange is awaited may take what it brought; another brings more.
+        while lacking and now < until and await self._is_brought(lacking, now):
+            now = time.monotonic()
+            lacking = self._lacking(parts, now)
+        if lacking:
+            raise self._short(lacking, now)
+        return now
 
     async def _is_brought(self, lacking: Sequence[Part], now: float) -> bool:
         """Wait for the next exchange if it may bring all that lacks; otherwise have one made soon."""
