@@ -308,6 +308,16 @@ class RunningGateway:
                     return
         raise AssertionError(f"{path} never answered {status}")
 
+    def settle(self) -> None:
+        """Wait until the engine is there and nothing is left of what an earlier test asked for."""
+        self.wait_until("/readyz", 200)
+        with httpx.Client(base_url=self.url, timeout=PATIENCE_S) as client:
+            for _ in range(2000):
+                if not self.fleet.tasks:
+                    return
+                client.get("/healthz")
+        raise AssertionError(f"{len(self.fleet.tasks)} answers are still under way")
+
 
 class GivenKeys:
     """Keys of a real state, by name: user, metrics, admin, revoked and expired."""
@@ -393,7 +403,7 @@ def shared_gateway(start_shared: Callable[..., RunningGateway]) -> RunningGatewa
 
 @pytest.fixture
 def gateway(engine: ScriptedEngine, shared_gateway: RunningGateway) -> RunningGateway:
-    shared_gateway.wait_until("/readyz", 200)
+    shared_gateway.settle()
     return shared_gateway
 
 
@@ -405,7 +415,7 @@ def shared_guarded(start_shared: Callable[..., RunningGateway], given_keys: Give
 @pytest.fixture
 def guarded(engine: ScriptedEngine, shared_guarded: RunningGateway) -> RunningGateway:
     """A gateway that asks for keys; those of `given_keys` are known to it."""
-    shared_guarded.wait_until("/readyz", 200)
+    shared_guarded.settle()
     return shared_guarded
 
 

@@ -108,12 +108,12 @@ async def admit(raw_path: bytes, sent: Sent, keys: Keys | None) -> tuple[Caller,
 
 async def identify(sent: Sent, keys: Keys) -> tuple[Caller, str]:
     """Return whose key came with a request, and the key."""
-    given = sent.all(b"authorization")
-    if not given:
+    given = sent.get(b"authorization")
+    if given is None:
         raise ApiError("unauthorized", "this needs a key: send Authorization: Bearer KEY")
-    if len(given) > 1:
-        raise ApiError("unauthorized", f"there are {len(given)} Authorization headers; send one")
-    match = _TOKEN.fullmatch(given[0])
+    if (times := sent.times(b"authorization")) > 1:
+        raise ApiError("unauthorized", f"there are {times} Authorization headers; send one")
+    match = _TOKEN.fullmatch(given)
     if match is None:
         raise ApiError("unauthorized", "the Authorization header is not 'Bearer KEY'")
     token = match[1].decode("ascii")

@@ -25,7 +25,7 @@ Work = Callable[[Request, A, Service], Awaitable[Response]]
 async def answer(request: Request, model: type[A], service: Service, work: Work[A]) -> Response:
     """Answer a request within its deadline, and once for each key."""
     ask = await read(request, model)
-    deadline = request.state.deadline = deadline_of(request, service.deadline_s)
+    deadline = request.scope["state"]["deadline"] = deadline_of(request, service.deadline_s)
     asked = repeatable(request, stream=bool(getattr(ask, "stream", False)))
     if asked is not None:
 

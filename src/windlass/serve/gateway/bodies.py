@@ -38,7 +38,7 @@ async def read(request: Request, model: type[A]) -> A:
     _check_type(request)
     whole = request.scope.get(WHOLE)
     body: bytes = await _wait_for(request) if whole is None else whole
-    value = request.state.body = parse(body)
+    value = request.scope["state"]["body"] = parse(body)
     return check(model, value)
 
 
@@ -73,7 +73,7 @@ def check(model: type[A], value: dict[str, Any]) -> A:
 
 def _check_type(request: Request) -> None:
     sent = sent_with(request.scope)
-    kind = sent.first(b"content-type").decode("latin-1").partition(";")[0].strip().lower()
+    kind = sent.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(
             "unsupported_media_type",
@@ -81,7 +81,7 @@ def _check_type(request: Request) -> None:
             if kind
             else "Content-Type is missing",
         )
-    length = sent.first(b"content-length")
+    length = sent.get(b"content-length", b"")
     if length.isdigit() and int(length[:20]) > MOST_BODY_BYTES:
         raise _too_large()
 

@@ -24,5 +24,5 @@ ANYONE = Caller(key="", tenant="", scopes=frozenset({USE, ADMIN, METRICS}))
 
 def caller_of(request: Request) -> Caller:
     """Return who asks; a request that no guard has looked at is a mistake of ours."""
-    caller: Caller = request.state.caller
+    caller: Caller = request.scope["state"]["caller"]
     return caller

@@ -88,8 +88,9 @@ async def converse(request: Request, ask: ChatRequest, service: Service) -> Resp
     journey = journey_of(request)
     desk = service.desk(ask.model, conversation_of(caller.tenant, ask.user, opening_of(ask)))
     journey.standby = desk.standby
-    work = await prepare(ask, desk, request.state.work_id, caller.tenant)
-    ticket = await service.ask(caller, work.requests, request.state.deadline, journey)
+    state = request.scope["state"]
+    work = await prepare(ask, desk, state["work_id"], caller.tenant)
+    ticket = await service.ask(caller, work.requests, state["deadline"], journey)
     if ask.stream:
         with_usage = bool(ask.stream_options and ask.stream_options.include_usage)
         frames = _frames(work, pieces(ticket, work.answers), with_usage)

@@ -86,8 +86,9 @@ async def complete(request: Request, ask: CompletionRequest, service: Service) -
     journey, opening = journey_of(request), ask.prompt[0]
     desk = service.desk(ask.model, conversation_of(caller.tenant, ask.user, opening))
     journey.standby = desk.standby
-    work = await prepare(ask, desk, request.state.work_id, caller.tenant)
-    ticket = await service.ask(caller, work.requests, request.state.deadline, journey)
+    state = request.scope["state"]
+    work = await prepare(ask, desk, state["work_id"], caller.tenant)
+    ticket = await service.ask(caller, work.requests, state["deadline"], journey)
     if ask.stream:
         with_usage = bool(ask.stream_options and ask.stream_options.include_usage)
         arriving = pieces(ticket, work.answers, work.shown)

@@ -32,11 +32,25 @@ class Detokenizer(Protocol):
         ...
 
 
-class ByteDetokenizer:
-    """For vocabularies whose tokens are bytes: exact, and one dictionary look-up per token."""
+class ByteTable(dict[int, bytes]):
+    """The bytes that tokens stand for, read when they are first needed."""
 
-    def __init__(self, bytes_of: Callable[[int], bytes]) -> None:
-        self._bytes_of = bytes_of
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
+
+    def __missing__(self, token: int) -> bytes:
+        found = self[token] = self._read(token)
+        return found
+
+
+class ByteDetokenizer:
+    """For vocabularies whose tokens are bytes: exact, and one dictionary look-up per token.
+
+    Answers of one vocabulary share the `table`.
+    """
+
+    def __init__(self, table: ByteTable) -> None:
+        self._bytes_of = table.__getitem__
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token: int) -> str:

@@ -197,7 +197,7 @@ async def refuse(error: ApiError, passage: Passage, scope: Scope, receive: Recei
     """Answer a request that was not let in; a long body of it is not waited for."""
     response = respond(error, passage.request_id)
     sent = sent_with(scope)
-    if sent.all(b"transfer-encoding") or int(sent.first(b"content-length") or 0) > SMALL_BODY_BYTES:
+    if b"transfer-encoding" in sent or int(sent.get(b"content-length", b"0")) > SMALL_BODY_BYTES:
         response.headers["connection"] = "close"
     await response(scope, receive, passage.send)
 

@@ -13,27 +13,18 @@ Raw = Sequence[tuple[bytes, bytes]]
 SENT = "windlass.sent"
 
 
-class Sent:
-    """What was sent under which name. Names are in lower case, as ASGI has them."""
-
-    __slots__ = ("_last", "_raw")
+class Sent(dict[bytes, bytes]):
+    """The first value of every name; names are in lower case, as ASGI has them."""
 
     def __init__(self, raw: Raw) -> None:
-        self._raw, self._last = raw, dict(raw)
+        super().__init__(reversed(raw))
+        self._raw = raw
 
-    def all(self, name: bytes) -> list[bytes]:
-        """Return all values of a name."""
-        last = self._last.get(name)
-        if last is None:
-            return []
-        if len(self._last) == len(self._raw):
-            return [last]  # no name came twice
-        return [value for each, value in self._raw if each == name]
-
-    def first(self, name: bytes) -> bytes:
-        """Return the first value of a name, or nothing."""
-        values = self.all(name)
-        return values[0] if values else b""
+    def times(self, name: bytes) -> int:
+        """Return how often a name came."""
+        if len(self) == len(self._raw):
+            return int(name in self)  # none came twice
+        return sum(each == name for each, _ in self._raw)
 
 
 def sent_with(scope: Scope) -> Sent:
@@ -46,7 +37,10 @@ def sent_with(scope: Scope) -> Sent:
 
 def only(request: Request, name: str) -> str | None:
     """Return the value of a header that may come at most once."""
-    given = sent_with(request.scope).all(name.encode())
-    if len(given) > 1:
-        raise ApiError("invalid_header", f"there are {len(given)} headers {name}; send one")
-    return given[0].decode("latin-1") if given else None
+    sent, key = sent_with(request.scope), name.encode()
+    if key not in sent:
+        return None
+    times = sent.times(key)
+    if times > 1:
+        raise ApiError("invalid_header", f"there are {times} headers {name}; send one")
+    return sent[key].decode("latin-1")

@@ -61,6 +61,9 @@ ELSEWHERE = frozenset(
 """Parameters of related servers, so that they are told apart from typing slips."""
 
 
+FORMS = ("response_format", "guided_json", "guided_regex", "guided_choice")
+
+
 class Unsupported:
     """Marks a field that is known, and refused unless it asks for what happens anyway."""
 
@@ -137,8 +140,7 @@ class Sampling(Asked):
 
     @model_validator(mode="after")
     def _check_forms(self) -> Sampling:
-        forms = ("response_format", "guided_json", "guided_regex", "guided_choice")
-        given = [name for name in forms if getattr(self, name) is not None]
+        given = [name for name in FORMS if name in self.model_fields_set and getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"'{given[0]}' and '{given[1]}' both say what the answer looks like; give one")
         return self

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from windlass.serve.gateway.errors import ApiError
-from windlass.serve.gateway.headers import sent_with
+from windlass.serve.gateway.headers import Sent, sent_with
 from windlass.spec.serve import is_loopback
 
 MOST_URL_BYTES = 8192
@@ -27,24 +27,30 @@ def check(scope: Scope, *, loopback: bool, origins: frozenset[str] = frozenset()
     if len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"") > MOST_URL_BYTES:
         raise ApiError("url_too_long", f"the path and query have more than {MOST_URL_BYTES} bytes")
     sent = sent_with(scope)
-    hosts = sent.all(b"host")
-    if len(hosts) > 1:
-        raise ApiError("malformed_request", f"there are {len(hosts)} Host headers; send one")
-    if loopback and not all(map(_is_here, hosts)):
+    host = sent.get(b"host")
+    if (times := sent.times(b"host")) > 1:
+        raise ApiError("malformed_request", f"there are {times} Host headers; send one")
+    if loopback and host is not None and not _is_here(host):
         raise ApiError("foreign_host", "this server answers to localhost and loopback addresses only")
-    given = [origin.decode("latin-1") for origin in sent.all(b"origin")]
-    if len(given) > 1:
-        raise ApiError("malformed_request", f"there are {len(given)} Origin headers; send one")
-    if not given or _netloc(given[0]).encode("latin-1", "replace") in hosts:
+    if b"origin" not in sent:
         return ""
-    if given[0] in origins:
-        return given[0]
+    return _origin(sent, host, origins)
+
+
+def _origin(sent: Sent, host: bytes | None, origins: frozenset[str]) -> str:
+    if (times := sent.times(b"origin")) > 1:
+        raise ApiError("malformed_request", f"there are {times} Origin headers; send one")
+    given = sent[b"origin"].decode("latin-1")
+    if host is not None and _netloc(given) == host.decode("latin-1"):
+        return ""
+    if given in origins:
+        return given
     raise ApiError("foreign_origin", "only the page that this server serves may call it from a browser")
 
 
 def is_preflight(scope: Scope) -> bool:
     """Tell whether a browser only asks what a page may send; it sends no key with that."""
-    return scope["method"] == "OPTIONS" and bool(sent_with(scope).all(b"access-control-request-method"))
+    return scope["method"] == "OPTIONS" and b"access-control-request-method" in sent_with(scope)
 
 
 def preflight_response() -> Response:

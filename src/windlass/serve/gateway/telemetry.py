@@ -13,7 +13,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from starlette.requests import Request
@@ -67,8 +67,8 @@ class Journey:
 
     def __init__(self, sent: Sent) -> None:
         self.began_at, self.wall_s = time.monotonic(), time.time()
-        self.request_id, self.work_id = ids_of(sent.first(b"x-request-id"))
-        self._traceparent = sent.first(b"traceparent")
+        self.request_id, self.work_id = ids_of(sent.get(b"x-request-id", b""))
+        self._traceparent = sent.get(b"traceparent", b"")
         self._trace: Trace | None = None
         self.route = self.code = self.model = self.replica = self.key = self.tenant = self.finish = ""
         self.standby = False
@@ -136,22 +136,23 @@ class Journey:
             if self.standby:
                 told.append((STANDBY, b"true"))
             told.append((OVERHEAD, b"%.3f" % (1000 * self.overhead_s(now))))
-            told.append((b"server-timing", b", ".join(self._timing())))
+            told.append((b"server-timing", self._timing()))
             told += self.limits
         return told
 
-    def _timing(self) -> Iterable[bytes]:
+    def _timing(self) -> bytes:
         """Tell stages as browsers show them (W3C Server Timing), in milliseconds."""
         prepared = self.prepared_at or self.asked_at
-        yield b"prepare;dur=%.3f" % (1000 * self.own_s(prepared))
-        yield b"admit;dur=%.3f" % (1000 * (self.asked_at - prepared))
-        if self.ended_at:
-            yield b"engine;dur=%.3f" % (1000 * (self.ended_at - self.asked_at))
+        own_ms, admit_ms = 1000 * self.own_s(prepared), 1000 * (self.asked_at - prepared)
+        if not self.ended_at:
+            return b"prepare;dur=%.3f, admit;dur=%.3f" % (own_ms, admit_ms)
+        engine_ms = 1000 * (self.ended_at - self.asked_at)
+        return b"prepare;dur=%.3f, admit;dur=%.3f, engine;dur=%.3f" % (own_ms, admit_ms, engine_ms)
 
 
 def journey_of(request: Request) -> Journey:
     """Return the journey that the guard began."""
-    journey: Journey = request.state.journey
+    journey: Journey = request.scope["state"]["journey"]
     return journey
 
 

@@ -1,17 +1,18 @@
-"""Conversations to prompts, by the model's own chat template.
+"""Conversations to prompts, by the model's own chat template, or by ours where it has none.
 
-Templates are Jinja texts that come with the model, so they run in a sandbox that can change nothing.
+Its own are Jinja texts that come with the model, so they run in a sandbox that can change nothing.
 Clients cannot bring their own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
+import msgspec
 from jinja2 import Template, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -22,14 +23,26 @@ from windlass.spec.errors import BadInput
 ROLES = ("system", "user", "assistant")
 ROLE_TOKENS = tuple(f"<|{role}|>" for role in ROLES)
 
-WITH_ROLE_TOKENS = (
-    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
-IN_PLAIN_WORDS = (
-    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
-    "{% if add_generation_prompt %}assistant:{% endif %}"
-)
+
+class Renders(Protocol):
+    """A template of Jinja, or what stands for one."""
+
+    def render(self, *, messages: Sequence[Mapping[str, Any]], **names: Any) -> str: ...
+
+
+class Turns(msgspec.Struct, frozen=True):
+    """A template that writes one turn after another; ours need no more, and no sandbox."""
+
+    turn: str
+    end: str
+
+    def render(self, *, messages: Sequence[Mapping[str, Any]], **names: Any) -> str:
+        turns = [self.turn % (message["role"], message["content"]) for message in messages]
+        return "".join(turns) + self.end
+
+
+WITH_ROLE_TOKENS = Turns("<|%s|>%s", "<|assistant|>")
+IN_PLAIN_WORDS = Turns("%s: %s\n", "assistant:")
 
 
 class Refused(TemplateError):
@@ -40,7 +53,7 @@ class Refused(TemplateError):
 class ChatTemplate:
     """A compiled template, and the strings at which its answers end."""
 
-    template: Template
+    template: Renders
     special: dict[str, str] = field(default_factory=dict)
     stops: tuple[str, ...] = ()
     wrap: bool = False
@@ -77,9 +90,8 @@ def default_template(*, role_tokens: bool) -> ChatTemplate:
     and an answer ends where the model begins to write the user's next turn.
     """
     if role_tokens:
-        return ChatTemplate(_compiled(WITH_ROLE_TOKENS), wrap=True)
-    plain = _compiled(IN_PLAIN_WORDS)
-    return ChatTemplate(plain, stops=("\nuser:", "\nsystem:"), wrap=True)
+        return ChatTemplate(WITH_ROLE_TOKENS, wrap=True)
+    return ChatTemplate(IN_PLAIN_WORDS, stops=("\nuser:", "\nsystem:"), wrap=True)
 
 
 def _turn(message: ChatMessage) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from tokenizers import Tokenizer
 
-from windlass.serve.gateway.detokenise import ByteDetokenizer, Detokenizer, WindowDetokenizer
+from windlass.serve.gateway.detokenise import ByteDetokenizer, ByteTable, Detokenizer, WindowDetokenizer
 from windlass.serve.gateway.errors import ApiError
 from windlass.spec.errors import BadInput
 
@@ -59,7 +59,8 @@ class TokenizerText:
         tokenizer.no_truncation()
         added = tokenizer.get_added_tokens_decoder()
         self._special = {token for token, entry in added.items() if entry.special}
-        self._bytes_of = lru_cache(maxsize=65536)(self._read_bytes)
+        self._bytes_of = ByteTable(self._read_bytes)
+        self._visible = ByteTable(self._visible_bytes)
 
     def encode(self, text: str, *, special: bool, context: int) -> list[int]:
         """Return the ids of a text; `special` adds what the tokenizer puts around a whole text.
@@ -84,15 +85,15 @@ class TokenizerText:
 
     def token_bytes(self, token: int) -> bytes:
         """Return the bytes that a token stands for; special tokens stand for their names."""
-        return self._bytes_of(token)
+        return self._bytes_of[token]
 
     def detokenizer(self) -> Detokenizer:
         if self._is_byte_level:
-            return ByteDetokenizer(self._visible_bytes)
+            return ByteDetokenizer(self._visible)
         return WindowDetokenizer(self.decode)
 
     def _visible_bytes(self, token: int) -> bytes:
-        return b"" if token in self._special else self._bytes_of(token)
+        return b"" if token in self._special else self._bytes_of[token]
 
     def _read_bytes(self, token: int) -> bytes:
         name = self._tokenizer.id_to_token(token)
@@ -129,6 +130,9 @@ class TokenizerText:
 class NumberText:
     """A vocabulary without a tokenizer: tokens are written as their numbers."""
 
+    def __init__(self) -> None:
+        self._table = ByteTable(self.token_bytes)
+
     def encode(self, text: str, *, special: bool, context: int) -> list[int]:
         raise ApiError("no_tokenizer", "this model has no tokenizer; send token ids instead of text")
 
@@ -142,7 +146,7 @@ class NumberText:
         return f" {token}".encode()
 
     def detokenizer(self) -> Detokenizer:
-        return ByteDetokenizer(self.token_bytes)
+        return ByteDetokenizer(self._table)
 
 
 def token_name(text: Text, token: int) -> str:

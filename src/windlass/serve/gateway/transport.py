@@ -30,7 +30,7 @@ PROGRESS_BYTES = 16384
 """A client that takes so much within `stalled_s` is slow; one that takes less is stalled."""
 SPARE_FILES = 256
 PER_ADDRESS = 512
-CODING = b"transfer-encoding"
+CODING, EXPECT = b"transfer-encoding", b"expect"
 
 Verdict = Literal["late", "idle", "stalled", "lingering"]
 
@@ -138,9 +138,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self._stop(ApiError("url_too_long", f"the path and query have more than {MOST_URL_BYTES} bytes"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
+        name = name.lower()
+        if name == EXPECT:
+            super().on_header(name, value)
+        else:
+            self.headers.append((name, value))
         self._head_bytes += len(name) + len(value)
-        if len(name) == len(CODING) and name.lower() == CODING and value.lower() != b"chunked":
+        if name == CODING and value.lower() != b"chunked":
             self._stop(ApiError("malformed_request", "a body may be chunked, and coded in no other way"))
         if len(self.headers) > self._limits.headers or self._head_bytes > self._limits.head_bytes:
             self._stop(self._too_large())

@@ -194,6 +194,8 @@ class Fleet:
 
     def _admit(self, wanted: int, version: str) -> None:
         """Refuse more than the replicas of a version make and may have waiting; copies take no room."""
+        if len(self._tasks) + wanted <= self._queue:
+            return  # without counting slots
         slots = self._roster.room(version).slots
         room = slots + self._queue
         if len(self._tasks) + wanted <= room:

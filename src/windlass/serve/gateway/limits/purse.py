@@ -43,7 +43,8 @@ class Purse:
 
     def has(self, amount: float, now: float) -> bool:
         """Tell whether the amount can be taken at once."""
-        self._lapse(now)
+        if now >= self._until:
+            self._lapse(now)
         return self.free >= amount
 
     def hopes(self, amount: float, now: float) -> bool:
@@ -57,7 +58,8 @@ class Purse:
     def take(self, amount: float, now: float) -> None:
         self.free -= amount
         self.used += amount
-        self.miss(amount, now)
+        self._demand = self._demand * math.exp((self._demand_at - now) / MEMORY_S) + amount
+        self._demand_at = now
 
     def miss(self, amount: float, now: float) -> None:
         """Remember that an amount was asked for."""

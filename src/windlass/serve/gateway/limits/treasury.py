@@ -102,7 +102,14 @@ class Treasury:
         lacking = self._lacking(parts, now)
         if lacking:
             now = await self._wait_for(parts, lacking, now)
-        return [self._take(part, now) for part in parts]
+        taken = []
+        for part in parts:
+            purse = self._purse(part)
+            purse.take(part.amount, now)
+            if purse.is_low(now):
+                self._wake.set()
+            taken.append(Taken(part, purse, purse.epoch))
+        return taken
 
     async def run(self) -> None:
         """Renew, refill and give back for as long as the gateway lives; at the end give everything back."""
@@ -121,7 +128,8 @@ class Treasury:
             await asyncio.shield(self._leave())
 
     def _lacking(self, parts: Sequence[Part], now: float) -> list[Part]:
-        return [part for part in parts if not self._purse(part).has(part.amount, now)]
+        purse = self._purse
+        return [part for part in parts if not purse(part).has(part.amount, now)]
 
     async def _wait_for(self, parts: Sequence[Part], lacking: Sequence[Part], now: float) -> float:
         """Return once all parts are there, and when that was; or raise Short."""
@@ -152,13 +160,6 @@ class Treasury:
             async with asyncio.timeout(PATIENCE_S):
                 return await asyncio.shield(self._exchanged)
         return False
-
-    def _take(self, part: Part, now: float) -> Taken:
-        purse = self._purse(part)
-        purse.take(part.amount, now)
-        if purse.is_low(now):
-            self._wake.set()
-        return Taken(part, purse, purse.epoch)
 
     def _short(self, lacking: Sequence[Part], now: float) -> Short:
         """Name the budget that has enough the latest, and none that an exchange may fill."""
