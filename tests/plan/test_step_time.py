@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from windlass.plan.cost.case import Attention, Case, Device, Sizes
 from windlass.plan.cost.catalogue import device_named
+from windlass.plan.cost.collectives import BASE_S, latency_s
 from windlass.plan.cost.known import Constants, Known, format_known, parse_known, published
-from windlass.plan.cost.step_inputs import stacked, stage_layers, step_inputs
+from windlass.plan.cost.step_inputs import group, stacked, stage_layers, step_inputs
 from windlass.plan.cost.step_time import MARGIN, ranked_s, step_parts, step_time
 
 GPT = Sizes(
@@ -144,6 +145,13 @@ def test_megatron_sends_parts_of_what_a_pipeline_passes_on_and_deepspeed_all_of_
         for software in ("megatron-2021", "megatron-deepspeed-2022")
     )
     assert (megatron, deepspeed) == (case().tp, 1)
+
+
+def test_a_ring_takes_one_step_less_than_it_has_members() -> None:
+    known = Constants(link_latency_s=1.0, network_latency_s=100.0)
+    assert latency_s(known, group(1, 8)) == 0
+    assert latency_s(known, group(8, 8)) == pytest.approx(BASE_S + 7)
+    assert latency_s(known, group(64, 8)) == pytest.approx(BASE_S + 56 + 700)
 
 
 def test_tensor_parallelism_across_machines_is_dear() -> None:

@@ -44,10 +44,8 @@ class Group:
 
     members: Number
     inside: Number
-    doublings: Number
-    """From one member to all: the logarithm to base 2."""
     far_doublings: Number
-    """The same of the machines."""
+    """From one machine to all: the logarithm to base 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +221,7 @@ def _columns(rows: list[Any]) -> Any:
 def group(members: int, inside: int) -> Group:
     """Return a group of which at most `inside` are in one machine."""
     inside = max(1, min(members, inside))
-    return Group(members, inside, math.log2(members), math.log2(members / inside))
+    return Group(members, inside, math.log2(members / inside))
 
 
 def stage_layers(case: Case) -> tuple[int, int]:
