@@ -147,6 +147,15 @@ def test_megatron_sends_parts_of_what_a_pipeline_passes_on_and_deepspeed_all_of_
     assert (megatron, deepspeed) == (case().tp, 1)
 
 
+def test_sends_of_an_interleaved_pipeline_hide_where_the_software_sends_while_it_computes() -> None:
+    def sends_s(software: str, virtual: int) -> float:
+        one = case(software=software, virtual=virtual, sequence_parallel=True)
+        return step_time(one, Known()).parts["pipeline sends"]
+
+    assert sends_s("megatron-core-2025", 3) < 0.1 * sends_s("megatron-2021", 3)
+    assert sends_s("megatron-core-2025", 1) == sends_s("megatron-2021", 1)
+
+
 def test_a_ring_takes_one_step_less_than_it_has_members() -> None:
     known = Constants(link_latency_s=1.0, network_latency_s=100.0)
     assert latency_s(known, group(1, 8)) == 0

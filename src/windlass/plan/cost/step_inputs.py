@@ -94,6 +94,7 @@ class StepInputs:
     pp_inside: Number
     send_spread: Number
     """Devices that each send a part of what a stage passes on."""
+    sends_overlapped: Number
     cp_doublings: Number
     dp: Number
     dp_group: Group
@@ -173,6 +174,7 @@ def step_inputs(case: Case) -> StepInputs:
         virtual=case.virtual,
         pp_inside=float(inner * case.dp * 2 <= inside),
         send_spread=case.tp if case.sequence_parallel or habits.divides_sends else 1,
+        sends_overlapped=float(habits.overlaps_sends and case.virtual > 1),
         cp_doublings=math.log2(case.cp),
         dp=case.dp * case.cp,
         dp_group=group(case.dp * case.cp, inside // case.tp),

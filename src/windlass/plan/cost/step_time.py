@@ -65,7 +65,7 @@ def step_parts(x: StepInputs, known: Constants) -> dict[str, Number]:
         "host": passes * layer.host + known.step_s,
         "head and loss": x.micro_batches * (longest - x.most_layers * each),
         "pipeline idle": (x.layers * each + head - longest) / x.virtual,
-        "pipeline sends": sends_s(x, known),
+        "pipeline sends": sends_s(x, known, computing),
         "gradient exchange": gradients_s(x, known, computing),
         "optimizer": optimizer_s(x, known),
     }
@@ -88,11 +88,17 @@ def gather_s(x: StepInputs, known: Constants, computing: Number) -> Number:
     return x.is_full * (x.shards > 1) * x.gathers * exposed
 
 
-def sends_s(x: StepInputs, known: Constants) -> Number:
-    """Activations forward and gradients back, at every border of stages that a micro-batch crosses."""
-    each = send_s(x, known, x.tokens * x.width * HALF / x.send_spread, x.pp_inside)
-    times = 2 * (x.micro_batches * x.virtual + x.pp - 1)
-    return (x.pp > 1) * times * (known.send_exposed * each + known.send_s)
+def sends_s(x: StepInputs, known: Constants, computing: Number) -> Number:
+    """Activations forward and gradients back, at every border of stages that a micro-batch crosses.
+
+    What passes behind the next piece costs only what is longer than its forward half, the shorter one; while
+    a pipeline fills and drains there is nothing to hide behind.
+    """
+    sent = send_s(x, known, x.tokens * x.width * HALF / x.send_spread, x.pp_inside)
+    each = known.send_exposed * sent + known.send_s
+    piece = computing * x.most_layers / x.virtual / 3
+    steady = each + x.sends_overlapped * (larger(each - piece, 0.0) - each)
+    return (x.pp > 1) * 2 * (x.micro_batches * x.virtual * steady + (x.pp - 1) * each)
 
 
 def gradients_s(x: StepInputs, known: Constants, computing: Number) -> Number:
