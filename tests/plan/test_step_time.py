@@ -156,6 +156,18 @@ def test_sends_of_an_interleaved_pipeline_hide_where_the_software_sends_while_it
     assert sends_s("megatron-core-2025", 1) == sends_s("megatron-2021", 1)
 
 
+def test_fsdp_that_divides_gradients_gathers_each_layer_once_and_other_software_none() -> None:
+    def parts(software: str, **changed: object) -> dict[str, float]:
+        one = case(tp=1, pp=1, dp=64, shards=64, software=software, **changed)
+        return step_time(one, Known()).parts
+
+    gradients, full = (parts("fsdp2-2025", sharding=kind) for kind in ("gradients", "full"))
+    assert 0 < gradients["weights gathered"] < full["weights gathered"]
+    assert gradients["gradient exchange"] == full["gradient exchange"] == 0
+    deepspeed = parts("megatron-deepspeed-2022", sharding="gradients")
+    assert deepspeed["weights gathered"] == 0 < deepspeed["gradient exchange"]
+
+
 def test_a_ring_takes_one_step_less_than_it_has_members() -> None:
     known = Constants(link_latency_s=1.0, network_latency_s=100.0)
     assert latency_s(known, group(1, 8)) == 0

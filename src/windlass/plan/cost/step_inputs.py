@@ -107,10 +107,13 @@ class StepInputs:
     """Devices that hold the same shard of them: one of each shard group."""
     machine_doublings: Number
     gradient_bytes: Number
-    is_full: Number
+    by_layer: Number
+    """Whether layers are gathered and their gradients scattered one by one."""
     is_sharded: Number
     gathers: Number
-    """Times that full sharding gathers weights for a micro-batch; a pipeline keeps them for all of a step."""
+    """Times that a layer is gathered, if at all: for the backward pass again, unless it was kept for that."""
+    gathered_share: Number
+    """Of the micro-batches, for which layers are gathered; a pipeline keeps them for all of a step."""
     again: Number
     """Share of the layers whose forward pass is computed twice."""
     again_attention: Number
@@ -185,9 +188,10 @@ def step_inputs(case: Case) -> StepInputs:
         copy_group=group(max(1, case.dp * case.cp // case.shards), inside // (case.tp * case.shards)),
         machine_doublings=math.log2(max(1.0, case.devices / inside)),
         gradient_bytes=case.gradient_bytes or (2 if case.precision == "float16" else 4),
-        is_full=float(case.sharding == "full"),
+        by_layer=float(case.sharding == "full" or (case.sharding == "gradients" and habits.gathers_layers)),
         is_sharded=float(case.sharding != "none"),
-        gathers=1.0 if case.pp == 1 else 1 / case.micro_batches,
+        gathers=2.0 if case.sharding == "full" else 1.0,
+        gathered_share=1.0 if case.pp == 1 else 1 / case.micro_batches,
         again=case.recompute_share if case.recompute == "full" else 0.0,
         again_attention=case.recompute_share if case.recompute == "selective" else 0.0,
         is_eager=float(habits.eager),

@@ -83,9 +83,10 @@ def head_s(x: StepInputs, known: Constants) -> Number:
 def gather_s(x: StepInputs, known: Constants, computing: Number) -> Number:
     """What gathering weights and scattering gradients adds to one layer and one micro-batch."""
     size = x.layer_weights * HALF
-    exchange = 2 * ring_s(x, known, size, x.shard_group) + ring_s(x, known, 1.5 * size, x.shard_group)
+    gathered, scattered = (ring_s(x, known, times * size, x.shard_group) for times in (1, 1.5))
+    exchange = x.gathers * gathered + scattered
     exposed = larger(exchange - computing, known.gather_exposed * exchange)
-    return x.is_full * (x.shards > 1) * x.gathers * exposed
+    return x.by_layer * (x.shards > 1) * x.gathered_share * exposed
 
 
 def sends_s(x: StepInputs, known: Constants, computing: Number) -> Number:
@@ -116,7 +117,7 @@ def gradients_s(x: StepInputs, known: Constants, computing: Number) -> Number:
     copies = ring_s(x, known, weights * x.gradient_bytes / x.shards, x.copy_group)
     shards = (x.dp > x.shards) * larger(known.dp_exposed * 2 * copies, 2 * copies - window)
     whole = (x.dp > 1) * ((1 - x.is_sharded) * summed + x.is_sharded * divided)
-    return x.is_full * shards + (1 - x.is_full) * whole
+    return x.by_layer * shards + (1 - x.by_layer) * whole
 
 
 def optimizer_s(x: StepInputs, known: Constants) -> Number:
