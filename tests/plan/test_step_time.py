@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from windlass.plan.cost.case import Attention, Case, Device, Sizes
 from windlass.plan.cost.catalogue import device_named
+from windlass.plan.cost.collectives import BASE_S, latency_s
 from windlass.plan.cost.known import Constants, Known, format_known, parse_known, published
-from windlass.plan.cost.step_inputs import stacked, stage_layers, step_inputs
+from windlass.plan.cost.step_inputs import group, stacked, stage_layers, step_inputs
 from windlass.plan.cost.step_time import MARGIN, ranked_s, step_parts, step_time
 
 GPT = Sizes(
@@ -144,6 +145,34 @@ def test_megatron_sends_parts_of_what_a_pipeline_passes_on_and_deepspeed_all_of_
         for software in ("megatron-2021", "megatron-deepspeed-2022")
     )
     assert (megatron, deepspeed) == (case().tp, 1)
+
+
+def test_sends_of_an_interleaved_pipeline_hide_where_the_software_sends_while_it_computes() -> None:
+    def sends_s(software: str, virtual: int) -> float:
+        one = case(software=software, virtual=virtual, sequence_parallel=True)
+        return step_time(one, Known()).parts["pipeline sends"]
+
+    assert sends_s("megatron-core-2025", 3) < 0.1 * sends_s("megatron-2021", 3)
+    assert sends_s("megatron-core-2025", 1) == sends_s("megatron-2021", 1)
+
+
+def test_fsdp_that_divides_gradients_gathers_each_layer_once_and_other_software_none() -> None:
+    def parts(software: str, **changed: object) -> dict[str, float]:
+        one = case(tp=1, pp=1, dp=64, shards=64, software=software, **changed)
+        return step_time(one, Known()).parts
+
+    gradients, full = (parts("fsdp2-2025", sharding=kind) for kind in ("gradients", "full"))
+    assert 0 < gradients["weights gathered"] < full["weights gathered"]
+    assert gradients["gradient exchange"] == full["gradient exchange"] == 0
+    deepspeed = parts("megatron-deepspeed-2022", sharding="gradients")
+    assert deepspeed["weights gathered"] == 0 < deepspeed["gradient exchange"]
+
+
+def test_a_ring_takes_one_step_less_than_it_has_members() -> None:
+    known = Constants(link_latency_s=1.0, network_latency_s=100.0)
+    assert latency_s(known, group(1, 8)) == 0
+    assert latency_s(known, group(8, 8)) == pytest.approx(BASE_S + 7)
+    assert latency_s(known, group(64, 8)) == pytest.approx(BASE_S + 56 + 700)
 
 
 def test_tensor_parallelism_across_machines_is_dear() -> None:

@@ -1,14 +1,17 @@
 """How long devices take to exchange numbers: rings, sends, all-to-all; within a machine and between machines.
 
-A collective costs a latency that grows with the logarithm of its members, and the time of the bytes that the
-slowest link has to carry (Thakur et al. 2005; bus bandwidth in NCCL's tests). Between machines a group has as
-many network cards as it has devices in each machine. Arithmetic only, on numbers or on arrays.
+A collective costs a latency for every step of a ring, and the time of the bytes that the slowest link has to
+carry (Thakur et al. 2005; bus bandwidth in NCCL's tests). Between machines a group has as many network cards
+as it has devices in each machine. Arithmetic only, on numbers or on arrays.
 """
 
 from __future__ import annotations
 
 from windlass.plan.cost.known import Constants
 from windlass.plan.cost.step_inputs import Group, Number, StepInputs
+
+BASE_S = 8.4e-6
+"""Of a collective before its first step (NCCL's tuning.cc)."""
 
 
 def larger(a: Number, b: Number) -> Number:
@@ -33,7 +36,14 @@ def exchange_s(x: StepInputs, known: Constants, size: Number, far_size: Number, 
 
 
 def latency_s(known: Constants, group: Group) -> Number:
-    return known.link_latency_s * group.doublings + known.network_latency_s * group.far_doublings
+    """Latency of a ring as NCCL reckons it (src/graph/tuning.cc): its steps within machines and between.
+
+    Gathering and scattering know nothing but rings there. Sums over many machines go by trees, but those are
+    of gradients, whose bytes take far longer.
+    """
+    machines = group.members / group.inside
+    links = known.link_latency_s * (group.members - machines)
+    return (group.members > 1) * BASE_S + links + known.network_latency_s * (machines - 1)
 
 
 def send_s(x: StepInputs, known: Constants, size: Number, inside: Number) -> Number:

@@ -28,6 +28,11 @@ class Habits:
     divides_sends: bool = False
     """Whether devices of a tensor-parallel group each send a part of what a pipeline passes on, although all
     of them hold all of it (arXiv:2104.04473, section 4.1)."""
+    overlaps_sends: bool = False
+    """Whether an interleaved pipeline sends while it computes on (Megatron's overlap_p2p_comm)."""
+    gathers_layers: bool = False
+    """Whether layers are gathered and their gradients scattered one by one behind the computation, although
+    weights stay gathered from the forward to the backward pass (FSDP's SHARD_GRAD_OP, arXiv:2304.11277)."""
 
 
 def habits_of(software: str) -> Habits:

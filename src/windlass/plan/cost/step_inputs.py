@@ -44,10 +44,8 @@ class Group:
 
     members: Number
     inside: Number
-    doublings: Number
-    """From one member to all: the logarithm to base 2."""
     far_doublings: Number
-    """The same of the machines."""
+    """From one machine to all: the logarithm to base 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +94,7 @@ class StepInputs:
     pp_inside: Number
     send_spread: Number
     """Devices that each send a part of what a stage passes on."""
+    sends_overlapped: Number
     cp_doublings: Number
     dp: Number
     dp_group: Group
@@ -108,10 +107,13 @@ class StepInputs:
     """Devices that hold the same shard of them: one of each shard group."""
     machine_doublings: Number
     gradient_bytes: Number
-    is_full: Number
+    by_layer: Number
+    """Whether layers are gathered and their gradients scattered one by one."""
     is_sharded: Number
     gathers: Number
-    """Times that full sharding gathers weights for a micro-batch; a pipeline keeps them for all of a step."""
+    """Times that a layer is gathered, if at all: for the backward pass again, unless it was kept for that."""
+    gathered_share: Number
+    """Of the micro-batches, for which layers are gathered; a pipeline keeps them for all of a step."""
     again: Number
     """Share of the layers whose forward pass is computed twice."""
     again_attention: Number
@@ -175,6 +177,7 @@ def step_inputs(case: Case) -> StepInputs:
         virtual=case.virtual,
         pp_inside=float(inner * case.dp * 2 <= inside),
         send_spread=case.tp if case.sequence_parallel or habits.divides_sends else 1,
+        sends_overlapped=float(habits.overlaps_sends and case.virtual > 1),
         cp_doublings=math.log2(case.cp),
         dp=case.dp * case.cp,
         dp_group=group(case.dp * case.cp, inside // case.tp),
@@ -185,9 +188,10 @@ def step_inputs(case: Case) -> StepInputs:
         copy_group=group(max(1, case.dp * case.cp // case.shards), inside // (case.tp * case.shards)),
         machine_doublings=math.log2(max(1.0, case.devices / inside)),
         gradient_bytes=case.gradient_bytes or (2 if case.precision == "float16" else 4),
-        is_full=float(case.sharding == "full"),
+        by_layer=float(case.sharding == "full" or (case.sharding == "gradients" and habits.gathers_layers)),
         is_sharded=float(case.sharding != "none"),
-        gathers=1.0 if case.pp == 1 else 1 / case.micro_batches,
+        gathers=2.0 if case.sharding == "full" else 1.0,
+        gathered_share=1.0 if case.pp == 1 else 1 / case.micro_batches,
         again=case.recompute_share if case.recompute == "full" else 0.0,
         again_attention=case.recompute_share if case.recompute == "selective" else 0.0,
         is_eager=float(habits.eager),
@@ -223,7 +227,7 @@ def _columns(rows: list[Any]) -> Any:
 def group(members: int, inside: int) -> Group:
     """Return a group of which at most `inside` are in one machine."""
     inside = max(1, min(members, inside))
-    return Group(members, inside, math.log2(members), math.log2(members / inside))
+    return Group(members, inside, math.log2(members / inside))
 
 
 def stage_layers(case: Case) -> tuple[int, int]:

@@ -65,7 +65,7 @@ def step_parts(x: StepInputs, known: Constants) -> dict[str, Number]:
         "host": passes * layer.host + known.step_s,
         "head and loss": x.micro_batches * (longest - x.most_layers * each),
         "pipeline idle": (x.layers * each + head - longest) / x.virtual,
-        "pipeline sends": sends_s(x, known),
+        "pipeline sends": sends_s(x, known, computing),
         "gradient exchange": gradients_s(x, known, computing),
         "optimizer": optimizer_s(x, known),
     }
@@ -83,16 +83,23 @@ def head_s(x: StepInputs, known: Constants) -> Number:
 def gather_s(x: StepInputs, known: Constants, computing: Number) -> Number:
     """What gathering weights and scattering gradients adds to one layer and one micro-batch."""
     size = x.layer_weights * HALF
-    exchange = 2 * ring_s(x, known, size, x.shard_group) + ring_s(x, known, 1.5 * size, x.shard_group)
+    gathered, scattered = (ring_s(x, known, times * size, x.shard_group) for times in (1, 1.5))
+    exchange = x.gathers * gathered + scattered
     exposed = larger(exchange - computing, known.gather_exposed * exchange)
-    return x.is_full * (x.shards > 1) * x.gathers * exposed
+    return x.by_layer * (x.shards > 1) * x.gathered_share * exposed
 
 
-def sends_s(x: StepInputs, known: Constants) -> Number:
-    """Activations forward and gradients back, at every border of stages that a micro-batch crosses."""
-    each = send_s(x, known, x.tokens * x.width * HALF / x.send_spread, x.pp_inside)
-    times = 2 * (x.micro_batches * x.virtual + x.pp - 1)
-    return (x.pp > 1) * times * (known.send_exposed * each + known.send_s)
+def sends_s(x: StepInputs, known: Constants, computing: Number) -> Number:
+    """Activations forward and gradients back, at every border of stages that a micro-batch crosses.
+
+    What passes behind the next piece costs only what is longer than its forward half, the shorter one; while
+    a pipeline fills and drains there is nothing to hide behind.
+    """
+    sent = send_s(x, known, x.tokens * x.width * HALF / x.send_spread, x.pp_inside)
+    each = known.send_exposed * sent + known.send_s
+    piece = computing * x.most_layers / x.virtual / 3
+    steady = each + x.sends_overlapped * (larger(each - piece, 0.0) - each)
+    return (x.pp > 1) * 2 * (x.micro_batches * x.virtual * steady + (x.pp - 1) * each)
 
 
 def gradients_s(x: StepInputs, known: Constants, computing: Number) -> Number:
@@ -110,7 +117,7 @@ def gradients_s(x: StepInputs, known: Constants, computing: Number) -> Number:
     copies = ring_s(x, known, weights * x.gradient_bytes / x.shards, x.copy_group)
     shards = (x.dp > x.shards) * larger(known.dp_exposed * 2 * copies, 2 * copies - window)
     whole = (x.dp > 1) * ((1 - x.is_sharded) * summed + x.is_sharded * divided)
-    return x.is_full * shards + (1 - x.is_full) * whole
+    return x.by_layer * shards + (1 - x.by_layer) * whole
 
 
 def optimizer_s(x: StepInputs, known: Constants) -> Number:
