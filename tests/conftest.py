@@ -12,8 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from windlass.store.database import sqlite_url
+
+# Time is measured by `windlass bench`: an example that takes long on a busy machine is no failure.
+settings.register_profile("windlass", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("windlass")
 
 PASSWORD = "s3cret@:/%pass"
 ACCOUNT = "postgres"

@@ -149,7 +149,7 @@ def sized(parameters: int, vocabulary: int) -> Sizes:
     The proportions of the Llama family: a width of about a hundred times the depth, heads of 128 (of 64 below
     a width of 1024), eight key/value heads from a width of 4096 on (Llama 3, arXiv:2407.21783, table 3).
     """
-    widths = (*range(64, 1024, 64), *range(1024, 4096, 512), *range(4096, 32769, 1024))
+    widths = (*range(64, 1024, 64), *range(1024, 4096, 256), *range(4096, 32769, 1024))
     dial = ((width, layers) for width in widths for layers in _depths(width))
     sizes = (_llama(width, layers, vocabulary) for width, layers in dial)
     return min(sizes, key=lambda s: abs(math.log(s.parameters / parameters)))
