@@ -53,6 +53,7 @@ class JobReply(BaseModel):
     bytes_sent: int | None
     validation_loss: float | None
     elastic: bool
+    predicted: dict[str, Any] = Field(description="what the planner expects: speed, time, loss, memory")
     effective: dict[str, Any] = Field(description="the settings that training really uses")
     settings: dict[str, Any] = Field(description="what was asked for and is in force; null: as planned")
     asked: Settings | None = Field(description="what was asked for and is not taken yet")
