@@ -5,6 +5,7 @@ POST /v1/chat/completions                 chat.py
 POST /v1/embeddings                       embeddings.py
 POST /v1/tokenize  /v1/detokenize         tokens.py
 POST /v1/dry-run                          dry_run.py
+GET  /v1/key                              what the caller's key may do
 GET  /v1/models  /v1/models/{model}       what is served
 GET  /healthz  /readyz  /metrics          for those who watch
 GET  /  /page/{name}  /errors  /errors/{code}    for people
@@ -42,6 +43,7 @@ from windlass.serve.gateway.admin.messages import (
 )
 from windlass.serve.gateway.answering import answer
 from windlass.serve.gateway.bodies import read
+from windlass.serve.gateway.caller import caller_of
 from windlass.serve.gateway.chat import converse
 from windlass.serve.gateway.completions import complete
 from windlass.serve.gateway.document import (
@@ -63,7 +65,7 @@ from windlass.serve.gateway.error_pages import error_response, errors_response
 from windlass.serve.gateway.failures import add_handlers
 from windlass.serve.gateway.guard import Guard
 from windlass.serve.gateway.messages import ChatRequest, CompletionRequest, EmbeddingRequest
-from windlass.serve.gateway.pages import FILES, page_response
+from windlass.serve.gateway.pages import FILES, front_response, page_response
 from windlass.serve.gateway.replies import (
     ChatReply,
     CompletionReply,
@@ -71,6 +73,7 @@ from windlass.serve.gateway.replies import (
     Health,
     Model,
     ModelList,
+    OwnKey,
 )
 from windlass.serve.gateway.service import Desk, Service
 from windlass.serve.gateway.shortcut import Shortcut
@@ -121,6 +124,7 @@ def build_app(service: Service, access: Access, witness: Witness | None = None) 
         lifespan=_lifespan,
     )
     app.state.service = service
+    app.state.keys_needed = access.keys is not None
     for each in (router, *ADMIN):
         app.include_router(each)
     busy = [route for route in router.routes if isinstance(route, APIRoute) and route.path in BUSY]
@@ -210,6 +214,13 @@ async def create_dry_run(request: Request) -> Response:
     return await try_out(request, await read(request, DryRunRequest), _service(request))
 
 
+@router.get("/v1/key", responses=gives(OwnKey))
+async def show_own_key(request: Request) -> Response:
+    """Say what the key of this request may do; of a service without keys, what everybody may."""
+    caller = caller_of(request)
+    return _json(OwnKey(object="key", id=caller.key, tenant=caller.tenant, scopes=sorted(caller.scopes)))
+
+
 @router.get("/v1/models", responses=gives(ModelList))
 async def list_models(request: Request) -> Response:
     """List what is served: models, each followed by its adapters."""
@@ -249,7 +260,7 @@ async def show_metrics(request: Request) -> Response:
 @router.get("/", response_class=Response, responses=shows("text/html"))
 async def show_page(request: Request) -> Response:
     """Show the page for people."""
-    return _found(page_response(request, "index.html"))
+    return front_response(request, keys=request.app.state.keys_needed)
 
 
 @router.head("/page/{name}", include_in_schema=False)
@@ -293,7 +304,7 @@ def _model(desk: Desk) -> Model:
     )
 
 
-def _json(reply: ModelList | Model | Health) -> Response:
+def _json(reply: ModelList | Model | OwnKey | Health) -> Response:
     return Response(reply.model_dump_json(), media_type="application/json")
 
 

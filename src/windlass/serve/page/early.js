@@ -1,0 +1,7 @@
+// Runs before the first paint, so that a chosen colour or language does not flash in late.
+{
+  const theme = localStorage.getItem("windlass-theme");
+  if (theme) document.documentElement.dataset.theme = theme;
+  const language = localStorage.getItem("windlass-language") ?? navigator.language;
+  document.documentElement.lang = language.toLowerCase().startsWith("zh") ? "zh-CN" : "en";
+}
