@@ -1,8 +1,8 @@
 """The page at /: plain files, listed and read once.
 
 Only the files in FILES exist, so no path leads anywhere else. The policy lets the page load nothing from
-other places and run no script but its own files. Browsers that can unpack get them packed, which is a third of
-the bytes.
+other places and run no script but its own files. Browsers that can unpack get them packed: a third of the
+bytes.
 """
 
 from __future__ import annotations
