@@ -61,7 +61,7 @@ from windlass.serve.gateway.document import (
 )
 from windlass.serve.gateway.dry_run import DryRunReply, DryRunRequest, try_out
 from windlass.serve.gateway.embeddings import embed
-from windlass.serve.gateway.error_pages import error_response, errors_response
+from windlass.serve.gateway.error_pages import LANGUAGE, CodeList, error_response, errors_response
 from windlass.serve.gateway.failures import add_handlers
 from windlass.serve.gateway.guard import Guard
 from windlass.serve.gateway.messages import ChatRequest, CompletionRequest, EmbeddingRequest
@@ -271,14 +271,24 @@ async def show_file(request: Request, name: str) -> Response:
 
 
 @router.head("/errors", include_in_schema=False)
-@router.get("/errors", response_class=Response, responses=shows("text/html"))
+@router.get(
+    "/errors",
+    response_class=Response,
+    openapi_extra=takes(None, (LANGUAGE,)),
+    responses=shows("text/html", model=CodeList),
+)
 async def show_errors(request: Request) -> Response:
-    """List every error code, with its meaning."""
+    """List every error code, with its meaning; as facts for those who ask for application/json."""
     return errors_response(request)
 
 
 @router.head("/errors/{code}", include_in_schema=False)
-@router.get("/errors/{code}", response_class=Response, responses=shows("text/html"))
+@router.get(
+    "/errors/{code}",
+    response_class=Response,
+    openapi_extra=takes(None, (LANGUAGE,)),
+    responses=shows("text/html", model=CodeList),
+)
 async def show_error(request: Request, code: str) -> Response:
     """Explain an error code: what happened, an example, what to do."""
     return _found(error_response(request, code))

@@ -92,11 +92,14 @@ def gives(
     return answers | {status: _refusal(names) for status, names in _by_status(refused).items()}
 
 
-def shows(*media_types: str) -> dict[int | str, dict[str, Any]]:
-    """Describe a route that shows something to people, of which a browser may have a copy."""
+def shows(*media_types: str, model: type[BaseModel] | None = None) -> dict[int | str, dict[str, Any]]:
+    """Describe a route that shows something to people, of which a browser may have a copy.
+
+    With `model`, programs that ask for JSON get that.
+    """
     content = {media_type: {"schema": {"type": "string"}} for media_type in media_types}
     same: dict[int | str, dict[str, Any]] = {
-        200: {"content": content, "description": "For people."},
+        200: {"content": content, "description": "For people."} | ({"model": model} if model else {}),
         304: {"description": "The browser has it: If-None-Match names its ETag."},
     }
     # A path that could be read in two ways is no open one: without a key it is answered 401.

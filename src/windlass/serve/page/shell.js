@@ -8,7 +8,7 @@ import * as api from "./api.js";
 import { door } from "./door.js";
 import { failureBox, h, show } from "./dom.js";
 import { forget, key, needed } from "./key.js";
-import { shell, speaker } from "./words.js";
+import { speaker } from "./words.js";
 
 const VIEWS = { play: "use", api: "use", errors: "", runs: "admin", plan: "admin", models: "admin", service: "admin" };
 const RETRY_MS = 3000;
@@ -36,7 +36,7 @@ async function open({ focus = true } = {}) {
   leave = () => undefined;
   const { name, rest } = route();
   if (!(name in VIEWS)) return close(h("h1", {}, t("noSuchView")), h("p", {}, h("a", { href: "#/play" }, t("backToStart"))));
-  if (VIEWS[name] && scopes === null && !(await enter(mine))) return;
+  if (scopes === null && !(await enter(mine, VIEWS[name] === "")) && VIEWS[name]) return;
   if (mine !== turn) return;
   navigate(name);
   if (VIEWS[name] && !scopes.includes(VIEWS[name])) return forbid(name);
@@ -61,14 +61,14 @@ async function fill(view, rest, mine, focus) {
   else ended?.();
 }
 
-/** Ask who we are; false when the door had to be shown instead. */
-async function enter(mine) {
-  if (needed() && !key()) return shut(refused);
+/** Ask who we are; false when the door had to be shown instead. What is `open` to all is shown to the unknown too. */
+async function enter(mine, open) {
+  if (needed() && !key()) return open ? false : shut(refused);
   try {
     ({ scopes } = await api.call("/v1/key"));
     refused = null;
   } catch (failure) {
-    if (mine !== turn) return false;
+    if (mine !== turn || open) return false;
     if (!needed()) return broken(failure);
     return shut({ 401: "unauthorized", 403: "forbidden", 0: "unreachable" }[failure.status] ?? "other");
   }
@@ -121,7 +121,7 @@ function announce(text) {
 /** A key that is refused in mid-use leads to the door; a server that is gone is told above everything. */
 function hear(news) {
   if (news === "well") return recover();
-  if (news.status === 401 && scopes !== null) return void shut("unauthorized");
+  if (news.code === "unauthorized" && scopes !== null) return void shut("unauthorized");
   if (news.code !== "unreachable" || waiting) return;
   outage.textContent = t("outage");
   outage.hidden = false;
@@ -184,5 +184,3 @@ addEventListener("hashchange", () => open());
 api.watch(hear);
 translate();
 open({ focus: false });
-
-export { shell };
