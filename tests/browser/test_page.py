@@ -134,10 +134,10 @@ def test_a_key_opens_the_page_for_this_tab_until_it_signs_out(
         assert views(page) == ["Errors"]
         page.screenshot(path=artifacts / "sign-in-en.png")
         sign_in(page, given_keys.tokens["user"])
-        expect(page.get_by_label("Prompt")).to_be_visible()
+        expect(page.get_by_role("textbox", name="Prompt")).to_be_visible()
         assert views(page) == ["Playground", "API", "Errors"]
         page.reload()
-        expect(page.get_by_label("Prompt")).to_be_visible()
+        expect(page.get_by_role("textbox", name="Prompt")).to_be_visible()
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
         page.reload()
@@ -158,7 +158,7 @@ def test_a_view_that_a_key_may_not_see_says_so_when_it_is_opened_by_address(
 
 def test_the_key_of_an_administrator_sees_every_view(guarded: Any, given_keys: Any, opened: Any) -> None:
     with opened(guarded.url, key=given_keys.tokens["admin"]) as page:
-        expect(page.get_by_label("Prompt")).to_be_visible()
+        expect(page.get_by_role("textbox", name="Prompt")).to_be_visible()
         assert views(page) == ["Playground", "API", "Errors", "Runs", "Planner", "Models", "Service"]
 
 
@@ -180,7 +180,7 @@ def test_a_key_that_is_revoked_in_mid_use_leads_back_to_the_door(
 ) -> None:
     key, token = given_keys.keys.make("visitor", Actor("", "the tests"), scopes=["use"])
     with opened(guarded.url, key=token) as page:
-        page.get_by_label("Prompt").fill("the lazy dog")
+        page.get_by_role("textbox", name="Prompt").fill("the lazy dog")
         given_keys.keys.revoke(key.id, Actor("", "the tests"))
         page.get_by_role("button", name="Send").click()
         expect(page.get_by_role("alert").filter(has_text="was revoked")).to_be_visible()
@@ -190,12 +190,12 @@ def test_a_key_that_is_revoked_in_mid_use_leads_back_to_the_door(
 
 def test_a_server_that_is_gone_is_told_and_its_return_too(gateway: Any, opened: Any) -> None:
     with opened(gateway.url) as page:
-        page.get_by_label("Prompt").fill("the lazy dog")
+        page.get_by_role("textbox", name="Prompt").fill("the lazy dog")
         page.clock.install()
         page.context.set_offline(True)
         page.get_by_role("button", name="Send").click()
         expect(page.locator("#outage")).to_contain_text("does not answer")
-        expect(page.get_by_label("Prompt")).to_have_value("the lazy dog")
+        expect(page.get_by_role("textbox", name="Prompt")).to_have_value("the lazy dog")
         page.get_by_role("button", name="中文").click()
         expect(page.locator("#outage")).to_contain_text("没有响应")
         page.context.set_offline(False)
@@ -211,7 +211,7 @@ def test_a_server_that_ended_before_a_view_is_opened_leaves_words_and_a_way_to_r
     gateway = start_gateway()
     gateway.wait_until("/readyz", 200)
     with opened(gateway.url) as page:
-        expect(page.get_by_label("Prompt")).to_be_visible()
+        expect(page.get_by_role("textbox", name="Prompt")).to_be_visible()
         gateway.stop()
         page.get_by_role("navigation", name="Views").get_by_role("link", name="Errors").click()
         expect(page.locator("#outage")).to_be_visible()

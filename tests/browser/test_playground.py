@@ -30,7 +30,7 @@ def page(opened: Any, gateway: Any) -> Iterator[Page]:
 
 
 def ask(page: Page, text: str) -> None:
-    page.get_by_label("Prompt").fill(text)
+    page.get_by_role("textbox", name="Prompt").fill(text)
     page.keyboard.press("Enter")
 
 
@@ -111,7 +111,7 @@ def test_an_engine_that_is_gone_is_told_in_plain_words(page: Page, engine: Any, 
     expect(page.locator(".failure:visible").get_by_role("link")).to_have_attribute(
         "href", "#/errors/engine_unavailable"
     )
-    expect(page.get_by_label("Prompt")).to_have_value("the lazy dog")
+    expect(page.get_by_role("textbox", name="Prompt")).to_have_value("the lazy dog")
 
 
 def test_an_engine_that_dies_in_the_middle_leaves_the_text_and_says_so(page: Page, engine: Any) -> None:
@@ -142,7 +142,7 @@ def test_settings_have_the_range_default_and_words_of_the_servers_document(
 def test_tokens_are_counted_while_typing_and_what_would_be_refused_is_told_before(
     page: Page, engine: Any
 ) -> None:
-    page.get_by_label("Prompt").fill("the lazy dog")
+    page.get_by_role("textbox", name="Prompt").fill("the lazy dog")
     expect(page.locator("#meter")).to_contain_text("of 128 tokens")
     page.get_by_label("Most tokens").fill("127")
     expect(page.locator("#meter")).to_contain_text("would be refused")
@@ -193,7 +193,7 @@ def test_the_request_is_shared_as_curl_without_the_key(
     opened: Any, guarded: Any, given_keys: Any, engine: Any
 ) -> None:
     with opened(guarded.url, key=given_keys.tokens["user"]) as page:
-        page.get_by_label("Prompt").fill("it's")
+        page.get_by_role("textbox", name="Prompt").fill("it's")
         page.get_by_label("Seed").fill("7")
         page.get_by_role("tab", name="curl").click()
         page.get_by_role("button", name="Copy").click()
@@ -220,13 +220,13 @@ def test_the_code_runs_in_every_language_that_is_at_hand(
     engine.stop_after = 4
     page.get_by_role("radio", name=mode).check(force=True)
     page.get_by_label("Show how sure the model was").set_checked(logprobs)
-    page.get_by_label("Prompt").fill('the "lazy"\n\\dog\\ 春花秋月')
+    page.get_by_role("textbox", name="Prompt").fill('the "lazy"\n\\dog\\ 春花秋月')
     page.get_by_label("Stop at").fill("quick'\nbrown")
     for name, suffix in (("curl", "sh"), ("Python", "py"), ("JavaScript", "mjs"), ("Java", "java")):
         command = RUNNERS[name]
         if shutil.which(command[0]) is None:
             continue
-        page.get_by_role("tab", name=name).click()
+        page.get_by_role("tab", name=name, exact=True).click()
         file = tmp_path / f"Ask.{suffix}"
         file.write_text(page.locator(".share pre").inner_text(), encoding="utf-8")
         ran = subprocess.run(
@@ -243,8 +243,7 @@ def test_the_code_runs_in_every_language_that_is_at_hand(
     assert all(each.tokens == asked[0].tokens for each in asked)
 
 
-@pytest.mark.parametrize("locale", ["en-GB", "zh-CN"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("locale", "scheme"), [("en-GB", "light"), ("zh-CN", "dark")])
 def test_the_playground_is_fit_for_everybody(
     opened: Any, gateway: Any, axe: Callable[[Page], None], artifacts: Path, locale: str, scheme: str
 ) -> None:

@@ -30,7 +30,7 @@ def test_every_operation_of_the_document_is_listed_with_its_fields_and_errors(
         count = sum(len(methods) for methods in told["paths"].values())
         expect(page.locator(".menu a")).to_have_count(count)
         fields = told["components"]["schemas"]["CompletionRequest"]["properties"]
-        shown = page.locator(".operation").inner_text()
+        shown = page.locator(".operation").text_content()
         assert all(name in shown for name in fields)
         expect(page.locator(".operation a[href='#/errors/context_length_exceeded']")).to_be_visible()
         page.get_by_label("Find an operation").fill("dry")
@@ -122,8 +122,7 @@ def test_completions_are_offered_while_typing_and_taken_by_the_keyboard(
     assert complaints == []
 
 
-@LOCALES
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("locale", "scheme"), [("en-GB", "light"), ("zh-CN", "dark")])
 def test_the_reference_is_fit_for_everybody(
     opened: Any, gateway: Any, axe: Callable[[Page], None], artifacts: Path, locale: str, scheme: str
 ) -> None:
@@ -148,11 +147,12 @@ def test_errors_are_found_by_their_words_and_explained(
         expect(page.locator(".errors td a")).to_have_count(len(CODES))
         axe(page)
         page.screenshot(path=artifacts / f"errors-{locale[:2]}.png")
-        page.locator("input[type=search]").fill("400 temperature" if locale == "en-GB" else "范围")
+        page.locator("input[type=search]").fill("outside range" if locale == "en-GB" else "超出范围")
+        expect(page.locator(".errors td a")).to_have_count(1)
         page.locator("input[type=search]").fill("invalid_v")
         page.locator(".errors td a").click()
         expect(page.get_by_role("heading", name="invalid_value")).to_be_visible()
-        expect(page.locator("mark").first).to_have_text("5")
+        expect(page.locator("mark").first).to_have_text(".5")
         axe(page)
         page.screenshot(path=artifacts / f"error-{locale[:2]}.png")
         page.locator("main section button").last.click()

@@ -49,9 +49,14 @@ export function tryOut(operation, document, starts, context) {
       stop.hidden = true;
     }
   }
+  function inputs(required) {
+    const found = [...given].filter(([each]) => Boolean(each.required) === required);
+    const grid = h("div", { class: "grid" }, found.map(([each, control]) => field(each.name, control, t(`in_${each.in}`))));
+    if (!found.length || required) return found.length ? grid : null;
+    return h("details", { class: "stack tight" }, h("summary", { class: "hint" }, t("optional", { names: found.map(([each]) => each.name).join(", ") })), grid);
+  }
   const element = h("form", { class: "stack", novalidate: true, on: { submit: (event) => { event.preventDefault(); send(); } } },
-    given.size ? h("div", { class: "grid" }, [...given].map(([each, control]) => field(each.name, control, t(`in_${each.in}`)))) : null,
-    typing?.element, h("div", { class: "row" }, button, stop), out);
+    inputs(true), typing?.element, inputs(false), h("div", { class: "row" }, button, stop), out);
   for (const control of given.values()) control.addEventListener("input", () => tell?.());
   return {
     element,

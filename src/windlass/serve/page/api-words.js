@@ -11,7 +11,7 @@ const english = {
   request: "Request body (JSON)", editorHint: "Completions come as you type: ↓ chooses, Tab takes, Esc closes, Ctrl+Space asks. Ctrl+Enter sends.",
   send: "Send", sendSure: "This changes the service. Press again to send", cancel: "Stop", response: "Response", headers: "Headers", took: "{ms} ms",
   candidates: "Completions", fixes: "Slips", fix: "Fix: {about}", default: "default {value}", useCorrected: "Use the corrected body", sending: "Sending…", answered: "Answered with status {status}.",
-  notJson: "This is not JSON yet; it will be sent as it is.", empty: "empty", whole: "All fields", count: "{count} operations",
+  notJson: "This is not JSON yet; it will be sent as it is.", empty: "empty", whole: "All fields", optional: "Optional: {names}", count: "{count} operations",
 };
 
 const chinese = {
@@ -25,7 +25,7 @@ const chinese = {
   request: "请求体（JSON）", editorHint: "输入时给出补全：↓ 选择，Tab 采用，Esc 关闭，Ctrl+空格 询问。Ctrl+Enter 发送。",
   send: "发送", sendSure: "这会改变服务，再按一次发送", cancel: "停止", response: "响应", headers: "响应头", took: "{ms} 毫秒",
   candidates: "补全", fixes: "笔误", fix: "修正：{about}", default: "默认 {value}", useCorrected: "采用修正后的请求体", sending: "发送中…", answered: "已回答，状态 {status}。",
-  notJson: "这还不是 JSON，将原样发送。", empty: "空", whole: "全部字段", count: "{count} 个操作",
+  notJson: "这还不是 JSON，将原样发送。", empty: "空", whole: "全部字段", optional: "可选：{names}", count: "{count} 个操作",
 };
 
 export const words = { en: english, zh: chinese };

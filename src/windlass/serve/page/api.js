@@ -90,6 +90,12 @@ async function gone(promise) {
   }
 }
 
+/** What to throw when a module of the page could not be fetched; mistakes inside one stay what they are. */
+export function lost(error) {
+  if (!(error instanceof TypeError) || !/import|module/i.test(error.message)) return error;
+  return told(Object.assign(new Failure({ code: "unreachable", message: error.message }), { module: true }));
+}
+
 function told(failure) {
   for (const each of watchers) each(failure);
   return failure;

@@ -122,8 +122,7 @@ function java({ method, path, body }) {
 ${indent(`            ${JSON.stringify(body, null, 2)}`, 12).replaceAll("\\", "\\\\").replaceAll('"""', '\\"""')}
             """;\n`;
   const send = streams
-    ? `client.send(request, HttpResponse.BodyHandlers.ofLines()).body()
-            .filter(line -> line.startsWith("data: ")).forEach(System.out::println);`
+    ? "client.send(request, HttpResponse.BodyHandlers.ofLines()).body().forEach(System.out::println);"
     : "System.out.println(client.send(request, HttpResponse.BodyHandlers.ofString()).body());";
   return `// java Ask.java
 import java.net.URI;
@@ -133,7 +132,7 @@ import java.net.http.HttpResponse;
 
 class Ask {
     public static void main(String[] arguments) throws Exception {
-${text}        var client = HttpClient.newHttpClient();
+${text}        var client = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
         var request = ${steps.join("\n            ")};
         ${send}
     }

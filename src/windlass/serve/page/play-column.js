@@ -7,13 +7,13 @@ const SLOW_MS = 4000;
 
 /** A column. `state` ({ model, turns }) outlives it: it is drawn again after a change of language. */
 export class Column {
-  constructor(state, { api, t, announce, title, empty }) {
+  constructor(state, { api, t, announce, title, empty, label }) {
     Object.assign(this, { state, api, t, announce, running: null });
     this.answer = h("div", { class: "answer", tabindex: "0", role: "log", "aria-live": "off", "aria-label": title });
     this.status = h("p", { class: "hint status" });
-    this.trouble = h("div", {});
+    this.trouble = h("div", { class: "trouble" });
     this.panel = h("p", { class: "hint lens", hidden: true }, t("pickToken"));
-    this.element = h("section", { class: "column stack tight", "aria-label": title }, this.answer, this.panel, this.trouble, this.status);
+    this.element = h("section", { class: "column stack tight", "aria-label": title }, label ? h("h2", { class: "hint" }, state.model) : null, this.answer, this.panel, this.trouble, this.status);
     this.answer.dataset.empty = empty;
     for (const turn of state.turns) this.draw(turn);
     this.status.textContent = state.told ? t(...state.told) : "";

@@ -63,12 +63,18 @@ function control(parameter) {
 
 function one(parameter, values, t, changed) {
   const name = t.own(`p_${parameter.name}`) ?? parameter.name;
-  const limits = range(parameter, t);
-  const about = [t.own(`about_${parameter.name}`) ?? parameter.about, limits ? `${t("range")} ${limits}.` : "",
-    parameter.byDefault !== null ? t("byDefault", { value: parameter.byDefault }) : ""].filter(Boolean).join(" ");
+  const about = [t.own(`about_${parameter.name}`) ?? parameter.about, bounds(parameter, t)].filter(Boolean).join(" ");
   if (control(parameter) === "boolean") return tick(parameter, name, about, values, changed);
   if (control(parameter) === "text") return text(parameter, name, about, values, changed);
   return number(parameter, name, about, values, changed, t);
+}
+
+/** "0 – 2, default 1.": what the explanation has not said already. */
+function bounds(parameter, t) {
+  const limits = range(parameter, t);
+  const byDefault = parameter.byDefault === null || /default/i.test(t.own(`about_${parameter.name}`) ?? parameter.about) ? ""
+    : t("byDefault", { value: parameter.byDefault });
+  return [limits, byDefault].filter(Boolean).join(t("comma")) + (limits || byDefault ? t("end") : "");
 }
 
 function number(parameter, name, about, values, changed, t) {
@@ -86,6 +92,7 @@ function number(parameter, name, about, values, changed, t) {
     changed();
   }
   const whole = field(name, input, about);
+  whole.classList.add("amount");
   if (slider) input.after(slider);
   return whole;
 }

@@ -35,7 +35,9 @@ export function tokenList(panel, t) {
     const step = { ArrowRight: "nextElementSibling", ArrowLeft: "previousElementSibling" }[event.key];
     if (step && event.target[step]) { event.preventDefault(); event.target[step].focus(); }
   }
-  list.add = (token) => {
+  list.add = (told) => {
+    const rivals = told.rivals.filter((rival) => rival.text !== told.text).sort((one, other) => other.logprob - one.logprob);
+    const token = { ...told, rivals };
     const element = h("span", { role: "option", "aria-selected": "false", tabindex: list.children.length ? "-1" : "0", class: `token ${grade(token)}`,
       "aria-label": spoken(token, t), on: { focus: () => look(element, token), pointerenter: () => look(element, token) } },
     SHOWN[token.text] ?? token.text);

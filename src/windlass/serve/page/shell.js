@@ -21,11 +21,20 @@ let scopes = null;          // null: not asked yet, or refused
 let refused = null;         // the code with which the door was last shut
 let leave = () => undefined;
 let turn = 0;               // counts showings, so that a slow one does not overwrite a later one
+let again = () => undefined; // how what could not be shown is tried once more
 let waiting = null;         // the timer of the next look whether the server is back
 
 function route() {
-  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
   return { name: name || "play", rest: rest.filter(Boolean) };
+}
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 const go = (to) => { location.hash = `#/${to}`; };
@@ -42,7 +51,7 @@ async function open({ focus = true } = {}) {
   if (VIEWS[name] && !scopes.includes(VIEWS[name])) return forbid(name);
   show(main, h("p", { class: "hint waits" }, t("loading")));
   try {
-    const view = await import(`./view-${name}.js`);
+    const view = await import(`./view-${name}.js`).catch((error) => { throw api.lost(error); });
     if (mine !== turn) return;
     await fill(view, rest, mine, focus);
   } catch (failure) {
@@ -95,8 +104,9 @@ function forbid(name) {
 }
 
 function broken(failure) {
-  const again = h("button", { type: "button", on: { click: () => open() } }, t("retry"));
-  close(failureBox(failure, t), again);
+  // A browser may remember that a module could not be fetched; only a fresh page asks again for certain.
+  again = failure.module ? () => location.reload() : () => open({ focus: false });
+  close(failureBox(failure, t), h("div", {}, h("button", { type: "button", on: { click: again } }, t("retry"))));
   return false;
 }
 
@@ -138,7 +148,7 @@ function recover() {
   waiting = null;
   outage.hidden = true;
   announce(t("back"));
-  if (main.querySelector(":scope > .view > .failure")) open({ focus: false });
+  if (main.querySelector(":scope > .view > .failure")) again();
 }
 
 function dress() {

@@ -84,6 +84,7 @@ function one(place, operation, document, model, context) {
 /** The first body of the editor: what is required, with a model that is there; and a few tokens, so that it ends soon. */
 function started(document, schema, model) {
   const body = example(document, schema, { ...FIRST_TEXTS, model });
+  if (schema.properties?.text && !("text" in body)) body.text = FIRST_TEXTS.text;
   if (schema.properties?.route) body.body = { model, prompt: FIRST_TEXTS.prompt };
   const few = ["max_completion_tokens", "max_tokens"].find((name) => name in (schema.properties ?? {}));
   return few ? { ...body, [few]: 16 } : body;

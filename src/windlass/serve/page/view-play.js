@@ -97,7 +97,7 @@ class Play {
     settingsPanel(this.settings, this.parameters, kept.values, { t, changed: () => this.changed() });
     if (kept.mode === "chat") this.settings.prepend(this.systemField());
     this.drawModels();
-    this.columns = kept.columns.slice(0, kept.compare ? 2 : 1).map((state) => new Column(state, { ...this,
+    this.columns = kept.columns.slice(0, kept.compare ? 2 : 1).map((state) => new Column(state, { ...this, label: kept.compare,
       title: t("answerOf", { model: state.model }), empty: t(kept.mode === "chat" ? "emptyChat" : "emptyCompletion") }));
     put(this.area, this.columns.map((column) => column.element));
     const examples = kept.mode === "chat" ? EXAMPLES.chat[this.language] : EXAMPLES.completion;
@@ -172,7 +172,7 @@ class Play {
     if (kept.mode === "chat") this.empty();
     await Promise.all(this.columns.map((column, n) => column.ask(requests[n].path, requests[n].body, column.begin(asked, kept.mode))));
     const answered = kept.columns.slice(0, this.columns.length).some((column) => column.turns.at(-1)?.content);
-    if (!answered && !this.over) for (const column of this.columns) column.takeBack();
+    if (!answered) for (const column of this.columns) column.takeBack();
     if (!answered && !this.prompt.value) this.prompt.value = kept.prompt = asked;
     this.busy(false);
     this.changed();
@@ -265,7 +265,6 @@ class Play {
   }
 
   end() {
-    this.over = true;
     this.stop();
     this.meter.end();
     document.removeEventListener("keydown", this.onKey);
