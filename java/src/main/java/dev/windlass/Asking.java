@@ -23,6 +23,7 @@ final class Asking {
     private Order order;
     private int tried;
     private URI site;
+    private boolean isKeyed;
     private WindlassException last;
 
     Asking(Transport transport, Deadline deadline, Order order) {
@@ -60,7 +61,8 @@ final class Asking {
         }
         tried++;
         site = transport.sites.best();
-        CompletableFuture<HttpResponse<Heard>> sending = transport.send(order, site, deadline.left());
+        isKeyed = order.idempotencyKey() != null && transport.sites.takesKeys(site);
+        CompletableFuture<HttpResponse<Heard>> sending = transport.send(order, site, deadline.left(), isKeyed);
         result.whenComplete((heard, error) -> giveUp(sending, error));
         sending.copy()
                 .orTimeout(patience().toNanos(), TimeUnit.NANOSECONDS)
@@ -124,10 +126,9 @@ final class Asking {
     private void refused(Heard heard, CompletableFuture<Heard> result) {
         WindlassException error = heard.refusal(transport.hasKey());
         String code = error instanceof ServiceException refused ? refused.code() : "";
-        boolean keyWasSent = order.idempotencyKey() != null && transport.sites.takesKeys(site);
         if (code.equals("deadline_exceeded")) {
             result.completeExceptionally(deadline.exceeded(error));
-        } else if (code.equals("invalid_header") && keyWasSent) {
+        } else if (code.equals("invalid_header") && isKeyed) {
             // Both headers that we send are right, so this one keeps no state in which a key could be noted.
             transport.sites.takesNoKeys(site);
             tried--;

@@ -49,11 +49,11 @@ final class Transport implements AutoCloseable {
         return key != null;
     }
 
-    CompletableFuture<HttpResponse<Heard>> send(Order order, URI site, Duration left) {
-        return http.sendAsync(request(order, site, left), info -> Heard.subscriber(info, site, order.streams()));
+    CompletableFuture<HttpResponse<Heard>> send(Order order, URI site, Duration left, boolean isKeyed) {
+        return http.sendAsync(request(order, site, left, isKeyed), info -> Heard.subscriber(info, site, order.streams()));
     }
 
-    private HttpRequest request(Order order, URI site, Duration left) {
+    private HttpRequest request(Order order, URI site, Duration left, boolean isKeyed) {
         long leftMs = Math.min(Math.max(left.toMillis(), 1), MOST_DEADLINE_MS);
         HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(site + order.path()))
                 .header("User-Agent", AGENT)
@@ -61,7 +61,7 @@ final class Transport implements AutoCloseable {
         if (key != null) {
             request.header("Authorization", "Bearer " + key);
         }
-        if (order.idempotencyKey() != null && sites.takesKeys(site)) {
+        if (isKeyed) {
             request.header("Idempotency-Key", order.idempotencyKey());
         }
         if (order.body() != null) {

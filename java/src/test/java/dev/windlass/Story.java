@@ -33,7 +33,9 @@ public final class Story {
      */
     public static void main(String[] arguments) throws Exception {
         String[] sites = List.of(arguments).subList(1, arguments.length).toArray(String[]::new);
-        try (Client client = Client.builder().sites(sites).deadline(Duration.ofSeconds(60)).build()) {
+        int retries = arguments[0].equals("refused") ? 1 : 4;
+        Duration most = Duration.ofSeconds(60);
+        try (Client client = Client.builder().sites(sites).deadline(most).retries(retries).build()) {
             new Story(client).tell(arguments[0]);
         }
     }
@@ -83,7 +85,7 @@ public final class Story {
     /** Several at once, without a thread for each. */
     private void later() {
         List<CompletableFuture<Answer>> asked = new ArrayList<>();
-        for (String prompt : List.of("the", "lazy", "dog", "fox")) {
+        for (String prompt : List.of("the", " lazy", " dog", " fox")) {
             asked.add(client.completeAsync(CompletionRequest.of(prompt).maxTokens(2).build()));
         }
         say("later", asked.stream().map(each -> each.join().text()).toList());
@@ -172,7 +174,7 @@ public final class Story {
         waitForTheWorld();
         client.close();
         say("read", reading.get(20, TimeUnit.SECONDS));
-        say("waited", whole.handle((answer, error) -> error.getClass().getSimpleName()).get(20, TimeUnit.SECONDS));
+        say("waited", whole.handle((answer, error) -> Asking.unwrapped(error).getClass().getSimpleName()).get(20, TimeUnit.SECONDS));
         try {
             client.models();
         } catch (StoppedException refused) {
