@@ -42,7 +42,7 @@ from windlass.operate.changes import ask_for, pause, scale, stop, undo, unpause
 from windlass.operate.control_errors import ControlError, refusal, respond
 from windlass.operate.control_guard import Guard
 from windlass.operate.control_journal import finite, follow, read_records
-from windlass.operate.control_keys import Keys
+from windlass.operate.control_keys import GatewayKey, Keys
 from windlass.operate.control_planners import Planners
 from windlass.operate.control_reading import body_of, home_of, read_body
 from windlass.operate.goodput import goodput
@@ -83,8 +83,8 @@ router = APIRouter(responses={"4XX": {"model": ControlRefusal}, "5XX": {"model":
 ROUTERS = (router, models.router, plans.router)
 
 
-def build_app(home: Path, *, loopback: bool = True) -> FastAPI:
-    """Put the routes and the guard together, for the runs of one home."""
+def build_app(home: Path, *, loopback: bool = True, keys: GatewayKey | None = None) -> FastAPI:
+    """Put the routes and the guard together, for the runs of one home; without `keys`, with the home's."""
     app = Control(
         title="Windlass control",
         version=__version__,
@@ -96,7 +96,7 @@ def build_app(home: Path, *, loopback: bool = True) -> FastAPI:
     app.state.home = home
     for each in ROUTERS:
         app.include_router(each)
-    app.add_middleware(Guard, keys=Keys(home), loopback=loopback)
+    app.add_middleware(Guard, keys=keys or Keys(home), loopback=loopback)
     app.add_exception_handler(WindlassError, _on_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_wrong_query)

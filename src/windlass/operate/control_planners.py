@@ -112,4 +112,4 @@ class Planner:
 
 def _start() -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "windlass.operate.planner"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
