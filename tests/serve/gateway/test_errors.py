@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from html import escape
 from importlib.resources import files
 
 import httpx
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.serve.gateway.error_pages import texts
+from windlass.serve.gateway.error_pages import prose, texts
 from windlass.serve.gateway.errors import CODES, ApiError, envelope, plain
 
 EXAMPLES = [code for code, entry in CODES.items() if entry.wrong]
@@ -23,8 +22,8 @@ def test_every_code_has_a_page_that_the_envelope_names(http: httpx.Client, code:
     place = envelope(ApiError(code, "x"), "id")["error"]["doc_url"]
     page = http.get(place)
     assert page.status_code == 200
-    assert escape(CODES[code].meaning) in page.text
-    assert escape(CODES[code].remedy) in page.text
+    assert prose(CODES[code].meaning) in page.text
+    assert prose(CODES[code].remedy) in page.text
     assert f'href="{place}"' in http.get("/errors").text
 
 
@@ -32,8 +31,8 @@ def test_every_code_has_a_page_that_the_envelope_names(http: httpx.Client, code:
 def test_every_code_is_told_in_chinese_too(http: httpx.Client, code: str) -> None:
     told = texts("zh")[code]
     page = http.get(f"/errors/{code}", params={"lang": "zh"})
-    assert escape(told.meaning) in page.text
-    assert escape(told.remedy) in page.text
+    assert prose(told.meaning) in page.text
+    assert prose(told.remedy) in page.text
     assert 'lang="zh-CN"' in page.text
     assert told.meaning != CODES[code].meaning
 

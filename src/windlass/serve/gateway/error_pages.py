@@ -6,6 +6,7 @@ for application/json they are the same facts. The language is that of ?lang=, el
 
 from __future__ import annotations
 
+import re
 import tomllib
 from functools import cache
 from html import escape
@@ -182,11 +183,16 @@ def _page(language: Language, code: str) -> Page:
         f"""<p>{say["status"]} {entry.status}, {say["type"]} <code>{escape(entry.type)}</code>.
 <a href="{ERRORS_PATH}">{say["all"]}</a> · <a href="/#/errors/{code}">{say["back"]}</a></p>
 <h2>{say["happened"]}</h2>
-<p>{escape(entry.meaning)}</p>
+<p>{prose(entry.meaning)}</p>
 <h2>{say["do"]}</h2>
-<p>{escape(entry.remedy)}</p>
+<p>{prose(entry.remedy)}</p>
 {_example(language, entry)}""",
     )
+
+
+def prose(text: str) -> str:
+    """Write text in which words between backticks are code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def _example(language: Language, entry: Code) -> str:

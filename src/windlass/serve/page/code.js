@@ -3,8 +3,9 @@
 import { copyButton, h, tabs } from "./dom.js";
 
 const LANGUAGES = [["python", "Python"], ["curl", "curl"], ["javascript", "JavaScript"], ["java", "Java"]];
-const SDK_SETTINGS = new Set(["model", "prompt", "messages", "input", "max_tokens", "temperature", "top_p", "seed", "stop",
-  "stream", "stream_options"]);
+const SDK_SETTINGS = new Set(["max_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
+  "repetition_penalty", "logit_bias", "n", "seed", "stop", "response_format", "guided_json", "guided_regex", "guided_choice", "logprobs",
+  "priority", "user"]);
 const PLACE = "windlass-code";
 
 /** { method, path, body } -> { curl, python, javascript, java }. */
@@ -43,20 +44,30 @@ function python(request) {
 
 /** Completions, chats and embeddings by windlass.sdk, where it has every setting that was used. */
 function viaSdk({ method, path, body }) {
-  const call = { "/v1/completions": "complete", "/v1/chat/completions": "chat", "/v1/embeddings": "embed" }[path];
-  if (method !== "POST" || !call || !body || Object.keys(body).some((name) => !SDK_SETTINGS.has(name))) return null;
-  const { model, prompt, messages, input, stream, stream_options: _, ...settings } = body;
-  const asked = pythonValue(prompt ?? messages ?? input, 4);
-  const named = Object.entries(settings).map(([name, value]) => `, ${name}=${pythonValue(value, 4)}`).join("");
+  if (method !== "POST" || !body || !["/v1/completions", "/v1/chat/completions", "/v1/embeddings"].includes(path)) return null;
+  const { model, prompt, messages, input, stream, stream_options: _, ...rest } = body;
+  const settings = sdkSettings(rest), asked = prompt ?? messages ?? input;
+  if (asked === undefined || Object.keys(settings).some((name) => !SDK_SETTINGS.has(name)) || (input && Object.keys(settings).length)) return null;
+  const streams = stream && settings.logprobs === undefined && (settings.n ?? 1) === 1;
+  const call = input ? "embed" : `${streams ? "stream" : ""}${messages ? (streams ? "_chat" : "chat") : streams ? "" : "complete"}`;
   const open = `from windlass.sdk import Client
 
 with Client(${pythonValue(origin())}, model=${pythonValue(model)}) as client:${keyed() ? "  # the key is read from $WINDLASS_KEY" : ""}
 `;
-  if (call === "embed") return `${open}    print(client.embed(${asked}))\n`;
-  if (call === "complete" && stream) {
-    return `${open}    for piece in client.stream(${asked}${named}):\n        print(piece, end="", flush=True)\n`;
-  }
-  return `${open}    print(client.${call}(${asked}${named}).text)\n`;
+  const parts = (by) => [pythonValue(asked, by), ...Object.entries(settings).map(([name, value]) => `${name}=${pythonValue(value, by)}`)];
+  const line = parts(0).join(", ");
+  const made = line.length < 60 ? `client.${call}(${line})` : `client.${call}(\n${parts(8).map((each) => `        ${each},\n`).join("")}    )`;
+  if (input) return `${open}    print(${made})\n`;
+  if (streams) return `${open}    for piece in ${made}:\n        print(piece, end="", flush=True)\n`;
+  return `${open}    answer = ${made}\n    print(answer.text)${settings.logprobs === undefined ? "" : "\n    print(answer.choices[0].scores)"}\n`;
+}
+
+/** Our SDK has one name for each thing, for completions and chats alike. */
+function sdkSettings({ max_completion_tokens: most, top_logprobs: rivals, ...rest }) {
+  const settings = { ...rest };
+  if (most !== undefined) settings.max_tokens = most;
+  if (rest.logprobs === true) settings.logprobs = rivals ?? 0;
+  return settings;
 }
 
 function viaStandardLibrary({ method, path, body }) {

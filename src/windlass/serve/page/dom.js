@@ -98,6 +98,11 @@ export function failureBox(failure, t) {
       failure.request_id ? [t("requestId"), " ", h("code", {}, failure.request_id)] : null));
 }
 
+/** Text in which `words` between backticks are code. */
+export function prose(text) {
+  return text.split("`").map((part, n) => (n % 2 ? h("code", {}, part) : part));
+}
+
 /** Empty an element and put these in. */
 export function show(place, ...children) {
   place.replaceChildren(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false));

@@ -63,18 +63,21 @@ function control(parameter) {
 
 function one(parameter, values, t, changed) {
   const name = t.own(`p_${parameter.name}`) ?? parameter.name;
-  const about = [t.own(`about_${parameter.name}`) ?? parameter.about, bounds(parameter, t)].filter(Boolean).join(" ");
+  const about = [explained(parameter, t), bounds(parameter, t)];
   if (control(parameter) === "boolean") return tick(parameter, name, about, values, changed);
   if (control(parameter) === "text") return text(parameter, name, about, values, changed);
   return number(parameter, name, about, values, changed, t);
 }
 
-/** "0 – 2, default 1.": what the explanation has not said already. */
+/** What the parameter does; its default is told with its range. */
+function explained(parameter, t) {
+  return t.own(`about_${parameter.name}`) ?? parameter.about.replace(/[;,] default [-\d.]+?\.?$/, ".");
+}
+
+/** "0 – 2 · default 1", on a line of its own. */
 function bounds(parameter, t) {
-  const limits = range(parameter, t);
-  const byDefault = parameter.byDefault === null || /default/i.test(t.own(`about_${parameter.name}`) ?? parameter.about) ? ""
-    : t("byDefault", { value: parameter.byDefault });
-  return [limits, byDefault].filter(Boolean).join(t("comma")) + (limits || byDefault ? t("end") : "");
+  const told = [range(parameter, t), parameter.byDefault === null ? "" : t("byDefault", { value: parameter.byDefault })].filter(Boolean);
+  return told.length ? h("span", { class: "bounds" }, told.join(" · ")) : null;
 }
 
 function number(parameter, name, about, values, changed, t) {

@@ -1,6 +1,6 @@
 // Errors explained: every code of the server, searchable, with its cause, a corrected request and what to do.
 
-import { copyButton, h, show as put } from "./dom.js";
+import { copyButton, h, prose, show as put } from "./dom.js";
 
 export const title = "title";
 export const words = {
@@ -64,10 +64,10 @@ function family(name, entries, t) {
 }
 
 function one(entry, model, { t, announce, go, scopes }) {
-  return h("div", { class: "stack reading" }, back(t),
+  return h("div", { class: "stack explained" }, back(t),
     h("div", { class: "row" }, h("h1", {}, h("code", {}, entry.code)), h("span", { class: "badge" }, entry.status), h("span", { class: "badge" }, entry.type)),
-    h("section", { class: "stack tight" }, h("h2", {}, t("meaning")), h("p", {}, entry.meaning)),
-    h("section", { class: "stack tight" }, h("h2", {}, t("remedy")), h("p", {}, entry.remedy)),
+    h("section", { class: "stack tight" }, h("h2", {}, t("meaning")), h("p", {}, prose(entry.meaning))),
+    h("section", { class: "stack tight" }, h("h2", {}, t("remedy")), h("p", {}, prose(entry.remedy))),
     entry.wrong ? h("section", { class: "stack tight" },
       h("h2", {}, t("example")), h("p", { class: "hint" }, `POST ${entry.route}`),
       h("div", { class: "grid pair" },
