@@ -5,21 +5,20 @@
 //
 // A painter (lines, cloud, bars) takes data and returns a function of the width; nothing here knows what is drawn.
 
-import { h } from "./dom.js";
+import { h, s } from "./dom.js";
 
-const SPACE = "http://www.w3.org/2000/svg";
-const LEFT = 62, RIGHT = 14, TOP = 12, BOTTOM = 40;
+const LEFT = 56, RIGHT = 14, TOP = 26, BOTTOM = 40;
 const LONG_TIMES = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 432000, 864000,
   1728000, 2592000, 5184000, 15552000, 31536000, 63072000, 157680000, 315360000];
 
 /** Make a chart that is empty until `draw` is called; `close` ends its watch over the width. */
-export function chart({ title, words, height = 220 }) {
+export function chart({ title, words, height = 220, named = true }) {
   const tip = h("p", { class: "chart-tip", role: "status" });
   const plot = h("div", { class: "chart-plot" });
   const legend = h("ul", { class: "chart-legend" });
   const table = h("div", { class: "chart-table" });
   const details = h("details", {}, h("summary", {}, words.table), table);
-  const element = h("figure", { class: "chart" }, h("figcaption", {}, h("span", {}, title), legend), plot, tip, details);
+  const element = h("figure", { class: "chart" }, h("figcaption", {}, h("span", { class: named ? null : "unseen" }, title), legend), plot, tip, details);
   let paint = null, picture = null, at = -1;
 
   function redraw() {
@@ -39,7 +38,7 @@ export function chart({ title, words, height = 220 }) {
     plot.replaceChildren(svg);
     if (held) svg.focus({ preventScroll: true });
     point(at < picture.targets.length ? at : -1);
-    legend.replaceChildren(...picture.legend.map(({ tone, name }) => h("li", { class: `tone-${tone}` }, name)));
+    legend.replaceChildren(...picture.legend.map(({ tone, name, dashed }) => h("li", { class: `tone-${tone}${dashed ? " dashed" : ""}` }, name)));
     if (details.open) fill();
   }
 
@@ -82,16 +81,17 @@ export function chart({ title, words, height = 220 }) {
 export function lines({ x, y, series, levels = [], most = 600 }) {
   return (width, height) => {
     const shown = series.map((each) => ({ ...each, points: thin(each.points.filter(([, v]) => v !== null), most) }));
-    const across = scale(shown.flatMap((each) => each.points.map((p) => p[0])), LEFT, width - RIGHT, x);
+    const across = scale(shown.flatMap((each) => each.points.map((p) => p[0])), LEFT, width - RIGHT, { ...x, tight: true });
     const ups = shown.flatMap((each) => each.points.map((p) => p[1]));
     const up = scale([...ups, ...levels.map((level) => level.value)], height - BOTTOM, TOP, y);
     const nodes = [...frame(across, up, x, y, width, height)];
     for (const level of levels) {
-      nodes.push(s("line", { class: `level tone-${level.tone}`, x1: LEFT, x2: width - RIGHT, y1: up.at(level.value), y2: up.at(level.value) }));
+      const at = up.at(level.value);
+      nodes.push(s("line", { class: `level tone-${level.tone}`, x1: LEFT, x2: width - RIGHT, y1: at, y2: at }));
     }
     for (const { points, tone, dots } of shown) {
-      nodes.push(s("path", { class: `line tone-${tone}`, d: points.map(([a, b], n) => `${n ? "L" : "M"}${round(across.at(a))} ${round(up.at(b))}`).join("") }));
-      if (dots || points.length === 1) nodes.push(...points.map(([a, b]) => s("circle", { class: `dot tone-${tone}`, cx: across.at(a), cy: up.at(b), r: 3 })));
+      nodes.push(s("path", { class: `line tone-${tone}`, d: along(points.map(([a, b]) => [across.at(a), up.at(b)])) }));
+      if (dots || points.length === 1) nodes.push(...points.map(([a, b]) => dot(tone, across.at(a), up.at(b), 3)));
     }
     const stops = [...new Set(shown.flatMap((each) => each.points.map((p) => p[0])))].sort((a, b) => a - b);
     const found = shown.map((each) => new Map(each.points));
@@ -101,13 +101,13 @@ export function lines({ x, y, series, levels = [], most = 600 }) {
       text: [`${x.label} ${x.format(stop)}`, ...told(stop)].join(" · "),
       mark: () => [
         s("line", { class: "cross", x1: across.at(stop), x2: across.at(stop), y1: TOP, y2: height - BOTTOM }),
-        ...shown.flatMap((each, n) => (found[n].has(stop) ? [s("circle", { class: `dot tone-${each.tone}`, cx: across.at(stop), cy: up.at(found[n].get(stop)), r: 4 })] : [])),
+        ...shown.flatMap((each, n) => (found[n].has(stop) ? [dot(each.tone, across.at(stop), up.at(found[n].get(stop)), 4)] : [])),
       ],
     }));
     return {
       height, nodes, targets,
       nearest: (px) => closest(targets, (target) => Math.abs(target.at - px)),
-      legend: [...shown.filter((each) => each.points.length), ...levels],
+      legend: [...shown.filter((each) => each.points.length), ...levels.map((level) => ({ ...level, dashed: true }))],
       summary: [...shown.filter((each) => each.points.length).map((each) => `${each.name} ${y.format(each.points.at(-1)[1])}`),
         ...levels.map((level) => `${level.name} ${y.format(level.value)}`)].join("; "),
       table: {
@@ -127,10 +127,11 @@ export function cloud({ x, y, points, legend, heads }) {
     const front = points.filter((p) => p.front).sort((a, b) => a.x - b.x || a.y - b.y);
     const edge = front.filter((p) => !front.some((q) => q !== p && q.x <= p.x && q.y <= p.y && (q.x < p.x || q.y < p.y)));
     const nodes = [...frame(across, up, x, y, width, height),
-      s("path", { class: "edge", d: edge.map((p, n) => `${n ? "L" : "M"}${round(across.at(p.x))} ${round(up.at(p.y))}`).join("") }),
+      s("path", { class: "edge", d: along(edge.map((p) => [across.at(p.x), up.at(p.y)])) }),
       ...[...points].sort((a, b) => (a.r ?? 4) - (b.r ?? 4)).map((p) => s("circle", { class: `point tone-${p.tone}`, ...place(p) }))];
     const order = [...front, ...points.filter((p) => !p.front)];
-    const targets = order.map((p) => ({ ...place(p), text: p.text, mark: () => [s("circle", { class: "ring", ...place(p), r: (p.r ?? 4) + 4 })] }));
+    const ring = (p) => s("circle", { class: "ring", ...place(p), r: (p.r ?? 4) + 4 });
+    const targets = order.map((p) => ({ ...place(p), text: p.text, mark: () => [ring(p)] }));
     return {
       height, nodes, targets, legend,
       nearest: (px, py) => {
@@ -160,12 +161,14 @@ export function bars({ rows, format, limit, heads }) {
         targets.push({ box, text, mark: () => [s("rect", { class: "ring", ...box })] });
         from += part.value;
       }
-      if (row.limit) nodes.push(s("line", { class: "limit", x1: 1 + across(row.limit), x2: 1 + across(row.limit), y1: y - 5, y2: y + 29 }));
+      const end = 1 + across(row.limit ?? 0);
+      if (row.limit) nodes.push(s("line", { class: "limit", x1: end, x2: end, y1: y - 5, y2: y + 29 }));
     });
     const names = new Map(rows.flatMap((row) => row.parts.filter((p) => p.value > 0).map((part) => [part.name, part.tone])));
     return {
       height: rows.length * step + (rows.some((row) => row.label) ? 4 : 6), nodes, targets,
-      nearest: (px, py) => targets.findIndex(({ box }) => px >= box.x && px < box.x + box.width && py >= box.y - 6 && py < box.y + 32),
+      nearest: (px, py) =>
+        targets.findIndex(({ box }) => px >= box.x && px < box.x + box.width && py >= box.y - 6 && py < box.y + 32),
       legend: [...[...names].map(([name, tone]) => ({ name, tone })), ...(limit ? [{ name: limit, tone: "limit" }] : [])],
       summary: rows.map((row) => [row.label, format(sum(row.parts))].filter(Boolean).join(" ")).join("; "),
       table: { heads, rows: rows.flatMap((row) => [
@@ -175,16 +178,16 @@ export function bars({ rows, format, limit, heads }) {
   };
 }
 
-/** Axes with round numbers on them; {log, zero, time} say how. */
-function scale(values, from, to, { log = false, zero = false, time = false }) {
+/** Axes with round numbers on them: `log`, from `zero`, of `time`, or `tight` without room beside what is drawn. */
+function scale(values, from, to, { log = false, zero = false, time = false, tight = false }) {
   const seen = values.filter((value) => Number.isFinite(value) && (!log || value > 0));
   let low = Math.min(...seen), high = Math.max(...seen);
   if (!seen.length) [low, high] = [log ? 1 : 0, log ? 10 : 1];
   if (zero) low = Math.min(0, low);
   if (log) [low, high] = [low / 1.15, high * 1.15];
   else if (low === high) [low, high] = [low - Math.abs(low || 1) * .1, high + Math.abs(high || 1) * .1];
-  else if (!zero) { const room = (high - low) * .06; low -= room; high += room; }
-  else high *= 1.06;
+  else if (!zero && !tight) { const room = (high - low) * .06; low -= room; high += room; }
+  else if (!tight) high *= 1.06;
   const f = log ? Math.log : (value) => value;
   const at = (value) => from + ((f(value) - f(low)) / (f(high) - f(low))) * (to - from);
   return { at, low, high, ticks: (many) => ticks(low, high, many, { log, time }) };
@@ -192,10 +195,12 @@ function scale(values, from, to, { log = false, zero = false, time = false }) {
 
 function ticks(low, high, many, { log, time }) {
   if (log) {
-    const marks = time ? LONG_TIMES : Array.from({ length: 72 }, (_, n) => [1, 2, 5][n % 3] * 10 ** (Math.floor(n / 3) - 6));
-    const within = marks.filter((mark) => mark >= low && mark <= high);
-    const every = Math.ceil(within.length / many);
-    return within.length ? within.filter((_, n) => n % every === 0) : [low, high].map((v) => Number(v.toPrecision(2)));
+    const within = (marks) => marks.filter((mark) => mark >= low && mark <= high);
+    const tens = (of) => Array.from({ length: 25 }, (_, n) => of.map((first) => Number(`${first}e${n - 6}`))).flat();
+    const few = within(time ? LONG_TIMES : tens([1, 2, 5]));
+    const found = few.length < 3 && !time ? within(tens([1, 1.5, 2, 3, 4, 5, 6, 8])) : few;
+    const every = Math.ceil(found.length / many);
+    return found.length ? found.filter((_, n) => n % every === 0) : [Number(((low + high) / 2).toPrecision(2))];
   }
   const rough = (high - low) / many, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((n) => n * power).find((n) => n >= rough);
@@ -211,9 +216,10 @@ function frame(across, up, x, y, width, height) {
       s("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: up.at(mark), y2: up.at(mark) }),
       s("text", { class: "tick end", x: LEFT - 8, y: up.at(mark) + 4 }, y.format(mark)),
     ]),
-    ...across.ticks(Math.max(2, Math.floor(width / 90))).map((mark) => s("text", { class: "tick middle", x: across.at(mark), y: bottom + 17 }, x.format(mark))),
+    ...across.ticks(Math.max(2, Math.floor(width / 90))).map((mark) =>
+      s("text", { class: "tick middle", x: across.at(mark), y: bottom + 17 }, x.format(mark))),
     s("text", { class: "axis end", x: width - RIGHT, y: bottom + 34 }, x.label),
-    s("text", { class: "axis", x: 0, y: bottom + 34 }, y.label),
+    s("text", { class: "axis", x: 0, y: 11 }, y.label),
   ];
 }
 
@@ -236,12 +242,7 @@ function closest(targets, distance) {
   return best;
 }
 
-function s(tag, attributes, ...children) {
-  const node = document.createElementNS(SPACE, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
+const along = (points) => points.map(([x, y], n) => `${n ? "L" : "M"}${round(x)} ${round(y)}`).join("");
+const dot = (tone, cx, cy, r) => s("circle", { class: `dot tone-${tone}`, cx, cy, r });
 const round = (value) => Math.round(value * 10) / 10;
 const sum = (parts) => parts.reduce((total, part) => total + part.value, 0);
