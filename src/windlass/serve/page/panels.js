@@ -22,7 +22,7 @@ export function panel(title, ...children) {
 /** A table that scrolls by itself where it is too wide; rows are arrays of text or nodes, the first cell names the row. */
 export function table(caption, heads, rows, empty) {
   if (!rows.length) return h("p", { class: "hint" }, empty);
-  return h("div", { class: "scrolls", tabindex: 0, role: "group", "aria-label": caption }, h("table", { class: "list" },
+  return h("div", { class: "scrolls", tabindex: 0, role: "group", "aria-label": caption }, h("table", { class: heads.length > 4 ? "list broad" : "list" },
     h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
     h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, n) => (n ? h("td", {}, cell) : h("th", { scope: "row" }, cell))))))));
 }
@@ -44,6 +44,9 @@ export function share(part, kind = "") {
   const width = `${(Math.min(1, Math.max(0, part)) * 100).toFixed(1)}%`;
   return h("span", { class: `bar ${kind}`, "aria-hidden": "true" }, h("span", { style: { width } }));
 }
+
+/** The name of a layout, which may be broken behind its commas. */
+export const layoutName = (name) => h("code", {}, name.replaceAll(",", ",\u200b"));
 
 /** How much of something is used: a share that is coloured as it runs out. */
 export function used(value, most) {

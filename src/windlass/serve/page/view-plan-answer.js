@@ -2,7 +2,7 @@
 
 import { bars, chart, cloud } from "./chart.js";
 import { h, show as put } from "./dom.js";
-import { button, chip, figure, figures, panel, table } from "./panels.js";
+import { button, chip, figure, figures, layoutName, panel, table } from "./panels.js";
 import { fixed } from "./view-plan-form.js";
 
 const MOST_BARS = 4;
@@ -39,7 +39,7 @@ function summary(plan, t, format) {
   const price = dollars ? format.dollars(Math.sqrt(dollars[0] * dollars[1])) : t("unknown");
   const plain = (value) => value.toFixed(2);
   return panel(t("chosen"),
-    h("p", { class: "row" }, h("code", { class: "chosen" }, best.name), chip(`${best.devices} × ${best.device}`),
+    h("p", { class: "row" }, layoutName(best.name), chip(`${best.devices} × ${best.device}`),
       chip(best.choices.precision)),
     figures(
       figure(t("time"), format.seconds(best.seconds), range(best.seconds_range, format.seconds)),
@@ -109,7 +109,7 @@ function reasons(plan, t) {
 function layouts(plan, t, format) {
   const mark = (place) => (place === 0 ? chip(t("chosenPoint"), "live") : place === 1 ? chip(t("runnerUp")) : null);
   const rows = plan.layouts.map((each, place) => [
-    h("span", {}, h("code", {}, each.name), " ", mark(place)), String(each.devices), format.seconds(each.step_s),
+    h("span", {}, layoutName(each.name), " ", mark(place)), String(each.devices), format.seconds(each.step_s),
     format.seconds(each.seconds), format.count(each.tokens_s),
     `${format.bytes(each.memory_bytes)} (${format.share(each.memory_bytes / each.limit_bytes)})`, format.dollars(each.dollars)]);
   return panel(t("layouts"),
@@ -122,7 +122,7 @@ function upkeep({ storage, failures }, t, format) {
   return panel(t("storage"), figures(
     storage ? figure(t("checkpoint"), format.bytes(storage.checkpoint_bytes)) : null,
     failures ? [
-      figure(t("failures"), format.number(failures.expected_failures)), figure(t("interval"), format.seconds(failures.interval_s)),
+      figure(t("failures"), format.number(Number(failures.expected_failures.toPrecision(2)))), figure(t("interval"), format.seconds(failures.interval_s)),
       figure(t("goodput"), format.share(failures.goodput)), figure(t("elasticGoodput"), format.share(failures.elastic_goodput)),
     ] : null));
 }

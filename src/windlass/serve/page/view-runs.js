@@ -2,7 +2,7 @@
 
 import { h, show as put } from "./dom.js";
 import { figuresFor } from "./figures.js";
-import { dress, refresh, repeat, table } from "./panels.js";
+import { dress, layoutName, refresh, repeat, table } from "./panels.js";
 import { showRun } from "./view-runs-one.js";
 import { progress, stateChip } from "./view-runs-state.js";
 import { words } from "./view-runs-words.js";
@@ -37,7 +37,7 @@ function listed(jobs, t, format) {
     progress(job, t, format),
     format.number(job.validation_loss ?? job.loss),
     format.count(job.tokens_per_s),
-    h("code", {}, job.effective.layout),
+    layoutName(job.effective.layout),
   ]);
   return table(t("title"), [t("run"), t("state"), t("progress"), t("loss"), t("speed"), t("layout")], rows, t("none"));
 }
