@@ -66,7 +66,8 @@ final class Asking {
         result.whenComplete((heard, error) -> giveUp(sending, error));
         sending.copy()
                 .orTimeout(patience().toNanos(), TimeUnit.NANOSECONDS)
-                .whenComplete((response, error) -> guarded(result, () -> settle(response, unwrapped(error), sending, result)));
+                .whenComplete((response, error) ->
+                        guarded(result, () -> settle(response, unwrapped(error), sending, result)));
     }
 
     private static void giveUp(CompletableFuture<?> sending, Throwable error) {

@@ -25,7 +25,11 @@ final class PiecePublisher implements Flow.Publisher<Piece> {
         Objects.requireNonNull(subscriber, "subscriber");
         Delivery delivery = new Delivery(subscriber);
         subscriber.onSubscribe(delivery);
-        transport.read(delivery);
+        try {
+            transport.read(delivery);
+        } catch (StoppedException closed) {
+            subscriber.onError(closed);
+        }
     }
 
     private final class Delivery implements Flow.Subscription, Runnable {

@@ -38,6 +38,7 @@ public final class PieceStream implements Iterable<Piece>, AutoCloseable {
     private Usage usage;
     private int resumed;
     private boolean isDone;
+    private WindlassException trouble;
     private volatile Arrivals arriving;
     private volatile CompletableFuture<Heard> opening;
     private volatile boolean isClosed;
@@ -49,8 +50,13 @@ public final class PieceStream implements Iterable<Piece>, AutoCloseable {
         this.path = path;
         this.body = new LinkedHashMap<>(body);
         this.asking = new Asking(transport, deadline, Order.streaming(path, body, false));
-        open(asking.begin());
         transport.began(this);
+        try {
+            open(asking.begin());
+        } catch (WindlassException refused) {
+            transport.ended(this);
+            throw refused;
+        }
     }
 
     /**
@@ -141,23 +147,43 @@ public final class PieceStream implements Iterable<Piece>, AutoCloseable {
         transport.ended(this);
     }
 
-    /** Brings the next piece, and tells whether there is one. */
+    /** Brings the next piece, and tells whether there is one; an answer that was cut short is not complete. */
     private boolean advance() {
         while (ready.isEmpty() && !isDone && !isClosed) {
-            try {
+            if (trouble == null) {
                 step();
-            } catch (UnreachableException | ServiceException failure) {
-                resume(failure);
-            } catch (WindlassException failure) {
-                close();
-                throw failure;
+            } else {
+                recover();
             }
+        }
+        if (ready.isEmpty() && !isDone) {
+            throw new StoppedException("the stream was closed before the answer was complete", null);
         }
         return !ready.isEmpty();
     }
 
-    /** Reads one portion of bytes; an end without its mark is a broken connection. */
+    /** Reads one portion; what goes wrong waits until the pieces that came before it were given out. */
     private void step() {
+        try {
+            read();
+        } catch (WindlassException failure) {
+            trouble = failure;
+        }
+    }
+
+    private void recover() {
+        WindlassException failure = trouble;
+        trouble = null;
+        if (isOfSites(failure)) {
+            resume(failure);
+        } else {
+            close();
+            throw failure;
+        }
+    }
+
+    /** Takes the events of one portion of bytes; an end without its mark is a broken connection. */
+    private void read() {
         ByteBuffer portion = arriving.next(deadline.leftWithin(transport.silence));
         if (portion == null) {
             if (!isClosed) {
@@ -178,7 +204,7 @@ public final class PieceStream implements Iterable<Piece>, AutoCloseable {
             transport.ended(this);
             return;
         }
-        Fields chunk = read(event.data());
+        Fields chunk = parsed(event.data());
         if (chunk.has("error")) {
             throw new ServiceException(200, Refusal.of(chunk.object("error"), site), "", null);
         }
@@ -189,7 +215,7 @@ public final class PieceStream implements Iterable<Piece>, AutoCloseable {
         }
     }
 
-    private static Fields read(String data) {
+    private static Fields parsed(String data) {
         try {
             return Fields.of(Json.read(data));
         } catch (JsonException error) {
@@ -244,6 +270,7 @@ public final class PieceStream implements Iterable<Piece>, AutoCloseable {
             Heard heard = Waiting.on(pending);
             arriving = heard.arriving();
             site = heard.site();
+            checkKind(heard);
         } catch (CancellationException stopped) {
             return;
         } finally {
@@ -251,6 +278,14 @@ public final class PieceStream implements Iterable<Piece>, AutoCloseable {
         }
         if (isClosed) {
             arriving.close();
+        }
+    }
+
+    private static void checkKind(Heard heard) {
+        String kind = heard.headers().firstValue("content-type").orElse("nothing");
+        if (!kind.startsWith("text/event-stream")) {
+            heard.arriving().close();
+            throw new ReplyException(heard.site() + ": answered with " + kind + ", not with a stream of events", null);
         }
     }
 }

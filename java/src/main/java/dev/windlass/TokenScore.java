@@ -47,8 +47,9 @@ public record TokenScore(String token, Double logprob, Map<String, Double> rival
     }
 
     private static Map<String, Double> rivals(Map<?, ?> told) {
+        Fields scores = Fields.of(told);
         Map<String, Double> rivals = new LinkedHashMap<>();
-        told.forEach((token, logprob) -> rivals.put((String) token, ((Number) logprob).doubleValue()));
+        told.keySet().forEach(token -> rivals.put(token.toString(), scores.number(token.toString())));
         return rivals;
     }
 }

@@ -12,6 +12,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.DoubleSupplier;
@@ -41,7 +42,8 @@ final class Transport implements AutoCloseable {
         this.retries = retries;
         this.silence = silence;
         // The gateway speaks HTTP/1.1 only; the default would offer an upgrade with every request.
-        HttpClient.Builder builder = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).connectTimeout(CONNECT);
+        HttpClient.Builder builder =
+                HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).connectTimeout(CONNECT);
         this.http = (tls == null ? builder : builder.sslContext(tls)).build();
     }
 
@@ -50,7 +52,8 @@ final class Transport implements AutoCloseable {
     }
 
     CompletableFuture<HttpResponse<Heard>> send(Order order, URI site, Duration left, boolean isKeyed) {
-        return http.sendAsync(request(order, site, left, isKeyed), info -> Heard.subscriber(info, site, order.streams()));
+        HttpRequest request = request(order, site, left, isKeyed);
+        return http.sendAsync(request, info -> Heard.subscriber(info, site, order.streams()));
     }
 
     private HttpRequest request(Order order, URI site, Duration left, boolean isKeyed) {
@@ -89,8 +92,11 @@ final class Transport implements AutoCloseable {
 
     /** Runs work that waits, on a thread that does not keep the program alive. */
     void read(Runnable work) {
-        checkOpen();
-        readers.execute(work);
+        try {
+            readers.execute(work);
+        } catch (RejectedExecutionException late) {
+            throw closed();
+        }
     }
 
     private void checkOpen() {

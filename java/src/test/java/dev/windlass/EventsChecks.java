@@ -10,8 +10,13 @@ import java.util.ArrayList;
 import java.util.List;
 
 final class EventsChecks {
-    private static final String STREAM = "\ufeff: waiting\r\n\r\ndata: {\"a\":\"\u6625\ud83d\ude00\"}\n\nevent: error\rdata:no blank\r\r"
-            + "data: one\ndata:  two\ndata\nid: 7\nretry: 5\nunknown: x\n\nevent: nothing\n\ndata: last\r\n\r\ndata: torn\n";
+    private static final String STREAM = "\ufeff: waiting\r\n\r\n"
+            + "data: {\"a\":\"\u6625\ud83d\ude00\"}\n\n"
+            + "event: error\rdata:no blank\r\r"
+            + "data: one\ndata:  two\ndata\nid: 7\nretry: 5\nunknown: x\n\n"
+            + "event: nothing\n\n"
+            + "data: last\r\n\r\n"
+            + "data: torn\n";
 
     private static final List<Event> TOLD = List.of(
             new Event("message", "{\"a\":\"\u6625\ud83d\ude00\"}"),

@@ -18,7 +18,8 @@ final class JsonChecks {
     private static final String[] NO_JSON = {
         "", " ", "nul", "nulll", "True", "[1,]", "[,1]", "[1 2]", "[1", "{", "{}}", "{\"a\"}", "{\"a\":}",
         "{a:1}", "{\"a\":1,}", "{'a':1}", "01", "-", "+1", ".5", "5.", "1e", "1e+", "0x10", "1_000", "--1", "-a",
-        "NaN", "Infinity", "-Infinity", "\"", "\"a", "\"\\x\"", "\"\\u12\"", "\"\\u12g4\"", "\"\\u\uff11234\"", "\"a\nb\"",
+        "NaN", "Infinity", "-Infinity", "\"", "\"a", "\"\\x\"", "\"\\u12\"", "\"\\u12g4\"",
+        "\"\\u\uff11234\"", "\"a\nb\"",
         "\"\u0000\"", "\ufeff1", "1 //", "[1] 2", "\u00a01", "\"\\", "tru\u0435"
     };
 
@@ -87,7 +88,8 @@ final class JsonChecks {
     }
 
     private static void halves() {
-        for (String text : new String[] {"\"\\ud83d\"", "\"\\ude00\"", "\"\\ude00\\ud83d\"", "\"\\ud83dx\"", "\"\ud83d\""}) {
+        String[] halves = {"\"\\ud83d\"", "\"\\ude00\"", "\"\\ude00\\ud83d\"", "\"\\ud83dx\"", "\"\ud83d\""};
+        for (String text : halves) {
             holds(thrown(JsonException.class, () -> Json.read(text)).getMessage().contains("surrogate"), text);
         }
         thrown(JsonException.class, () -> Json.write("\ud83d"));

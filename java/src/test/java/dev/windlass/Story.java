@@ -68,7 +68,8 @@ public final class Story {
         Answer answer = client.complete(
                 CompletionRequest.of("the lazy dog").maxTokens(3).temperature(0).seed(5).stop("fox").build());
         say("complete", List.of(answer.text(), answer.finish(), answer.model(), answer.usage().totalTokens()));
-        Answer several = client.complete(CompletionRequest.of(Prompt.ofIds(5, 6)).maxTokens(2).answers(2).logprobs(1).build());
+        Answer several = client.complete(
+                CompletionRequest.of(Prompt.ofIds(5, 6)).maxTokens(2).answers(2).logprobs(1).build());
         say("several", several.choices().stream().map(each -> each.scores().size()).toList());
         say("chat", client.chat(ChatRequest.of(Message.user("the fox")).maxTokens(4).build()).text());
         say("embed", client.embed("the", "dog").vectors().stream().map(List::size).toList());
@@ -106,7 +107,8 @@ public final class Story {
             stream.forEach(piece -> pieces.add(piece.text()));
             say("pieces", pieces);
             say("text", stream.text());
-            say("end", List.of(stream.resumed(), stream.usage().orElseThrow().completionTokens(), stream.model().orElseThrow()));
+            int written = stream.usage().orElseThrow().completionTokens();
+            say("end", List.of(stream.resumed(), written, stream.model().orElseThrow()));
         } catch (StreamBrokenException broken) {
             say("broken", broken.delivered());
             return;
@@ -173,8 +175,12 @@ public final class Story {
         CompletableFuture<String> reading = CompletableFuture.supplyAsync(stream::text);
         waitForTheWorld();
         client.close();
-        say("read", reading.get(20, TimeUnit.SECONDS));
-        say("waited", whole.handle((answer, error) -> Asking.unwrapped(error).getClass().getSimpleName()).get(20, TimeUnit.SECONDS));
+        List<String> ended = new ArrayList<>();
+        for (CompletableFuture<?> each : List.of(reading, whole)) {
+            ended.add(each.handle((value, error) -> Asking.unwrapped(error).getClass().getSimpleName())
+                    .get(20, TimeUnit.SECONDS));
+        }
+        say("ended", ended);
         try {
             client.models();
         } catch (StoppedException refused) {
