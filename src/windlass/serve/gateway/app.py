@@ -9,7 +9,7 @@ GET  /v1/key                              what the caller's key may do
 GET  /v1/models  /v1/models/{model}       what is served
 GET  /healthz  /readyz  /metrics          for those who watch
 GET  /  /page/{name}  /errors  /errors/{code}    for people
-/admin/...                                admin/: keys, tenants, roll-outs, replicas, audit
+/admin/...                                admin/: keys, tenants, roll-outs, replicas, audit; runs and plans
 GET  /openapi.json                        all of this, for programs
 """
 
@@ -23,6 +23,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
@@ -32,7 +33,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from windlass import __version__
 from windlass.serve.gateway.access import Access, scope_of
-from windlass.serve.gateway.admin import audit, keys, limits, replicas, rollouts, tenants
+from windlass.serve.gateway.admin import audit, control, keys, limits, replicas, rollouts, tenants
 from windlass.serve.gateway.admin.messages import (
     KeyLimits,
     NewKey,
@@ -53,8 +54,8 @@ from windlass.serve.gateway.document import (
     TEXTS,
     WORK,
     Documented,
-    add_bodies,
     add_keys,
+    add_schemas,
     gives,
     shows,
     takes,
@@ -70,6 +71,7 @@ from windlass.serve.gateway.replies import (
     ChatReply,
     CompletionReply,
     EmbeddingReply,
+    ErrorReply,
     Health,
     Model,
     ModelList,
@@ -87,8 +89,9 @@ from windlass.serve.gateway.tokens import (
     tokenise,
 )
 from windlass.serve.gateway.witness import Witness
+from windlass.spec.control import ControlRefusal
 
-ASKED = (
+ASKED: tuple[type[BaseModel], ...] = (
     CompletionRequest,
     ChatRequest,
     EmbeddingRequest,
@@ -101,8 +104,18 @@ ASKED = (
     NewTenant,
     TenantChange,
     NewRollout,
+    *control.BODIES,
 )
-ADMIN = (keys.router, tenants.router, limits.router, rollouts.router, replicas.router, audit.router)
+REFUSED = (ErrorReply, ControlRefusal)
+ADMIN = (
+    keys.router,
+    tenants.router,
+    limits.router,
+    rollouts.router,
+    replicas.router,
+    audit.router,
+    control.router,
+)
 
 PAGE_TYPES = sorted({kind.partition(";")[0] for kind in FILES.values()})
 METRICS = gives(None) | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
@@ -150,7 +163,7 @@ class Gateway(Documented):
 
     def describe(self) -> dict[str, Any]:
         document = super().describe()
-        add_bodies(document, ASKED)
+        add_schemas(document, (*ASKED, *REFUSED))
         add_keys(document, {path: scope_of(path.encode()) or "" for path in document["paths"]})
         return document
 

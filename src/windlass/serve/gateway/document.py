@@ -118,7 +118,16 @@ def _refusal(codes: list[str]) -> dict[str, Any]:
     if any(CODES[code].status in (409, 429, 503) for code in codes):
         headers["Retry-After"] = RETRY_AFTER
     told = " ".join(f"`{code}`: {CODES[code].meaning}" for code in codes)
-    return {"model": ErrorReply, "description": told, "headers": headers}
+    return {"content": refers(ErrorReply), "description": told, "headers": headers}
+
+
+def refers(*models: type[BaseModel]) -> dict[str, Any]:
+    """Describe a body that is one of these, whose schemas `add_schemas` adds.
+
+    The framework would look at the model anew for every status of every route, half of the document's cost.
+    """
+    schemas = [{"$ref": REFS.format(model=model.__name__)} for model in models]
+    return {"application/json": {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}}
 
 
 class Documented(FastAPI):
@@ -153,8 +162,8 @@ class Documented(FastAPI):
         return document
 
 
-def add_bodies(document: dict[str, Any], models: Sequence[type[BaseModel]]) -> None:
-    """Add the schemas of the bodies that `takes` names."""
+def add_schemas(document: dict[str, Any], models: Sequence[type[BaseModel]]) -> None:
+    """Add the schemas that `takes` and `refers` name."""
     _, asked = models_json_schema([(model, "validation") for model in models], ref_template=REFS)
     document["components"]["schemas"].update(asked["$defs"])
 
