@@ -6,6 +6,7 @@ document lists every status that a route can answer with, and fuzzing holds the 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -141,9 +142,12 @@ class Documented(FastAPI):
 
     async def _show(self, request: Request) -> Response:
         if self.page is None:
-            text = json.dumps(self.openapi(), ensure_ascii=False, separators=(",", ":"))
-            self.page = Page(text.encode(), "application/json")
+            self.page = await asyncio.to_thread(self._written)  # a quarter of a second, which streams would wait
         return send(request, self.page)
+
+    def _written(self) -> Page:
+        text = json.dumps(self.openapi(), ensure_ascii=False, separators=(",", ":"))
+        return Page(text.encode(), "application/json")
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:

@@ -1,7 +1,7 @@
 // The playground: a prompt in, streamed answers out, and the same request as code.
 
 import { codeTabs } from "./code.js";
-import { h, select, show as put } from "./dom.js";
+import { failureBox, h, select, show as put } from "./dom.js";
 import { needed } from "./key.js";
 import { Column } from "./play-column.js";
 import { meter } from "./play-meter.js";
@@ -24,18 +24,21 @@ const kept = { mode: "completion", prompt: "", system: "", logprobs: false, comp
 
 export async function show(root, context) {
   const { api, t } = context;
-  const [listed, description] = await Promise.all([api.call("/v1/models"), loadDocument(api)]);
+  const described = loadDocument(api);
+  described.catch(() => undefined);  // told where it is waited for
+  const listed = await api.call("/v1/models");
   const offered = listed.data.filter((each) => each.family !== "bert");
   if (!offered.length) return void put(root, h("h1", {}, t("title")), h("p", { class: "failure", role: "alert" }, t("noModels")));
-  const play = new Play(context, offered, description);
+  const play = new Play(context, offered);
   put(root, play.element);
   play.arrange();
+  play.ready = play.settle(described);
   return () => play.end();
 }
 
 class Play {
-  constructor(context, offered, description) {
-    Object.assign(this, { ...context, offered, description });
+  constructor(context, offered) {
+    Object.assign(this, { ...context, offered, description: null });
     for (const n of [0, 1]) {
       kept.columns[n] ??= { turns: [], model: offered[Math.min(n, offered.length - 1)].id };
       if (!offered.some((each) => each.id === kept.columns[n].model)) kept.columns[n].model = offered[0].id;
@@ -43,6 +46,16 @@ class Play {
     this.build();
     this.onKey = (event) => { if (event.key === "Escape") this.stop(); };
     document.addEventListener("keydown", this.onKey);
+  }
+
+  /** Typing can begin at once; the settings follow when the server's document is there. */
+  async settle(described) {
+    try {
+      this.description = await described;
+      this.arrange();
+    } catch (failure) {
+      put(this.settings, failureBox(failure, this.t));
+    }
   }
 
   build() {
@@ -92,7 +105,7 @@ class Play {
   arrange() {
     const { t } = this;
     const path = PATHS[kept.mode];
-    this.parameters = parameters(this.description, path).map((each) => within(each, this.model(0)));
+    this.parameters = this.description ? parameters(this.description, path).map((each) => within(each, this.model(0))) : [];
     for (const each of this.parameters) kept.values[each.name] ??= initial(each, this.model(0));
     settingsPanel(this.settings, this.parameters, kept.values, { t, changed: () => this.changed() });
     if (kept.mode === "chat") this.settings.prepend(this.systemField());
@@ -145,7 +158,7 @@ class Play {
 
   /** How to ask for log-probabilities, as far as the document allows. */
   sureness(path) {
-    if (!kept.logprobs) return {};
+    if (!kept.logprobs || !this.description) return {};
     const schema = bodySchema(this.description, this.description.paths[path].post);
     const name = schema.properties.top_logprobs ? "top_logprobs" : "logprobs";
     const most = Math.min(5, facts(this.description, name, schema.properties[name]).most ?? 5);
@@ -162,6 +175,7 @@ class Play {
   async send() {
     if (this.running) return;
     this.tell("");
+    await this.ready;
     const asked = this.prompt.value, bad = wrong(this.parameters, kept.values);
     if (asked === "") return this.tell(this.t("emptyPrompt"), this.prompt);
     if (bad) return this.tell(this.t("badSetting", { name: this.t.own(`p_${bad.name}`) ?? bad.name, range: range(bad, this.t) }),
