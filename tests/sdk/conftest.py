@@ -168,6 +168,14 @@ class Opener:
         return client
 
 
+@pytest.fixture
+def blocking() -> Iterator[Opener]:
+    with asyncio.Runner() as runner:
+        opener = Opener("blocking", runner)
+        yield opener
+        opener.close()
+
+
 @pytest.fixture(params=["blocking", "awaiting"])
 def opened(request: pytest.FixtureRequest) -> Iterator[Opener]:
     with asyncio.Runner() as runner:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 
 from windlass.sdk import (
     AnswerDiffers,
+    AsyncClient,
     Client,
     DeadlinePassed,
     NotAllowed,
@@ -360,14 +364,19 @@ def test_a_gateway_that_stops_hands_its_streams_to_another_site(
     assert "".join([*begun, *stream]) == whole
 
 
-def test_a_site_that_fails_is_left_alone_for_a_while_and_then_tried_by_one_call(
+def test_a_site_that_fails_is_left_alone_and_later_tried_by_one_call(
     opened: Any, gateway: Any, proxy: Any
 ) -> None:
-    away = proxy(gateway.url)
-    away.down()
-    client = opened.client([away.url, gateway.url], model="tiny")
+    home = proxy(gateway.url)
+    home.cuts = [0, 0]
+    client = opened.client([home.url, gateway.url], model="tiny")
     for _ in range(5):
-        assert client.complete("the", max_tokens=1).text == "the"
+        assert client.tokenize("the").count == 1
+    assert home.met == 2, "two failures, then it rests"
+    opened.time.now += 2.5
+    for _ in range(3):
+        client.tokenize("the")
+    assert home.met == 3, "it is asked again, on one connection"
     assert opened.time.slept == []
 
 
@@ -414,6 +423,52 @@ def test_a_key_that_is_revoked_in_mid_stream_ends_it(
         next(stream)
     assert raised.value.code == "unauthorized"
     assert opened.time.slept == []
+
+
+def test_one_client_serves_many_at_once(gateway: Any, engine: Any) -> None:
+    prompts = [f"the {word}" for word in ("fox", "dog", "lazy dog", "quick", "brown fox", "fun")]
+    engine.slots = 8
+    engine.pause_s = 0.001
+
+    async def awaited() -> list[str]:
+        async with AsyncClient(gateway.url) as client:
+            asked = (client.complete(prompt, max_tokens=2) for prompt in prompts)
+            return [answer.text for answer in await asyncio.gather(*asked)]
+
+    with Client(gateway.url) as client, ThreadPoolExecutor(6) as pool:
+        threads = list(pool.map(lambda prompt: client.complete(prompt, max_tokens=2).text, prompts))
+    assert threads == asyncio.run(awaited())
+    assert all(text.startswith("the") for text in threads)
+
+
+def test_leaving_a_loop_without_a_word_stops_the_servers_work(gateway: Any, engine: Any) -> None:
+    engine.held = {2}
+    with Client(gateway.url) as client:
+        for _ in client.stream("the lazy dog", max_tokens=9):
+            break
+        engine.wait_for(lambda received: any(isinstance(one, Cancel) for one in received))
+
+
+def test_a_server_that_answers_something_else_is_a_sentence(opened: Any) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    def serve() -> None:
+        for body in (b'{"choices": []}', b"[]", b"data: {}\n\n", b"data: no\n\n"):
+            held, _ = listener.accept()
+            with held:
+                held.recv(65536)
+                head = f"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+                held.sendall(head.encode() + body)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    client = opened.client(url, model="x")
+    for ask in (client.complete, client.embed, *[lambda text: list(client.stream(text))] * 2):
+        with pytest.raises(ServiceFailed, match="not as Windlass does"):
+            ask("dog")
+    thread.join()
+    listener.close()
 
 
 def test_no_deadline_is_none(opened: Any, gateway: Any) -> None:

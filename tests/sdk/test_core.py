@@ -210,6 +210,7 @@ def busy_failure(code: str, status: int, retry_after: str | None = None) -> Any:
     return failure_of(status, headers, body, "http://a")
 
 
+@settings(deadline=None)
 @given(st.integers(1, 30), SHARES, st.one_of(st.none(), st.integers(1, 100)))
 def test_waits_grow_within_bounds_and_never_undercut_the_server(
     tried: int, draw: float, retry_after: int | None
@@ -299,6 +300,34 @@ def test_a_server_that_has_no_time_left_ends_a_call() -> None:
     assert script.now <= 26
 
 
+def test_two_calls_at_once_may_both_learn_that_a_server_keeps_no_answers() -> None:
+    core = answers()
+    refusal = json.dumps({"error": {"code": "invalid_header", "message": "no database"}}).encode()
+    answer = {"id": "x", "model": "m", "choices": [{"text": "yes", "finish_reason": "stop"}]}
+    told = json.dumps(answer | {"usage": {"prompt_tokens": 1, "completion_tokens": 1}}).encode()
+
+    def reach(call: Call[Any], outcome: Any) -> Any:
+        """Go on to the next thing that the network has to do."""
+        effect = call.send(outcome)
+        while isinstance(effect, Look | Draw | Close):
+            effect = call.send(0.0 if isinstance(effect, Look) else 0)
+        return effect
+
+    calls = [core.complete("x"), core.complete("y")]
+    opens = [reach(call, None) for call in calls]
+    assert all("idempotency-key" in effect.headers for effect in opens)
+    for call in calls:
+        reach(call, Head(400, {}, "http://a"))
+        reach(call, refusal)
+        again = reach(call, b"")
+        assert "idempotency-key" not in again.headers
+        reach(call, Head(200, {}, "http://a"))
+        reach(call, told)
+        with pytest.raises(StopIteration) as ended:
+            reach(call, b"")
+        assert ended.value.value.text == "yes"
+
+
 A, B, C = Site("http://a"), Site("http://b"), Site("http://c", rank=1)
 
 
@@ -306,6 +335,7 @@ def test_bare_addresses_are_preferred_in_their_order() -> None:
     assert as_sites(["http://a/", "http://b"]) == [Site("http://a", 0), Site("http://b", 1)]
 
 
+@settings(deadline=None)
 @given(st.lists(SHARES, min_size=3, max_size=3))
 def test_a_lower_rank_always_goes_first(draws: list[float]) -> None:
     assert order([C, A, B], {}, Circuit(), now=0, draws=draws)[2] == C
@@ -337,6 +367,7 @@ def test_a_site_that_fails_rests_and_is_then_tried_by_one_call() -> None:
     assert failed(tried, circuit, 13).rests_until == 13 + 4, "it rests longer each time"
 
 
+@settings(deadline=None)
 @given(st.integers(0, 200), st.floats(0, 1e6))
 def test_no_site_rests_longer_than_the_bound(failures: int, now: float) -> None:
     circuit, health = Circuit(), Health()

@@ -6,16 +6,16 @@ stream carries a seed, so that one that breaks off is asked for again and gone o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Unpack
 
 from windlass.sdk import messages
 from windlass.sdk.delivery import Delivery
 from windlass.sdk.effects import Call, Flow, Request, close, draw, give
-from windlass.sdk.events import Event, EventReader
-from windlass.sdk.exchange import Answer, Exchange, Trip
+from windlass.sdk.events import EventReader
+from windlass.sdk.exchange import Answer, Exchange, Trip, understood
 from windlass.sdk.failures import ApiFailure, ServiceFailed, Told, Unreachable, told_failure
 from windlass.sdk.messages import Once, Prompt, Settings, Turns
 from windlass.sdk.replies import (
@@ -109,7 +109,7 @@ class Answers:
         """
         trip, once, model = yield from self._begin(deadline, idempotency_key, settings)
         answer = yield from self.exchange.ask(messages.completion(model, prompt, settings, once=once), trip)
-        return completion_of(answer.json(), answer.request_id)
+        return answer.read(partial(completion_of, request_id=answer.request_id))
 
     def chat(
         self,
@@ -125,7 +125,7 @@ class Answers:
         """
         trip, once, model = yield from self._begin(deadline, idempotency_key, settings)
         answer = yield from self.exchange.ask(messages.chat(model, turns, settings, once=once), trip)
-        return completion_of(answer.json(), answer.request_id)
+        return answer.read(partial(completion_of, request_id=answer.request_id))
 
     def stream(
         self, prompt: Prompt, *, deadline: float | None = None, **settings: Unpack[Settings]
@@ -159,7 +159,7 @@ class Answers:
         """
         trip, once, name = yield from self._begin(deadline, idempotency_key, {"model": model})
         answer = yield from self.exchange.ask(messages.embeddings(name, inputs, once=once), trip)
-        return [entry["embedding"] for entry in answer.json()["data"]]
+        return answer.read(lambda told: [list(entry["embedding"]) for entry in told["data"]])
 
     def tokenize(
         self,
@@ -176,7 +176,7 @@ class Answers:
         trip = yield from self._trip(deadline)
         name = yield from self._named(model, trip)
         answer = yield from self.exchange.ask(messages.tokens(name, text, turns), trip)
-        return tokens_of(answer.json())
+        return answer.read(tokens_of)
 
     def detokenize(
         self, tokens: Iterable[int], *, model: str | None = None, deadline: float | None = None
@@ -188,7 +188,7 @@ class Answers:
         trip = yield from self._trip(deadline)
         name = yield from self._named(model, trip)
         answer = yield from self.exchange.ask(messages.text(name, list(tokens)), trip)
-        return str(answer.json()["text"])
+        return answer.read(lambda told: str(told["text"]))
 
     def dry_run(
         self,
@@ -207,7 +207,7 @@ class Answers:
         name = yield from self._named(settings.get("model"), trip)
         request = _tried(name, settings, prompt, turns, inputs)
         answer = yield from self.exchange.ask(messages.dry_run(request), trip)
-        return dry_run_of(answer.json(), answer.site.url)
+        return answer.read(partial(dry_run_of, url=answer.site.url))
 
     def _stream(
         self,
@@ -250,10 +250,9 @@ class Answers:
             for event in reader.push(received):
                 if event.data == DONE:
                     return None
-                chunk = _chunk(event, answer)
-                if isinstance(chunk, ApiFailure):
-                    return chunk
-                new = answering.take(chunk)
+                new = understood(answer.head.url, partial(_taken, answering, answer), event.data)
+                if isinstance(new, ApiFailure):
+                    return new
                 if new:
                     trip.progressed()
                     yield from give(new)
@@ -284,7 +283,7 @@ class Answers:
     def _catalogue(self, trip: Trip) -> Call[list[Model]]:
         answer = yield from self.exchange.ask(Request("GET", "/v1/models"), trip)
         trip.progressed()
-        return [model_of(entry) for entry in answer.json()["data"]]
+        return answer.read(lambda told: [model_of(entry) for entry in told["data"]])
 
 
 def check_stream(settings: Settings) -> None:
@@ -309,14 +308,8 @@ def _tried(
     return messages.embeddings(model, inputs or "")
 
 
-def _chunk(event: Event, answer: Answer) -> dict[str, Any] | ApiFailure:
-    """Read an event of a stream; one that tells a failure is the last."""
-    try:
-        chunk = json.loads(event.data)
-    except ValueError:
-        chunk = None
-    if not isinstance(chunk, dict) or not ("error" in chunk or "choices" in chunk):
-        raise ServiceFailed(f"{answer.head.url}: streamed what is no answer of Windlass")
-    if "error" not in chunk:
-        return chunk
-    return told_failure(chunk["error"], Told(request_id=answer.request_id), answer.site.url)
+def _taken(answering: _Answering, answer: Answer, chunk: dict[str, Any]) -> str | ApiFailure:
+    """Read an event of a stream: return the text that is new in it, or the failure that it tells."""
+    if "error" in chunk:
+        return told_failure(chunk["error"], Told(request_id=answer.request_id), answer.site.url)
+    return answering.take(chunk)

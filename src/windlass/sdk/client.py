@@ -26,7 +26,7 @@ class Client(BlockingFace[Answers]):
 
     `where` is an address, or several in the order of preference (or `Site`s, with weights); `model` defaults
     to the one that is served, `key` to $WINDLASS_KEY. `deadline`, in seconds, covers everything that a call
-    does: looking for the model, waiting, every try. A call may have its own; None means no end.
+    does: looking for the model, waiting, every try; None means no end. A call that is given one has its own.
     """
 
     def __init__(

@@ -210,7 +210,7 @@ class Control:
         trip = yield from self.exchange.trip(self._deadline)
         request = Request(method, path, body, repeats=method == "GET")
         answer = yield from self.exchange.ask(request, trip)
-        return answer.json()
+        return answer.read(dict)
 
 
 class Planning:
@@ -261,7 +261,7 @@ class Planning:
     def _ask(self, request: Request) -> Call[Json]:
         trip = yield from self.exchange.trip(self._deadline)
         answer = yield from self.exchange.ask(request, trip)
-        return answer.json()
+        return answer.read(dict)
 
 
 def _nothing(record: Json) -> Call[None]:

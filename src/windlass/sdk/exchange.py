@@ -10,9 +10,9 @@ All of it is a call (effects.py), so the same code serves blocking and awaiting 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from windlass.sdk import sites as circuits
 from windlass.sdk.effects import Broken, Call, Head, Open, Request, close, draw_share, look, read, send, wait
@@ -24,6 +24,8 @@ CONNECT_S = 5.0
 SILENCE_S = 25.0
 """A stream's server says something every 10 s, even if there is nothing to say."""
 MOST_DEADLINE_MS = 86_400_000
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -60,15 +62,17 @@ class Answer:
     def request_id(self) -> str:
         return self.head.headers.get("x-request-id", "")
 
-    def json(self) -> dict[str, Any]:
-        """Read the body."""
-        try:
-            found = json.loads(self.body)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise ServiceFailed(f"{self.head.url}: answered, and not as Windlass does")
-        return found
+    def read(self, reader: Callable[[dict[str, Any]], T]) -> T:
+        """Read the body as what it should be; what is something else comes from somebody else's server."""
+        return understood(self.head.url, reader, self.body)
+
+
+def understood(url: str, reader: Callable[[dict[str, Any]], T], told: bytes | str) -> T:
+    """Read JSON as what it should be."""
+    try:
+        return reader(json.loads(told))
+    except (ValueError, TypeError, LookupError, AttributeError):
+        raise ServiceFailed(f"{url}: answered, and not as Windlass does") from None
 
 
 class Exchange:
