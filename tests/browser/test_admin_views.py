@@ -240,7 +240,9 @@ def test_the_list_of_runs_leads_to_curves_that_grow_while_the_run_tells(
     assert complaints == []
 
 
-def test_a_run_is_paused_only_after_somebody_said_yes(at: At, stage: Stage, complaints: list[str]) -> None:
+def test_a_run_is_paused_only_after_somebody_said_yes(
+    at: At, stage: Stage, complaints: list[str], artifacts: Path
+) -> None:
     with (
         at("runs/poems/2") as page,
         locked(stage.run(2) / ".lock", "the run"),
@@ -248,6 +250,7 @@ def test_a_run_is_paused_only_after_somebody_said_yes(at: At, stage: Stage, comp
         pause = page.get_by_role("button", name="Pause")
         pause.click()
         expect(page.get_by_role("dialog")).to_contain_text("waits at its next step border")
+        page.screenshot(path=artifacts / "view-runs-dialog.png")
         page.keyboard.press("Escape")
         expect(page.get_by_role("dialog")).to_have_count(0)
         expect(pause).to_be_focused()
@@ -363,13 +366,16 @@ def test_a_version_is_promoted_and_rolled_back(at: At, stage: Stage, complaints:
     assert complaints == []
 
 
-def test_a_roll_out_is_started_and_taken_back(at: At, stage: Stage, complaints: list[str]) -> None:
+def test_a_roll_out_is_started_and_taken_back(
+    at: At, stage: Stage, complaints: list[str], artifacts: Path
+) -> None:
     with at("models") as page:
         page.get_by_role("row", name="poems@2").get_by_role("button", name="Roll out").click()
         page.get_by_label("Kind").select_option("shadow")
         confirm(page, "Start the roll-out")
         rollouts = page.get_by_role("region", name="Roll-outs")
         expect(rollouts).to_contain_text("waiting")
+        page.screenshot(path=artifacts / "view-models-roll-out.png", full_page=True)
         rollouts.get_by_role("button", name="Take back").click()
         confirm(page, "Take back")
         expect(page.locator(".done")).to_contain_text("Asked for")

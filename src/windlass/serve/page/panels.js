@@ -19,12 +19,18 @@ export function panel(title, ...children) {
   return h("section", { class: "card stack", "aria-labelledby": id }, h("h2", { id }, title), children);
 }
 
-/** A table that scrolls by itself where it is too wide; rows are arrays of text or nodes, the first cell names the row. */
+/**
+ * A table; rows are arrays of text or nodes, the first cell names the row. One of many columns becomes a list of cards where
+ * there is no room, which is why the roles are said: a table that is laid out otherwise is none to a screen reader.
+ */
 export function table(caption, heads, rows, empty) {
   if (!rows.length) return h("p", { class: "hint" }, empty);
-  return h("div", { class: "scrolls", tabindex: 0, role: "group", "aria-label": caption }, h("table", { class: heads.length > 4 ? "list broad" : "list" },
-    h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, n) => (n ? h("td", {}, cell) : h("th", { scope: "row" }, cell))))))));
+  const cell = (content, n) => (n
+    ? h("td", { role: "cell", data: { head: heads[n] } }, h("div", {}, content)) : h("th", { role: "rowheader", scope: "row" }, content));
+  return h("div", { class: "scrolls", tabindex: 0, role: "group", "aria-label": caption },
+    h("table", { role: "table", class: heads.length > 4 ? "list broad" : "list" },
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map((head) => h("th", { role: "columnheader", scope: "col" }, head)))),
+      h("tbody", { role: "rowgroup" }, rows.map((row) => h("tr", { role: "row" }, row.map(cell))))));
 }
 
 /** A number that people look for first. */
