@@ -134,3 +134,11 @@ def test_a_port_that_gateways_of_another_service_share_is_in_use() -> None:
         with pytest.raises(InUse, match=str(port)):
             check_port(Serve(port=port, gateways=2))
     check_port(Serve(port=0))
+
+
+def test_a_service_can_do_without_a_control_process(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text("[serve]\ncontrol = false\n")
+    assert serve_of(options(), tmp_path).control
+    assert not serve_of(options("--no-control"), tmp_path).control
+    assert not serve_of(options("--job", str(job)), tmp_path).control

@@ -36,9 +36,3 @@ def test_every_verb_is_in_the_readme() -> None:
     text = (ROOT / "README.md").read_text()
     for verb in VERBS:
         assert re.search(rf"^\| `{verb}\b", text, re.MULTILINE), verb
-
-
-def test_links_in_the_documents_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"

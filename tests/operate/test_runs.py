@@ -1,5 +1,6 @@
 """A run is the same run under any layout and sync policy."""
 
+import json
 import pydoc_data.topics
 from pathlib import Path
 from typing import Any
@@ -66,3 +67,14 @@ def test_checkpoints_of_a_run_may_go_elsewhere_from_now_on(home: Path, tmp_path:
 def test_other_settings_make_another_run(home: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="other settings: seed"):
         find_resumable(job_on(tmp_path, layout={"dp": 2}).model_copy(update={"seed": 5}), home)
+
+
+def test_a_model_is_not_trained_on_with_an_objective_that_it_was_not_made_for(tmp_path: Path) -> None:
+    sizes = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+    config = {"model_type": "bert", "vocab_size": 90, "max_position_embeddings": 32, **sizes}
+    (tmp_path / "encoder").mkdir()
+    (tmp_path / "encoder" / "config.json").write_text(json.dumps(config))
+    job = job_on(tmp_path, model={"start_from": str(tmp_path / "encoder")})
+    with pytest.raises(BadInput, match="is a bert model, not llama") as refused:
+        prepare(job, tmp_path / "home", lambda _progress: None)
+    assert refused.value.hint == 'say family = "bert", too'

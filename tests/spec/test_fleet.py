@@ -63,6 +63,7 @@ def test_a_price_beside_the_fleet_holds_for_all() -> None:
         ('[[machines]]\ndevice = "T4"\nprice_h = [3, 2]', "3 to 2 is not a price"),
         ('[[machines]]\ndevice = "T4"\nmtbf = "long"', "'long' is not a duration"),
         ('[[machines]]\ndevice = "T4"\nprise_h = 1', "unknown key"),
+        ('[[machine]]\ndevice = "T4"', "unknown key 'machine' (did you mean 'machines'?)"),
         ("pue = 0.5\nmachines = [{device = 'T4'}]", "pue"),
     ],
 )

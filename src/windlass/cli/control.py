@@ -1,4 +1,4 @@
-"""`windlass control`: what `windlass jobs` does, over HTTP, and the keys for it."""
+"""`windlass control`: what `windlass jobs`, `models` and `plan` do, over HTTP, and the keys for it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ examples:
   curl -H 'authorization: Bearer KEY' http://127.0.0.1:8100/v1/jobs
   curl -H 'authorization: Bearer KEY' http://127.0.0.1:8100/v1/jobs/poems/1/set \\
        -d '{"changes": {"train.learning_rate": 0.0001}}'
+  curl -H 'authorization: Bearer KEY' http://127.0.0.1:8100/v1/plan \\
+       -d '{"job": {"train": {"tokens": "300B"}}, "sizes": "Llama-3.1-8B", "fleet": "64xH100-SXM5"}'
 """
 
 

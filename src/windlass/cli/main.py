@@ -25,7 +25,7 @@ VERBS = {
     "probe": "measure this machine, for plans that fit it",
     "train": "train a job and register the result",
     "jobs": "list runs, show how one stands, change one while it goes on",
-    "control": "list, show and change runs over HTTP, as `windlass jobs` does",
+    "control": "runs, registered models and plans over HTTP, as `windlass jobs`, `models` and `plan` do",
     "eval": "measure loss, perplexity and bits per byte of a model",
     "generate": "continue a text",
     "models": "list, show, import, export, promote, roll back and delete models",

@@ -6,7 +6,6 @@ import argparse
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
@@ -92,7 +91,7 @@ def run_list(args: argparse.Namespace) -> int:
     registry = Registry(home_of(args))
     versions = [version for name in registry.names() for version in registry.versions(name)]
     if args.json:
-        print_json([_facts(version) for version in versions])
+        print_json([version.facts() for version in versions])
         return 0
     if not versions:
         print("nothing is registered yet; `windlass train` and `windlass models import` do it")
@@ -118,7 +117,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_show(args: argparse.Namespace) -> int:
     version = Registry(home_of(args)).find(args.model)
-    print_json({**_facts(version), "lineage": version.lineage, "files": sorted(version.manifest.files)})
+    print_json({**version.facts(), "lineage": version.lineage, "files": sorted(version.manifest.files)})
     return 0
 
 
@@ -167,7 +166,7 @@ def run_compress(args: argparse.Namespace) -> int:
     line.close()
     told = version.lineage["compressed"]
     if args.json:
-        print_json({**_facts(version), "compressed": told})
+        print_json({**version.facts(), "compressed": told})
         return 0
     smaller = told["bytes_before"] / told["bytes_after"]
     print(f"registered as {version}, {told['weights']} made from {told['from']} ({told['was']})")
@@ -200,25 +199,7 @@ def run_delete(args: argparse.Namespace) -> int:
 
 def _tell(args: argparse.Namespace, version: Version, what: str) -> int:
     if args.json:
-        print_json(_facts(version))
+        print_json(version.facts())
     else:
         print(f"{what} {version}")
     return 0
-
-
-def _facts(version: Version) -> dict[str, Any]:
-    lineage = version.lineage
-    return {
-        "model": str(version),
-        "name": version.name,
-        "version": version.number,
-        "aliases": list(version.aliases),
-        "path": str(version.path),
-        "parameters": lineage.get("parameters"),
-        "precision": version.precision,
-        "metrics": lineage.get("metrics"),
-        "adapter_of": version.manifest.meta.get("adapter_of"),
-        "digest": version.manifest.digest,
-        "bytes": version.manifest.bytes,
-        "registered": version.registered,
-    }

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from windlass.cli.job_argument import job_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
-from windlass.plan.cost.case import Precision
 from windlass.plan.cost.known import documented
 from windlass.plan.cost.money import format_dollars
-from windlass.plan.fleet.answer import answer
-from windlass.plan.fleet.constraints import Limits, parse_budget, parse_deadline
-from windlass.plan.fleet.explore import Objective
-from windlass.plan.fleet.layouts import precisions
-from windlass.plan.fleet.pools import Pool, pools_of
-from windlass.plan.fleet.survey import Question
-from windlass.plan.fleet.work import Work, parse_pins, sizes_named, work_of
+from windlass.plan.fleet.wish import Wish, planned
+from windlass.plan.fleet.work import sizes_named
 from windlass.plan.report.page import report_html
-from windlass.spec.errors import AskedWrongly, BadInput, did_you_mean
+from windlass.spec.errors import AskedWrongly
 from windlass.spec.fleet import fleet_of
-from windlass.spec.job import Job
 from windlass.spec.units import format_bytes, format_count, format_seconds
 
 ONLY_WITH_FLEET = {
@@ -92,13 +84,10 @@ def refuse_without_fleet(args: argparse.Namespace) -> None:
 
 
 def plan_for_fleet(args: argparse.Namespace) -> int:
-    question = question_of(args, datetime.now(UTC))
+    wish = wish_of(args)
     line = ProgressLine(quiet=args.json)
-    begin = time.monotonic()
-    facts = answer(question, top=args.top, more=args.more, report=line)
-    facts["search_s"] = round(time.monotonic() - begin, 3)
+    facts = planned(wish, datetime.now(UTC), line)
     line.close()
-    facts["explanation"] += _left_aside(job_of(args))
     if args.html is not None:
         Path(args.html).write_text(report_html(facts), encoding="utf-8")
     if args.json:
@@ -111,70 +100,26 @@ def plan_for_fleet(args: argparse.Namespace) -> int:
     return NO_SOLUTION
 
 
-def question_of(args: argparse.Namespace, now: datetime) -> Question:
-    """Turn options and files into one question, or say which of them is wrong."""
+def wish_of(args: argparse.Namespace) -> Wish:
+    """Read options and files; what they mean together is for the planner to say."""
     if args.workers is not None:
         raise AskedWrongly("--workers does not go with --fleet, whose machines say how many there are")
     if args.pilot:
         raise AskedWrongly("--pilot makes runs on this machine; it does not go with --fleet")
-    if args.top < 1 or args.more < 0:
-        raise AskedWrongly("--top must be at least 1, and --more at least 0")
-    fleet = fleet_of(args.fleet, args.price)
-    deadline = parse_deadline(args.deadline, now) if args.deadline is not None else None
-    budget = parse_budget(args.budget) if args.budget is not None else None
-    usual: Objective = "money" if deadline is not None and budget is None else "time"
-    job, pools = job_of(args), pools_of(fleet)
-    work = _work(args, job)
-    _check_precisions(work, pools)
-    return Question(
-        name=job.name,
-        work=work,
-        pools=pools,
-        limits=Limits(args.objective or usual, deadline, budget),
+    return Wish(
+        job=job_of(args),
+        fleet=fleet_of(args.fleet, args.price),
+        sizes=sizes_named(args.sizes) if args.sizes is not None else None,
+        deadline=args.deadline,
+        budget=args.budget,
+        objective=args.objective,
+        precision=args.precision,
+        software=args.software,
+        layout=args.layout,
         search=args.search,
-        between_bytes_s=fleet.network,
+        top=args.top,
+        more=args.more,
     )
-
-
-def _work(args: argparse.Namespace, job: Job) -> Work:
-    return work_of(
-        job,
-        sizes_named(args.sizes) if args.sizes is not None else None,
-        precisions=_precisions(args.precision),
-        software=_software(args.software),
-        pins=parse_pins(args.layout) if args.layout is not None else None,
-    )
-
-
-def _check_precisions(work: Work, pools: tuple[Pool, ...]) -> None:
-    if not any(precisions(work, pool) for pool in pools):
-        names, wanted = ", ".join(pool.device.name for pool in pools), ", ".join(work.precisions)
-        known = sorted({name for pool in pools for name in pool.device.peak_flops})
-        raise BadInput(
-            f"{names}: does not compute in {wanted}", hint=f"--precision {','.join(known)} is possible"
-        )
-
-
-def _left_aside(job: Job) -> list[str]:
-    if "layout" not in job.model_fields_set:
-        return []
-    return ["[layout] of the job is left aside; --layout holds on to parts of it, e.g. --layout tp=8."]
-
-
-def _precisions(text: str | None) -> tuple[Precision, ...]:
-    if text is None:
-        return ()
-    known: tuple[Precision, ...] = get_args(Precision)
-    for name in text.split(","):
-        if name not in known:
-            raise BadInput(f"--precision {name}: is not known", hint=did_you_mean(name, list(known)))
-    return tuple(precision for precision in known if precision in text.split(","))
-
-
-def _software(name: str | None) -> str | None:
-    if name is not None and name not in documented():
-        raise BadInput(f"--software {name}: is not known", hint=did_you_mean(name, list(documented())))
-    return name
 
 
 def _print_plan(facts: dict[str, Any]) -> None:

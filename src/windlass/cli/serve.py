@@ -89,6 +89,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine-executable", metavar="PATH", help="the vLLM program (default: vllm on PATH)"
     )
+    parser.add_argument(
+        "--no-control",
+        action="store_const",
+        const=False,
+        dest="control",
+        help="do not offer runs, models and plans to administrators, below /admin/control",
+    )
     parser.add_argument("--access-log", metavar="FILE", help="write one line of JSON for each request there")
     parser.add_argument(
         "--traces",
@@ -222,7 +229,10 @@ def run_service(home: Path, offer: Offer, versions: Sequence[Version], *, as_jso
         for version in versions:
             stack.enter_context(Registry(home).holding(version))
         deciders = stack.enter_context(deciders_of(home, offer.serve))
-        service = stack.enter_context(Supervisor(offer, home / "logs", deciders=deciders, say=line.say))
+        control = home if offer.serve.control else None
+        service = stack.enter_context(
+            Supervisor(offer, home / "logs", deciders=deciders, say=line.say, control=control)
+        )
         signal.signal(signal.SIGTERM, _interrupt)
         key = first_key(offer.serve)  # not earlier: a service that does not start could not show it
         if as_json:

@@ -4,7 +4,8 @@
     runs.py         training runs: prepared, started, followed, resumed
     elastic_run.py  runs whose workers come and go; coordinator.py is the process that keeps them together:
                     leading.py hears (reception.py), decides (membership.py, on roll.py) and acts (forming.py)
-    changes.py      what a run may be asked while it goes on; control_api.py offers it over HTTP
+    changes.py      what a run may be asked while it goes on; control_api.py offers it over HTTP, with the
+                    registry (control_models.py) and plans (control_plans.py, made by planner.py)
     audit.py        proves that every sample was used once; goodput.py, incidents.py tell how a run went
     chaos/          hurts a run on purpose, and says what became of it
     serving/        a service: engines and gateways, started, watched, replaced; deciders.py says who decides:

@@ -1,4 +1,4 @@
-"""The control API: what `windlass jobs` does, over HTTP, for pages and programs.
+"""The control API: what `windlass jobs`, `models` and `plan` do, over HTTP, for pages and programs.
 
 GET  /v1/jobs                                    all runs
 GET  /v1/jobs/{name}/{number}                    how one stands
@@ -9,6 +9,8 @@ GET  /v1/jobs/{name}/{number}/incidents          what went wrong, in plain words
 POST /v1/jobs/{name}/{number}/set                change settings
 POST /v1/jobs/{name}/{number}/scale              change the number of workers
 POST /v1/jobs/{name}/{number}/pause|resume|stop|undo
+/v1/models...                                    control_models.py: the registry
+/v1/plan...                                      control_plans.py: the planner
 GET  /healthz                                    without a key
 GET  /openapi.json                               all of this, for programs
 
@@ -19,7 +21,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,35 +35,40 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windlass import __version__
+from windlass.operate import control_models as models
+from windlass.operate import control_plans as plans
 from windlass.operate.audit import audit
 from windlass.operate.changes import ask_for, pause, scale, stop, undo, unpause
 from windlass.operate.control_errors import ControlError, refusal, respond
 from windlass.operate.control_guard import Guard
 from windlass.operate.control_journal import finite, follow, read_records
-from windlass.operate.control_keys import Keys
-from windlass.operate.control_reading import read_body
-from windlass.operate.control_replies import (
-    Asked,
-    AuditReply,
-    ErrorReply,
-    GoodputReply,
-    Health,
-    Incidents,
-    JobList,
-    JobReply,
-    Nothing,
-    Records,
-    ScaleBody,
-    Scaled,
-    SetBody,
-    Value,
-)
+from windlass.operate.control_keys import GatewayKey, Keys
+from windlass.operate.control_planners import Planners
+from windlass.operate.control_reading import body_of, home_of, read_body
 from windlass.operate.goodput import goodput
 from windlass.operate.incidents import incidents
 from windlass.operate.jobs import Standing, all_runs, facts_of, find_run, journal_of, standing_of
 from windlass.operate.runs import RunFolder
 from windlass.serve.gateway.document import Documented
 from windlass.serve.gateway.errors import plain
+from windlass.spec.control import (
+    Asked,
+    AuditReply,
+    ControlRefusal,
+    GoodputReply,
+    Health,
+    Incidents,
+    JobList,
+    JobReply,
+    Nothing,
+    PlanBody,
+    PromoteBody,
+    Records,
+    ScaleBody,
+    Scaled,
+    SetBody,
+    Value,
+)
 from windlass.spec.errors import NotFound, WindlassError, did_you_mean
 from windlass.spec.settings import Settings
 
@@ -71,21 +79,38 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 Name = Annotated[str, InPath(description="the job's name")]
 Number = Annotated[str, InPath(description="which of its runs, from 1")]
 
-router = APIRouter(responses={"4XX": {"model": ErrorReply}, "5XX": {"model": ErrorReply}})
+router = APIRouter(responses={"4XX": {"model": ControlRefusal}, "5XX": {"model": ControlRefusal}})
+ROUTERS = (router, models.router, plans.router)
 
 
-def build_app(home: Path, *, loopback: bool = True) -> FastAPI:
-    """Put the routes and the guard together, for the runs of one home."""
+def build_app(home: Path, *, loopback: bool = True, keys: GatewayKey | None = None) -> FastAPI:
+    """Put the routes and the guard together, for the runs of one home; without `keys`, with the home's."""
     app = Control(
-        title="Windlass control", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False
+        title="Windlass control",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan,
     )
     app.state.home = home
-    app.include_router(router)
-    app.add_middleware(Guard, keys=Keys(home), loopback=loopback)
+    for each in ROUTERS:
+        app.include_router(each)
+    app.add_middleware(Guard, keys=keys or Keys(home), loopback=loopback)
     app.add_exception_handler(WindlassError, _on_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_wrong_query)
     return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Have processes for plans at hand for as long as the app runs."""
+    app.state.planners = Planners()
+    try:
+        yield
+    finally:
+        app.state.planners.close()
 
 
 class Control(Documented):
@@ -93,17 +118,12 @@ class Control(Documented):
 
     def describe(self) -> dict[str, Any]:
         document = super().describe()
-        for body in (SetBody, ScaleBody, Nothing):
+        for body in (SetBody, ScaleBody, PlanBody, PromoteBody, Nothing):
             document["components"]["schemas"][body.__name__] = body.model_json_schema()
         document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"key": []}]
         document["paths"]["/healthz"]["get"]["security"] = []
         return document
-
-
-def _body(model: type[Any], *, required: bool = True) -> dict[str, Any]:
-    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
-    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 
 @router.get("/healthz")
@@ -115,7 +135,7 @@ async def show_health() -> Health:
 @router.get("/v1/jobs")
 def list_jobs(request: Request) -> JobList:
     """List all runs and how they stand."""
-    standings = [standing_of(folder) for folder in all_runs(_home(request))]
+    standings = [standing_of(folder) for folder in all_runs(home_of(request))]
     return JobList(jobs=[_reply(standing) for standing in standings])
 
 
@@ -165,7 +185,7 @@ def list_incidents(request: Request, name: Name, number: Number) -> Incidents:
     return Incidents(incidents=[finite(incident.facts()) for incident in found])
 
 
-@router.post("/v1/jobs/{name}/{number}/set", openapi_extra=_body(SetBody))
+@router.post("/v1/jobs/{name}/{number}/set", openapi_extra=body_of(SetBody))
 async def set_job(request: Request, name: Name, number: Number) -> Asked:
     """Ask a run to go on with other settings from its next step border on."""
     body = await read_body(request, SetBody)
@@ -173,7 +193,7 @@ async def set_job(request: Request, name: Name, number: Number) -> Asked:
     return await _asked(request, name, number, lambda folder, by: ask_for(folder, wanted, by=by))
 
 
-@router.post("/v1/jobs/{name}/{number}/scale", openapi_extra=_body(ScaleBody))
+@router.post("/v1/jobs/{name}/{number}/scale", openapi_extra=body_of(ScaleBody))
 async def scale_job(request: Request, name: Name, number: Number) -> Scaled:
     """Ask an elastic run to go on with another number of workers."""
     body = await read_body(request, ScaleBody)
@@ -182,28 +202,28 @@ async def scale_job(request: Request, name: Name, number: Number) -> Scaled:
     return Scaled(run=folder.name, workers=body.workers)
 
 
-@router.post("/v1/jobs/{name}/{number}/pause", openapi_extra=_body(Nothing, required=False))
+@router.post("/v1/jobs/{name}/{number}/pause", openapi_extra=body_of(Nothing, required=False))
 async def pause_job(request: Request, name: Name, number: Number) -> Asked:
     """Ask a run to wait at its next step border."""
     await read_body(request, Nothing)
     return await _asked(request, name, number, lambda folder, by: pause(folder, by=by))
 
 
-@router.post("/v1/jobs/{name}/{number}/resume", openapi_extra=_body(Nothing, required=False))
+@router.post("/v1/jobs/{name}/{number}/resume", openapi_extra=body_of(Nothing, required=False))
 async def resume_job(request: Request, name: Name, number: Number) -> Asked:
     """Ask a paused run to go on."""
     await read_body(request, Nothing)
     return await _asked(request, name, number, lambda folder, by: unpause(folder, by=by))
 
 
-@router.post("/v1/jobs/{name}/{number}/stop", openapi_extra=_body(Nothing, required=False))
+@router.post("/v1/jobs/{name}/{number}/stop", openapi_extra=body_of(Nothing, required=False))
 async def stop_job(request: Request, name: Name, number: Number) -> Asked:
     """Ask a run to save a checkpoint and end."""
     await read_body(request, Nothing)
     return await _asked(request, name, number, lambda folder, by: stop(folder, by=by))
 
 
-@router.post("/v1/jobs/{name}/{number}/undo", openapi_extra=_body(Nothing, required=False))
+@router.post("/v1/jobs/{name}/{number}/undo", openapi_extra=body_of(Nothing, required=False))
 async def undo_job(request: Request, name: Name, number: Number) -> Asked:
     """Ask a run to go back to the settings before its last change."""
     await read_body(request, Nothing)
@@ -231,16 +251,11 @@ def _folder(request: Request, name: str, number: str) -> RunFolder:
     """Find a run; what could not be the name of one is not looked for."""
     if not _NAME.fullmatch(name) or not _NUMBER.fullmatch(number):
         raise NotFound(f"there is no run {plain(name, 100)}/{plain(number, 20)}")
-    return find_run(_home(request), f"{name}/{number}")
+    return find_run(home_of(request), f"{name}/{number}")
 
 
 def _reply(standing: Standing) -> JobReply:
     return JobReply.model_validate(finite(facts_of(standing)))
-
-
-def _home(request: Request) -> Path:
-    home: Path = request.app.state.home
-    return home
 
 
 def _last_event(request: Request) -> int:
@@ -275,6 +290,6 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
         )
         response.headers.update(error.headers or {})
         return response
-    known = [str(getattr(route, "path", "")) for route in router.routes]
+    known = [str(getattr(route, "path", "")) for each in ROUTERS for route in each.routes]
     hint = did_you_mean(path, known)
     return respond(ControlError("not_found", f"there is no path {path}", hint=hint), request.state.request_id)

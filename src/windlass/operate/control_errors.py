@@ -26,7 +26,10 @@ CODES = {name: gateway.CODES[name] for name in SHARED} | {
     "forbidden": Code(403, PERMISSION, "The key may read, but this changes something."),
     "refused": Code(400, REQUEST, "What was asked for cannot be; the message says why, the hint what can."),
     "run_not_found": Code(404, REQUEST, "There is no such run; GET /v1/jobs lists those that there are."),
-    "in_use": Code(409, REQUEST, "Somebody else is changing the same thing right now; try again."),
+    "model_not_found": Code(
+        404, REQUEST, "No such model or version is registered; GET /v1/models lists them."
+    ),
+    "in_use": Code(409, REQUEST, "Somebody else holds what this needs right now; try again."),
     "failed": Code(500, SERVER, "The store or a process failed; the message says which."),
 }
 

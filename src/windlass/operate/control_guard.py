@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from windlass.operate.control_errors import ControlError, refusal, respond
-from windlass.operate.control_keys import Key, Keys
+from windlass.operate.control_keys import BY, GatewayKey, Key, Keys
 from windlass.serve.gateway.guard import Passage
 from windlass.serve.gateway.origins import check
 from windlass.serve.gateway.streaming import CLIENT_LEFT
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 class Guard:
     """ASGI middleware around all routes."""
 
-    def __init__(self, app: ASGIApp, keys: Keys, loopback: bool) -> None:
+    def __init__(self, app: ASGIApp, keys: Keys | GatewayKey, loopback: bool) -> None:
         self._app, self._keys, self._loopback = app, keys, loopback
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,9 +55,10 @@ class Guard:
 
     def _key(self, scope: Scope) -> Key:
         """Return whose request it is, or refuse it."""
-        given = Headers(scope=scope).getlist("authorization")
+        headers = Headers(scope=scope)
+        given = headers.getlist("authorization")
         kind, _, token = (given[0] if len(given) == 1 else "").partition(" ")
-        key = self._keys.find(token.strip()) if kind.lower() == "bearer" else None
+        key = self._find(token.strip(), headers) if kind.lower() == "bearer" else None
         if key is None:
             raise ControlError(
                 "unauthorized",
@@ -68,3 +69,8 @@ class Guard:
         if needed not in key.scopes:
             raise ControlError("forbidden", f"key '{key.name}' may not {needed}", hint="use one that may")
         return key
+
+    def _find(self, token: str, headers: Headers) -> Key | None:
+        if isinstance(self._keys, GatewayKey):
+            return self._keys.find(token, headers.get(BY, ""))
+        return self._keys.find(token)

@@ -2,7 +2,8 @@
 
     HOME/control/keys.json   {"keys": [{"name", "sha256", "scopes", "made"}]}, readable by its owner alone
 
-A key is 256 random bits, so a plain digest of it tells nothing; it is shown once, when it is made.
+A key is 256 random bits, so a plain digest of it tells nothing; it is shown once, when it is made. Inside a
+service the only key is that of its gateways, which no file of the home has.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import time
 from contextlib import AbstractContextManager
@@ -26,6 +28,10 @@ from windlass.store.place import Place
 Scope = Literal["read", "write"]
 PREFIX = "wlk_"
 FILE = "keys.json"
+BY = "x-windlass-by"
+"""The header in which a gateway says whose request it passes on."""
+GATEWAY = "gateway"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
 class Key(Table):
@@ -96,6 +102,20 @@ class Keys:
     def _locked(self) -> AbstractContextManager[None]:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return locked(self._folder / ".lock", "the list of keys")
+
+
+class GatewayKey:
+    """The key of a service's gateways, which have found out who asks them and whether they may."""
+
+    def __init__(self, token: str) -> None:
+        self._digest = _digest(token)
+
+    def find(self, token: str, by: str) -> Key | None:
+        """Return a key in the name of whoever asked the gateway."""
+        if not hmac.compare_digest(self._digest, _digest(token)):
+            return None
+        name = by if _NAME.fullmatch(by) else GATEWAY
+        return Key(name=name, sha256=self._digest, scopes=("read", "write"), made=0.0)
 
 
 def _digest(token: str) -> str:

@@ -1,21 +1,34 @@
-"""Turns the body of a control request into a checked model, or into one clear refusal."""
+"""What routes of the control API read: the body of a request, as a checked model or one clear refusal."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
 from windlass.operate.control_errors import ControlError
-from windlass.operate.control_replies import Body
 from windlass.serve.gateway.bodies import parse as parse_json
+from windlass.spec.control import Body
 from windlass.spec.read import parse
 
 MOST_BODY_BYTES = 64 << 10
 BODY_TIMEOUT_S = 10.0
 
 B = TypeVar("B", bound=Body)
+
+
+def home_of(request: Request) -> Path:
+    """Return whose runs and models are asked about."""
+    home: Path = request.app.state.home
+    return home
+
+
+def body_of(model: type[Body], *, required: bool = True) -> dict[str, Any]:
+    """Describe the body of a route for the OpenAPI document."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 
 async def read_body(request: Request, model: type[B]) -> B:

@@ -1,8 +1,10 @@
-"""The control API on a port of this machine."""
+"""The control API on a port of this machine, or on a Unix socket for the gateways of a service."""
 
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,15 +12,47 @@ from pathlib import Path
 import uvicorn
 
 from windlass.operate.control_api import build_app
+from windlass.operate.control_keys import GatewayKey
 from windlass.serve.gateway.server import bind, settings, url_of
 from windlass.spec.serve import is_loopback
+
+LAST_WORDS_S = 1
+"""For answers under way when a service ends; whoever watches a run would watch for ever."""
 
 
 def serve_control(home: Path, host: str, port: int, listening: Callable[[str, bool], None]) -> None:
     """Answer until interrupted; `listening` hears the address, and whether it is for this machine alone."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="control: %(message)s")
+    _log()
     listener = bind(host, port)
     loopback = is_loopback(listener.getsockname()[0])
     server = uvicorn.Server(uvicorn.Config(build_app(home, loopback=loopback), **settings()))
     listening(url_of(host, listener), loopback)
     server.run(sockets=[listener])
+
+
+def serve_gateways(home: Path, path: Path, key: GatewayKey, listening: Callable[[], None]) -> None:
+    """Answer the gateways of a service until interrupted, on a socket that only its owner can open."""
+    _log()
+    app = build_app(home, keys=key)
+    listener = bind_socket(path)
+    own = {"loop": "asyncio", "timeout_graceful_shutdown": LAST_WORDS_S}  # uvloop takes any socket for TCP
+    server = uvicorn.Server(uvicorn.Config(app, **settings() | own))
+    listening()
+    server.run(sockets=[listener])
+
+
+def bind_socket(path: Path) -> socket.socket:
+    """Take a Unix socket, also in the place of one whose process has ended."""
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(before)
+    listener.listen(64)
+    return listener
+
+
+def _log() -> None:
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="control: %(message)s")

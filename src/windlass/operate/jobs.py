@@ -196,6 +196,7 @@ def facts_of(standing: Standing) -> dict[str, Any]:
         **{key: standing.last.get(key) for key in ("loss", "tokens_per_s", "bytes_sent")},
         "validation_loss": standing.evaluation.get("loss"),
         "elastic": standing.elastic,
+        "predicted": standing.planned.predicted.model_dump(mode="json"),
         "effective": effective_values(standing.run, standing.sync),
         "settings": standing.values,
         "asked": standing.asked.model_dump(mode="json") if standing.asked else None,

@@ -59,6 +59,24 @@ class Version:
     def registered(self) -> str:
         return str(self.manifest.meta.get("registered", ""))
 
+    def facts(self) -> dict[str, Any]:
+        """What a script wants to know about a version."""
+        lineage = self.lineage
+        return {
+            "model": str(self),
+            "name": self.name,
+            "version": self.number,
+            "aliases": list(self.aliases),
+            "path": str(self.path),
+            "parameters": lineage.get("parameters"),
+            "precision": self.precision,
+            "metrics": lineage.get("metrics"),
+            "adapter_of": self.manifest.meta.get("adapter_of"),
+            "digest": self.manifest.digest,
+            "bytes": self.manifest.bytes,
+            "registered": self.registered,
+        }
+
 
 class Registry:
     """The models of one home."""

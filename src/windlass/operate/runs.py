@@ -106,8 +106,7 @@ def plan_job(job: Job, home: Path, report: Report) -> Run:
     start_from: Path | None = None
     if job.model.start_from is not None:
         _, start_from, _ = resolve_model(home, job.model.start_from)
-        config = start_from / "config.json"
-        shape = shape_from_config(json.loads(config.read_text()), str(config))
+        shape = _shape_to_go_on_with(start_from, job)
     path = build_corpus(_corpus_for(job, start_from), home, report)
     return plan_run(
         job,
@@ -229,6 +228,18 @@ def _essence(job: Job) -> Job:
 
 def _same(one: Job, other: Job) -> bool:
     return _essence(one) == _essence(other)
+
+
+def _shape_to_go_on_with(start_from: Path, job: Job) -> Shape:
+    """Return the sizes of a model that exists; the job's objective must be one that it was made for."""
+    config = start_from / "config.json"
+    shape = shape_from_config(json.loads(config.read_text()), str(config))
+    if (shape.family == "bert") != (job.model.family == "bert"):
+        raise BadInput(
+            f"[model] start_from: {job.model.start_from} is a {shape.family} model, not {job.model.family}",
+            hint=f'say family = "{shape.family}", too',
+        )
+    return shape
 
 
 def _corpus_for(job: Job, start_from: Path | None) -> Corpus:

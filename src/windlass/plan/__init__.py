@@ -8,5 +8,5 @@ published measurements; local/ says it of our own trainer on this machine, as pr
 pilot.py what a model learns; serving/ how many replicas some traffic needs; sweep/ plans a whole corpus.
 relayout.py and pace.py decide for elastic runs while they go on.
 
-Start at search.py for this machine, at fleet/answer.py for a fleet.
+Start at search.py for this machine, at fleet/wish.py for a fleet.
 """

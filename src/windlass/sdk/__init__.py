@@ -2,20 +2,101 @@
 
     with Client("http://127.0.0.1:8000", key="wlk_...") as client:    # or $WINDLASS_KEY
         print(client.complete("Once upon a time", max_tokens=50).text)
-        for piece in client.stream("Once upon a time"):
+        for piece in client.stream("Once upon a time", deadline=30):
             ...
 
     with Jobs("http://127.0.0.1:8100", key) as jobs:
         jobs.set("poems", {"train.learning_rate": 1e-4})
+        jobs.follow("poems")
 
-client.py is a small typed client of the API that serves models; any OpenAI client works as well. jobs.py is
-one of the control API, which lists runs and changes them while they go on.
+Every client exists twice, to wait (Client, Jobs, Plans) and to be awaited (AsyncClient, AsyncJobs,
+AsyncPlans), over one pure core: a call yields what is to be done, a driver does it.
 
-Start at client.py.
+    answers.py, control.py     the calls: what can be asked, in which order things happen
+      exchange.py              one request, several sites, one deadline
+        retries.py sites.py    decide: whether, when and where to try again
+        delivery.py            what is new in an answer that was asked for again
+        events.py messages.py replies.py runs.py plans.py failures.py    bytes and records
+    effects.py                 the border
+    blocking.py, awaiting.py   the drivers, over httpx; faces.py is what they share
+    client.py, jobs.py         the clients; submit.py starts training here
+    tables.py, progress.py     what notebooks and terminals show
+
+docs/sdk-python.md has examples that are run by a test. Start at client.py.
 """
 
-from windlass.sdk.client import Client, Completion
-from windlass.sdk.connection import ServiceFailed
-from windlass.sdk.jobs import Jobs
+from windlass.sdk.awaiting import AsyncStream, Awaiting
+from windlass.sdk.blocking import Blocking, Stream
+from windlass.sdk.client import AsyncClient, Client
+from windlass.sdk.failures import (
+    AnswerDiffers,
+    ApiFailure,
+    DeadlinePassed,
+    NotAllowed,
+    NotThere,
+    Refused,
+    ServiceFailed,
+    Taken,
+    Told,
+    Unreachable,
+)
+from windlass.sdk.jobs import AsyncJobs, AsyncPlans, Jobs, Plans
+from windlass.sdk.messages import Settings
+from windlass.sdk.plans import NoSolution, Plan, PlanChoices, PlanLayout, PlanPoint, PlanWay
+from windlass.sdk.progress import Progress, Show
+from windlass.sdk.replies import Budget, Choice, Completion, DryRun, Model, Score, Tokens
+from windlass.sdk.retries import Retries
+from windlass.sdk.runs import Audit, Curve, Goodput, Incident, Run, Runs
+from windlass.sdk.sites import Circuit, Site
+from windlass.sdk.submit import Submitted, submit, submit_async
 
-__all__ = ["Client", "Completion", "Jobs", "ServiceFailed"]
+__all__ = [
+    "AnswerDiffers",
+    "ApiFailure",
+    "AsyncClient",
+    "AsyncJobs",
+    "AsyncPlans",
+    "AsyncStream",
+    "Audit",
+    "Awaiting",
+    "Blocking",
+    "Budget",
+    "Choice",
+    "Circuit",
+    "Client",
+    "Completion",
+    "Curve",
+    "DeadlinePassed",
+    "DryRun",
+    "Goodput",
+    "Incident",
+    "Jobs",
+    "Model",
+    "NoSolution",
+    "NotAllowed",
+    "NotThere",
+    "Plan",
+    "PlanChoices",
+    "PlanLayout",
+    "PlanPoint",
+    "PlanWay",
+    "Plans",
+    "Progress",
+    "Refused",
+    "Retries",
+    "Run",
+    "Runs",
+    "Score",
+    "ServiceFailed",
+    "Settings",
+    "Show",
+    "Site",
+    "Stream",
+    "Submitted",
+    "Taken",
+    "Tokens",
+    "Told",
+    "Unreachable",
+    "submit",
+    "submit_async",
+]

@@ -1,139 +1,84 @@
-"""A small typed client of a Windlass service: completions, chat and embeddings."""
+"""Clients of a service that answers: one that waits, and one for event loops. The calls are in answers.py.
+
+with Client("http://127.0.0.1:8000") as client:                         # key=..., or $WINDLASS_KEY
+    print(client.complete("Once upon a time", max_tokens=50).text)
+
+async with AsyncClient(["https://a.example", "https://b.example"]) as client:
+    async for piece in client.stream("Once upon a time", deadline=30):
+        ...
+"""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from windlass.sdk.answers import Answers
+from windlass.sdk.awaiting import AsyncStreams, Awaiting, AwaitingFace, Awaits
+from windlass.sdk.blocking import Asks, Blocking, BlockingFace, Streams
+from windlass.sdk.faces import Where, exchange_of
+from windlass.sdk.retries import Retries
+from windlass.sdk.sites import Circuit
 
-from windlass.sdk.connection import Connection, ServiceFailed
-
-ANSWER_S = 600.0
-KEY_VARIABLE = "WINDLASS_KEY"
-
-Prompt = str | Sequence[int]
+DEADLINE_S = 600.0
+ABSENT = "is the server running?"
 
 
-@dataclass(frozen=True)
-class Completion:
-    """An answer, why it ended ("stop" or "length"), and what it cost."""
+class Client(BlockingFace[Answers]):
+    """Talks to a service; its methods wait.
 
-    text: str
-    finish: str
-    prompt_tokens: int
-    completion_tokens: int
-
-
-class Client(Connection):
-    """Talks to one server; `model` defaults to the one that it serves, `key` to $WINDLASS_KEY."""
+    `where` is an address, or several in the order of preference (or `Site`s, with weights); `model` defaults
+    to the one that is served, `key` to $WINDLASS_KEY. `deadline`, in seconds, covers everything that a call
+    does: looking for the model, waiting, every try; None means no end. A call that is given one has its own.
+    """
 
     def __init__(
-        self, url: str, *, key: str | None = None, model: str | None = None, timeout_s: float = ANSWER_S
+        self,
+        where: Where,
+        *,
+        key: str | None = None,
+        model: str | None = None,
+        deadline: float | None = DEADLINE_S,
+        retries: Retries | None = None,
+        circuit: Circuit | None = None,
+        driver: Blocking | None = None,
     ) -> None:
-        super().__init__(url, timeout_s=timeout_s, key=key or os.environ.get(KEY_VARIABLE) or None)
-        self._model = model
+        exchange = exchange_of(where, key, retries=retries, circuit=circuit, absent=ABSENT)
+        super().__init__(Answers(exchange, model=model, deadline=deadline), driver or Blocking())
 
-    def models(self) -> list[str]:
-        """Return the ids of the models that are served."""
-        return [entry["id"] for entry in self._ask("GET", "/v1/models")["data"]]
+    models = Asks(Answers.models)
+    catalogue = Asks(Answers.catalogue)
+    complete = Asks(Answers.complete)
+    chat = Asks(Answers.chat)
+    stream = Streams(Answers.stream)
+    stream_chat = Streams(Answers.stream_chat)
+    embed = Asks(Answers.embed)
+    tokenize = Asks(Answers.tokenize)
+    detokenize = Asks(Answers.detokenize)
+    dry_run = Asks(Answers.dry_run)
 
-    def complete(
+
+class AsyncClient(AwaitingFace[Answers]):
+    """The same as Client, for event loops: its methods are awaited, its streams read with `async for`."""
+
+    def __init__(
         self,
-        prompt: Prompt,
+        where: Where,
         *,
-        max_tokens: int | None = None,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-        stop: Sequence[str] = (),
-    ) -> Completion:
-        """Continue a text, or a sequence of token ids."""
-        body = _body(max_tokens, temperature, top_p, seed, stop) | {"prompt": _plain(prompt)}
-        reply = self._ask("POST", "/v1/completions", self._named(body))
-        return _completion(reply, reply["choices"][0]["text"])
+        key: str | None = None,
+        model: str | None = None,
+        deadline: float | None = DEADLINE_S,
+        retries: Retries | None = None,
+        circuit: Circuit | None = None,
+        driver: Awaiting | None = None,
+    ) -> None:
+        exchange = exchange_of(where, key, retries=retries, circuit=circuit, absent=ABSENT)
+        super().__init__(Answers(exchange, model=model, deadline=deadline), driver or Awaiting())
 
-    def stream(
-        self,
-        prompt: Prompt,
-        *,
-        max_tokens: int | None = None,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-        stop: Sequence[str] = (),
-    ) -> Iterator[str]:
-        """Continue a text, piece by piece; leaving the loop stops the server's work."""
-        body = _body(max_tokens, temperature, top_p, seed, stop) | {"prompt": _plain(prompt), "stream": True}
-        for event in _read_events(self._lines("POST", "/v1/completions", json=self._named(body))):
-            for choice in event["choices"]:
-                if choice["text"]:
-                    yield choice["text"]
-
-    def chat(
-        self,
-        messages: Sequence[dict[str, str]] | str,
-        *,
-        max_tokens: int | None = None,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-        stop: Sequence[str] = (),
-    ) -> Completion:
-        """Give the next turn of a conversation; a bare string is the user's only turn."""
-        turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-        body = _body(max_tokens, temperature, top_p, seed, stop) | {"messages": turns}
-        reply = self._ask("POST", "/v1/chat/completions", self._named(body))
-        return _completion(reply, reply["choices"][0]["message"]["content"])
-
-    def embed(self, inputs: Sequence[str] | str) -> list[list[float]]:
-        """Return one unit vector for each text."""
-        given = [inputs] if isinstance(inputs, str) else list(inputs)
-        reply = self._ask("POST", "/v1/embeddings", self._named({"input": given}))
-        return [entry["embedding"] for entry in reply["data"]]
-
-    def _named(self, body: dict[str, Any]) -> dict[str, Any]:
-        if self._model is None:
-            self._model = self.models()[0]
-        return {"model": self._model} | body
-
-
-def _read_events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """Yield the data of server-sent events; a stream that ends without [DONE] has failed."""
-    for line in lines:
-        if not line.startswith("data: "):
-            continue
-        if line == "data: [DONE]":
-            return
-        event: dict[str, Any] = json.loads(line[6:])
-        if "error" in event:
-            raise ServiceFailed(event["error"]["message"])
-        yield event
-    raise ServiceFailed("the connection broke before the answer was complete")
-
-
-def _body(
-    max_tokens: int | None,
-    temperature: float | None,
-    top_p: float | None,
-    seed: int | None,
-    stop: Sequence[str],
-) -> dict[str, Any]:
-    """Gather the settings that were given; the server knows the defaults of the others."""
-    given = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p, "seed": seed}
-    body: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    return body | ({"stop": list(stop)} if stop else {})
-
-
-def _plain(prompt: Prompt) -> str | list[int]:
-    return prompt if isinstance(prompt, str) else list(prompt)
-
-
-def _completion(reply: dict[str, Any], text: str) -> Completion:
-    return Completion(
-        text=text,
-        finish=reply["choices"][0]["finish_reason"],
-        prompt_tokens=reply["usage"]["prompt_tokens"],
-        completion_tokens=reply["usage"]["completion_tokens"],
-    )
+    models = Awaits(Answers.models)
+    catalogue = Awaits(Answers.catalogue)
+    complete = Awaits(Answers.complete)
+    chat = Awaits(Answers.chat)
+    stream = AsyncStreams(Answers.stream)
+    stream_chat = AsyncStreams(Answers.stream_chat)
+    embed = Awaits(Answers.embed)
+    tokenize = Awaits(Answers.tokenize)
+    detokenize = Awaits(Answers.detokenize)
+    dry_run = Awaits(Answers.dry_run)

@@ -1,119 +1,127 @@
-"""A small typed client of the control API: runs, looked at and changed while they go on.
+"""Clients of the control API: runs, looked at and changed while they go on, and plans; see control.py.
 
-    with Jobs("http://127.0.0.1:8100", key) as jobs:
-        jobs.set("poems", {"train.learning_rate": 1e-4})
-        for record in jobs.watch("poems"):
-            ...
+with Jobs("http://127.0.0.1:8100", key) as jobs:                        # `windlass control`
+    jobs.set("poems", {"train.learning_rate": 1e-4})
+    jobs.follow("poems")
 
-A run is named NAME/NUMBER, or NAME for the newest one. What the server refuses is raised as the error a local
-call would raise, with its hint.
+with Plans("http://127.0.0.1:8000/admin/control", key) as plans:        # behind a service
+    print(plans.ask("job.toml", fleet="64xH100-SXM5"))
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from windlass.sdk.awaiting import AsyncStreams, Awaiting, AwaitingFace, Awaits
+from windlass.sdk.blocking import Asks, Blocking, BlockingFace, Streams
+from windlass.sdk.control import Control, Planning
+from windlass.sdk.faces import Where, exchange_of
+from windlass.sdk.retries import Retries
 
-from windlass.sdk.connection import Connection, ServiceFailed
-from windlass.spec.errors import NotFound
-
-ANSWER_S = 60.0
-
-Facts = dict[str, Any]
-Many = list[Facts]
+DEADLINE_S = 60.0
+ABSENT = "is `windlass control` running there?"
 
 
-class Jobs(Connection):
-    """Talks to one control API."""
+class Jobs(BlockingFace[Control]):
+    """Looks at runs and changes them; its methods wait.
 
-    absent = "is `windlass control` running there?"
+    `deadline` holds for each call; watching, waiting and following have none unless it is given there.
+    """
 
-    def __init__(self, url: str, key: str, *, timeout_s: float = ANSWER_S) -> None:
-        super().__init__(url, timeout_s=timeout_s, key=key)
+    def __init__(
+        self,
+        where: Where,
+        key: str | None = None,
+        *,
+        deadline: float | None = DEADLINE_S,
+        retries: Retries | None = None,
+        driver: Blocking | None = None,
+    ) -> None:
+        exchange = exchange_of(where, key, retries=retries, circuit=None, absent=ABSENT)
+        super().__init__(Control(exchange, deadline=deadline), driver or Blocking())
 
-    def list(self) -> Many:
-        """Return how every run stands."""
-        found: Many = self._ask("GET", "/v1/jobs")["jobs"]
-        return found
-
-    def show(self, run: str) -> Facts:
-        """Return how a run stands: state, step, loss, settings in force, changes and who made them."""
-        return self._ask("GET", self._path(run))
-
-    def journal(self, run: str, *, after: int = 0) -> Many:
-        """Return what a run told, behind the first `after` records."""
-        path = f"{self._path(run)}/journal"
-        records: Many = []
-        while part := self._ask("GET", f"{path}?after={after + len(records)}")["records"]:
-            records += part
-        return records
-
-    def audit(self, run: str) -> Facts:
-        """Return whether every sample was used exactly once."""
-        facts: Facts = self._ask("GET", f"{self._path(run)}/audit")["facts"]
-        return facts
-
-    def goodput(self, run: str) -> Facts:
-        """Return where every second went."""
-        return self._ask("GET", f"{self._path(run)}/goodput")
-
-    def incidents(self, run: str) -> Many:
-        """Return what went wrong, and what was done about it."""
-        found: Many = self._ask("GET", f"{self._path(run)}/incidents")["incidents"]
-        return found
-
-    def set(self, run: str, changes: Mapping[str, bool | int | float | str]) -> Facts:
-        """Ask for other settings, {"train.learning_rate": 1e-4}; return the request."""
-        return self._request(run, "set", {"changes": dict(changes)})
-
-    def scale(self, run: str, workers: int) -> Facts:
-        """Ask an elastic run to go on with another number of workers."""
-        return self._ask("POST", f"{self._path(run)}/scale", {"workers": workers})
-
-    def pause(self, run: str) -> Facts:
-        """Ask a run to wait at its next step border."""
-        return self._request(run, "pause")
-
-    def resume(self, run: str) -> Facts:
-        """Ask a paused run to go on."""
-        return self._request(run, "resume")
-
-    def stop(self, run: str) -> Facts:
-        """Ask a run to save a checkpoint and end."""
-        return self._request(run, "stop")
-
-    def undo(self, run: str) -> Facts:
-        """Ask a run to go back to the settings before its last change."""
-        return self._request(run, "undo")
-
-    def watch(self, run: str, *, after: int = 0) -> Iterator[Facts]:
-        """Yield the records of a run's journal as they come, until the run ends."""
-        path = f"{self._path(run)}/journal?after={after}"
-        return _records(self._lines("GET", path, headers={"accept": "text/event-stream"}))
-
-    def _request(self, run: str, verb: str, body: Facts | None = None) -> Facts:
-        asked: Facts = self._ask("POST", f"{self._path(run)}/{verb}", body or {})["request"]
-        return asked
-
-    def _path(self, run: str) -> str:
-        name, _, number = run.partition("/")
-        return f"/v1/jobs/{name}/{number or self._newest(name)}"
-
-    def _newest(self, name: str) -> str:
-        numbers = [
-            int(job["run"].rpartition("/")[2]) for job in self.list() if job["run"].startswith(f"{name}/")
-        ]
-        if not numbers:
-            raise NotFound(f"no run of '{name}'")
-        return str(max(numbers))
+    list = Asks(Control.list)
+    show = Asks(Control.show)
+    journal = Asks(Control.journal)
+    curve = Asks(Control.curve)
+    audit = Asks(Control.audit)
+    goodput = Asks(Control.goodput)
+    incidents = Asks(Control.incidents)
+    set = Asks(Control.set)
+    scale = Asks(Control.scale)
+    pause = Asks(Control.pause)
+    resume = Asks(Control.resume)
+    stop = Asks(Control.stop)
+    undo = Asks(Control.undo)
+    watch = Streams(Control.watch)
+    wait = Asks(Control.wait)
+    follow = Asks(Control.follow)
 
 
-def _records(lines: Iterator[str]) -> Iterator[Facts]:
-    """Yield the data of server-sent events up to the one called "end"; without it the stream has failed."""
-    for line in lines:
-        if line == "event: end":
-            return
-        if line.startswith("data: "):
-            yield json.loads(line[6:])
-    raise ServiceFailed("the connection broke before the run ended")
+class AsyncJobs(AwaitingFace[Control]):
+    """The same as Jobs, for event loops."""
+
+    def __init__(
+        self,
+        where: Where,
+        key: str | None = None,
+        *,
+        deadline: float | None = DEADLINE_S,
+        retries: Retries | None = None,
+        driver: Awaiting | None = None,
+    ) -> None:
+        exchange = exchange_of(where, key, retries=retries, circuit=None, absent=ABSENT)
+        super().__init__(Control(exchange, deadline=deadline), driver or Awaiting())
+
+    list = Awaits(Control.list)
+    show = Awaits(Control.show)
+    journal = Awaits(Control.journal)
+    curve = Awaits(Control.curve)
+    audit = Awaits(Control.audit)
+    goodput = Awaits(Control.goodput)
+    incidents = Awaits(Control.incidents)
+    set = Awaits(Control.set)
+    scale = Awaits(Control.scale)
+    pause = Awaits(Control.pause)
+    resume = Awaits(Control.resume)
+    stop = Awaits(Control.stop)
+    undo = Awaits(Control.undo)
+    watch = AsyncStreams(Control.watch)
+    wait = Awaits(Control.wait)
+    follow = Awaits(Control.follow)
+
+
+class Plans(BlockingFace[Planning]):
+    """Asks for plans; its methods wait."""
+
+    def __init__(
+        self,
+        where: Where,
+        key: str | None = None,
+        *,
+        deadline: float | None = DEADLINE_S,
+        retries: Retries | None = None,
+        driver: Blocking | None = None,
+    ) -> None:
+        exchange = exchange_of(where, key, retries=retries, circuit=None, absent=ABSENT)
+        super().__init__(Planning(exchange, deadline=deadline), driver or Blocking())
+
+    ask = Asks(Planning.ask)
+    choices = Asks(Planning.choices)
+
+
+class AsyncPlans(AwaitingFace[Planning]):
+    """The same as Plans, for event loops."""
+
+    def __init__(
+        self,
+        where: Where,
+        key: str | None = None,
+        *,
+        deadline: float | None = DEADLINE_S,
+        retries: Retries | None = None,
+        driver: Awaiting | None = None,
+    ) -> None:
+        exchange = exchange_of(where, key, retries=retries, circuit=None, absent=ABSENT)
+        super().__init__(Planning(exchange, deadline=deadline), driver or Awaiting())
+
+    ask = Awaits(Planning.ask)
+    choices = Awaits(Planning.choices)

@@ -95,14 +95,17 @@ class Fleet(Table):
 
 def fleet_of(text: str, price_h: float | None = None) -> Fleet:
     """Read a fleet file, or words like "64xH100-SXM5"; a price given beside it holds for all devices."""
-    if text.endswith(".toml") or Path(text).is_file():
-        fleet = read_fleet(Path(text))
-    else:
-        fleet = parse(Fleet, {"machines": [_group(part) for part in text.split("+")]}, f"--fleet {text}")
+    in_a_file = text.endswith(".toml") or Path(text).is_file()
+    fleet = read_fleet(Path(text)) if in_a_file else fleet_in_words(text)
     if price_h is None:
         return fleet
     priced = [{**group.model_dump(), "price_h": price_h} for group in fleet.machines]
     return parse(Fleet, {**fleet.model_dump(), "machines": priced}, "--price")
+
+
+def fleet_in_words(text: str) -> Fleet:
+    """Read words like "64xH100+32xA100"; no file is looked for."""
+    return parse(Fleet, {"machines": [_group(part) for part in text.split("+")]}, f"--fleet {text}")
 
 
 def read_fleet(path: Path) -> Fleet:

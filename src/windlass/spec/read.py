@@ -106,7 +106,7 @@ def override_in(data: dict[str, Any], override: str) -> None:
 
 
 def _explain(model: type[BaseModel], detail: ErrorDetails) -> tuple[str, str | None]:
-    tables, key = _place(detail["loc"])
+    tables, key = _place(detail["loc"], Job if model is Job else None)
     table = f"[{'.'.join(tables)}] " if tables else ""
     if detail["type"] == "extra_forbidden":
         return f"{table}unknown key '{key}'", did_you_mean(key, _keys(model, tables))
@@ -116,10 +116,9 @@ def _explain(model: type[BaseModel], detail: ErrorDetails) -> tuple[str, str | N
     return f"{table}{key}: {reason}".strip(), None
 
 
-def _place(loc: tuple[int | str, ...]) -> tuple[list[str], str]:
-    """Tell tables from the key: tables are the names that are tables of Job, the rest is the key."""
+def _place(loc: tuple[int | str, ...], model: type[BaseModel] | None) -> tuple[list[str], str]:
+    """Tell tables from the key: tables are the names that are tables of `model`, the rest is the key."""
     tables: list[str] = []
-    model: type[BaseModel] | None = Job
     names = list(loc)
     while names and isinstance(names[0], str) and model is not None:
         field = model.model_fields.get(names[0])

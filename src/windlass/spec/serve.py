@@ -49,6 +49,9 @@ class Serve(Table):
         None, description="database of keys, limits and roll-outs, a URL; HOME/service.db if left out"
     )
     open: bool = Field(False, description="answer without keys; on loopback only")
+    control: bool = Field(
+        True, description="offer runs, models and plans to keys with the scope admin, below /admin/control"
+    )
     origins: tuple[str, ...] = Field(
         (), description="origins of web pages that may call from a browser, e.g. 'https://app.example'"
     )

@@ -133,3 +133,40 @@ def test_a_model_that_cannot_be_served_ends_the_start_with_the_engines_own_words
     with pytest.raises(WindlassError, match=r"config\.json") as told:
         Supervisor(Offer(MODEL, damaged, Serve(port=0, open=True)), tmp_path).__enter__()
     assert told.value.exit_code == 2
+
+
+def test_the_control_process_is_started_again_and_ends_with_the_service(model: Path, tmp_path: Path) -> None:
+    offer = Offer(f"{MODEL}@1", model, Serve(port=0, open=True, threads=1))
+    with watched(Supervisor(offer, tmp_path / "logs", control=tmp_path)) as service:
+        url, control = f"{service.url}/admin/control/v1/jobs", service._control
+        assert control is not None
+        until(lambda: httpx.get(url, timeout=PATIENCE_S).status_code == 200)
+        assert control.socket.stat().st_mode & 0o777 == 0o600
+        assert control.socket.with_suffix(".key").stat().st_mode & 0o777 == 0o600
+        before = control.process
+        assert before is not None
+        key = control.socket.with_suffix(".key").read_text()
+        for process in (before, *service.gateways):
+            assert key.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+            assert key.encode() not in Path(f"/proc/{process.pid}/environ").read_bytes()
+        os.kill(before.pid, signal.SIGKILL)
+        until(lambda: control.process not in (None, before))
+        until(lambda: httpx.get(url, timeout=PATIENCE_S).status_code == 200)
+        assert answer(service).status_code == 200
+        after = control.process
+        assert after is not None
+    assert not Path(f"/proc/{after.pid}").exists()
+
+
+def test_a_control_process_that_never_starts_takes_nothing_with_it(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.operate.serving.control.MODULE", "windlass.no_such_module")
+    offer = Offer(f"{MODEL}@1", model, Serve(port=0, open=True, threads=1))
+    said: list[str] = []
+    with watched(Supervisor(offer, tmp_path / "logs", say=said.append, control=tmp_path)) as service:
+        until(lambda: bool(said))
+        told = httpx.get(f"{service.url}/admin/control/v1/jobs", timeout=PATIENCE_S)
+        assert told.json()["error"]["code"] == "control_unavailable"
+        assert answer(service).status_code == 200
+    assert said == ["the control process ended with code 1; starting it again"]

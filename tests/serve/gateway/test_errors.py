@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from html import escape
+import tomllib
+from importlib.resources import files
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windlass.serve.gateway.error_pages import prose, texts
 from windlass.serve.gateway.errors import CODES, ApiError, envelope, plain
 
 EXAMPLES = [code for code, entry in CODES.items() if entry.wrong]
@@ -20,9 +22,56 @@ def test_every_code_has_a_page_that_the_envelope_names(http: httpx.Client, code:
     place = envelope(ApiError(code, "x"), "id")["error"]["doc_url"]
     page = http.get(place)
     assert page.status_code == 200
-    assert escape(CODES[code].meaning) in page.text
-    assert escape(CODES[code].remedy) in page.text
+    assert prose(CODES[code].meaning) in page.text
+    assert prose(CODES[code].remedy) in page.text
     assert f'href="{place}"' in http.get("/errors").text
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_is_told_in_chinese_too(http: httpx.Client, code: str) -> None:
+    told = texts("zh")[code]
+    page = http.get(f"/errors/{code}", params={"lang": "zh"})
+    assert prose(told.meaning) in page.text
+    assert prose(told.remedy) in page.text
+    assert 'lang="zh-CN"' in page.text
+    assert told.meaning != CODES[code].meaning
+
+
+def test_the_tables_of_both_languages_have_the_same_codes() -> None:
+    folder = files("windlass.serve.gateway")
+    ours, theirs = (
+        tomllib.loads((folder / name).read_text("utf-8")) for name in ("codes.toml", "codes.zh.toml")
+    )
+    assert set(theirs) == set(ours)
+    assert all(set(entry) == {"meaning", "remedy"} for entry in theirs.values())
+
+
+@pytest.mark.parametrize(
+    ("accepted", "language"),
+    [
+        ("zh-CN,zh;q=0.9,en;q=0.8", "zh"),
+        ("en-GB,en;q=0.9,zh;q=0.8", "en"),
+        ("de, zh;q=0.3", "zh"),
+        ("de", "en"),
+        ("zh;q=0, en;q=0.1", "en"),
+        (";;q=,q=zz", "en"),
+    ],
+)
+def test_the_language_of_the_errors_is_the_one_that_is_preferred(
+    http: httpx.Client, accepted: str, language: str
+) -> None:
+    headers = {"accept": "application/json", "accept-language": accepted}
+    assert http.get("/errors", headers=headers).json()["language"] == language
+    chosen = http.get("/errors", headers=headers, params={"lang": "zh"})
+    assert chosen.json()["language"] == "zh"
+    assert "Accept-Language" in chosen.headers["vary"]
+
+
+def test_programs_get_the_codes_as_facts(http: httpx.Client) -> None:
+    headers = {"accept": "application/json"}
+    assert [each["code"] for each in http.get("/errors", headers=headers).json()["data"]] == list(CODES)
+    (one,) = http.get("/errors/invalid_value", headers=headers).json()["data"]
+    assert one["right"] == CODES["invalid_value"].right
 
 
 def test_the_page_of_an_unknown_code_is_not_found(http: httpx.Client) -> None:

@@ -8,6 +8,9 @@ WINDLASS_FUZZ=200 pytest tests/serve/gateway/test_fuzz.py
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +21,7 @@ import httpx
 import pytest
 import requests
 import schemathesis
+import uvicorn
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
@@ -31,7 +35,13 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from windlass.operate.control_api import build_app
+from windlass.operate.control_keys import GatewayKey
+from windlass.operate.control_server import bind_socket
+from windlass.operate.serving.control import write_key
 from windlass.serve.gateway.access import Access
+from windlass.serve.gateway.server import settings as uvicorn_settings
+from windlass.serve.gateway.upstream import Upstream
 from windlass.serve.records.chain import Actor
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.state import open_state
@@ -70,13 +80,30 @@ class Callers:
 
 
 @pytest.fixture
-def callers(start_gateway: Any, engine: Any, tmp_path: Path) -> Iterator[Callers]:
+def control(tmp_path: Path) -> Iterator[Path]:
+    """A control process, of a home where nothing is."""
+    folder = Path(tempfile.mkdtemp(prefix="windlass-"))
+    socket = folder / "control"
+    key = GatewayKey(write_key(socket).read_text())
+    own = uvicorn_settings() | {"loop": "asyncio"}
+    server = uvicorn.Server(uvicorn.Config(build_app(tmp_path, keys=key), **own))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [bind_socket(socket)]})
+    thread.start()
+    yield socket
+    server.should_exit = True
+    thread.join()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def callers(start_gateway: Any, engine: Any, control: Path, tmp_path: Path) -> Iterator[Callers]:
     engine.slots = 64
     state = open_state(sqlite_url(tmp_path / "service.db"))
     keys, me = Keys(state), Actor("", "test")
     tokens = [keys.make("user", me)[1], keys.make("root", me, scopes=["use", "admin", "metrics"])[1]]
     gateway = start_gateway(access=Access(keys=keys), patience_s=20)
     gateway.service.database = state
+    gateway.service.control = Upstream.at(control)
     gateway.wait_until("/readyz", 200)
     yield Callers(gateway.url, {}, *({"authorization": f"Bearer {token}"} for token in tokens))
     assert httpx.get(f"{gateway.url}/healthz").status_code == 200
@@ -85,7 +112,7 @@ def callers(start_gateway: Any, engine: Any, tmp_path: Path) -> Iterator[Callers
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", list(GenerationMode))
 def test_every_route_answers_as_its_document_says(callers: Callers, mode: GenerationMode) -> None:
-    document = httpx.get(f"{callers.url}/openapi.json", headers=callers.admin).json()
+    document = httpx.get(f"{callers.url}/openapi.json", headers=callers.admin, timeout=60).json()
     for operations in document["paths"].values():
         for operation in operations.values():
             del operation["security"]  # keys are not drawn: every draw is sent with each

@@ -277,18 +277,6 @@ def test_a_mistake_of_ours_is_told_without_its_content(
     assert "secret" not in caplog.text + response.text
 
 
-def test_the_page_and_its_files_are_served_with_a_strict_policy(http: httpx.Client) -> None:
-    page = http.get("/")
-    assert page.headers["content-type"] == "text/html; charset=utf-8"
-    assert "default-src 'none'" in page.headers["content-security-policy"]
-    assert "unsafe" not in page.headers["content-security-policy"]
-    for name in ("style.css", "app.js", "stream.js", "words.js", "icon.svg"):
-        file = http.get(f"/page/{name}")
-        assert file.status_code == 200
-        again = http.get(f"/page/{name}", headers={"if-none-match": file.headers["etag"]})
-        assert (again.status_code, again.content) == (304, b"")
-
-
 def test_the_error_page_explains_every_code(http: httpx.Client) -> None:
     from windlass.serve.gateway.errors import CODES
 

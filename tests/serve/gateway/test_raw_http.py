@@ -71,6 +71,14 @@ def test_the_unchanged_request_is_answered(gateway: Any) -> None:
     assert answer(gateway, GOOD, PATIENCE_S).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.parametrize("name", [b"Upgrade", b"upgrade", b"UPGRADE"])
+def test_an_offer_of_another_protocol_is_ignored_and_the_body_read(gateway: Any, name: bytes) -> None:
+    offer = b"Connection: Upgrade, HTTP2-Settings, close\r\nHTTP2-Settings: AAEA\r\n" + name + b": h2c\r\n"
+    assert answer(gateway, GOOD.replace(b"Connection: close\r\n", offer), PATIENCE_S).startswith(
+        b"HTTP/1.1 200"
+    )
+
+
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_request_with_bytes_put_in_anywhere_harms_nothing(gateway: Any, data: st.DataObject) -> None:

@@ -3,7 +3,8 @@
     observe (processes, gateways' reports) -> decide (health, roll-out, autoscale: view.Decider)
         -> reconcile (pure: wanted x running -> start, drain, stop) -> act -> tell the gateways
 
-wanted.py says what should run, view.py what does; supervisor.py is the loop.
+wanted.py says what should run, view.py what does; supervisor.py is the loop. control.py keeps the control
+process, which the service can do without.
 
 Start at supervisor.py.
 """

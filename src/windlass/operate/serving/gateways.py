@@ -18,8 +18,16 @@ GRACE_S = 10.0
 class Gateways:
     """Processes by their numbers. `folder` holds the socket of the supervisor, and their settings."""
 
-    def __init__(self, serve: Serve, folder: Path, logs: Path, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        serve: Serve,
+        folder: Path,
+        logs: Path,
+        wake: Callable[[], None],
+        control: Path | None = None,
+    ) -> None:
         self.all: list[GatewayProcess] = []
+        self._control = control
         self._serve, self._folder, self._logs, self._wake = serve, folder, logs, wake
         self._deaths: list[float] = []
 
@@ -55,7 +63,9 @@ class Gateways:
     def _start(self, number: int) -> None:
         name = f"gateway-{number + 1}"
         settings = write_settings(self._serve, self._folder / "serve.json")
-        args = gateway_args(name, self._folder / "steering", settings, self._folder / "figures")
+        args = gateway_args(
+            name, self._folder / "steering", settings, self._folder / "figures", self._control
+        )
         log = self._logs / "gateway.log"
         gateway = GatewayProcess(name, "windlass.serve.gateway", args, log, self._wake)
         self.all[number : number + 1] = [gateway]

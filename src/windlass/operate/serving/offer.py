@@ -44,10 +44,13 @@ def write_settings(serve: Serve, file: Path) -> Path:
     return file
 
 
-def gateway_args(name: str, steering: Path, settings: Path, figures: Path) -> list[str]:
+def gateway_args(
+    name: str, steering: Path, settings: Path, figures: Path, control: Path | None = None
+) -> list[str]:
     """Return the command line of a gateway."""
     args = ["--gateway", name, "--steering", str(steering), "--settings", str(settings)]
-    return [*args, "--figures", str(figures)]
+    args += ["--figures", str(figures)]
+    return args if control is None else [*args, "--control", str(control)]
 
 
 def engine_command(items: Sequence[Item], serve: Serve, socket: Path, threads: int) -> tuple[str, list[str]]:

@@ -3,7 +3,8 @@
     step = observe -> decide -> reconcile -> act -> tell the gateways
 
 An engine that ends or freezes is replaced; gateways have moved its requests to others by then. A gateway that
-ends is started again on the same port. All of them end with the supervisor.
+ends is started again on the same port. All of them end with the supervisor, and so does the control process,
+without which the service goes on.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from types import TracebackType
 
 import msgspec
 
+from windlass.operate.serving.control import Control
 from windlass.operate.serving.figures import ServiceFigures
 from windlass.operate.serving.gateways import Gateways
 from windlass.operate.serving.offer import (
@@ -57,7 +59,9 @@ class Supervisor:
         deciders: Sequence[Decider] = (),
         say: Callable[[str], None] = lambda _: None,
         door: Callable[[str, Path], Path] = lambda _, socket: socket,
+        control: Path | None = None,
     ) -> None:
+        """Make everything ready; `control` is the home whose runs and models gateways offer, if any."""
         self.offer, self.logs, self.wanted = offer, logs, offer.wanted
         self.deciders = list(deciders)
         self.say = say
@@ -72,7 +76,9 @@ class Supervisor:
         self._woken = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="windlass-"))
         self._serve = offer.serve
-        self._gateways = Gateways(offer.serve, self._folder, logs, self._woken.set)
+        self._control = None if control is None else Control(control, self._folder, logs, self._woken.set)
+        passes_to = None if self._control is None else self._control.socket
+        self._gateways = Gateways(offer.serve, self._folder, logs, self._woken.set, passes_to)
         self._steering = Steering(self._folder / "steering", self._woken.set)
         self._figures = ServiceFigures(self._folder / "figures")
 
@@ -98,13 +104,20 @@ class Supervisor:
         self.close()
 
     def close(self) -> None:
-        """End everything: gateways first, which finish their answers, then the engines."""
+        """End everything: gateways first, which finish their answers, then the engines.
+
+        The control process is asked before them, or they would wait for whoever watches a run.
+        """
+        if self._control is not None:
+            self._control.ask_to_end()
         self._gateways.close()
         for engine in self.replicas.values():
             engine.ask_to_end()
         for engine in self.replicas.values():
             engine.stop()
             engine.close()
+        if self._control is not None:
+            self._control.close()
         self._steering.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -129,6 +142,8 @@ class Supervisor:
             self._act(action, now)
         self._tell()
         self._figures.tell(self._seen(), self.wanted)
+        if self._control is not None and self._is_up:
+            self._control.step(now, self.say)
         if self._failure is not None:
             raise self._failure
 

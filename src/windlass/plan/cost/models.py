@@ -47,6 +47,11 @@ class Served:
         return (1 - self.windowed) * context + self.windowed * min(self.window, context)
 
 
+def models() -> dict[str, Served]:
+    """Return every model by its own name."""
+    return {name: _served(name, entry) for name, entry in _table().items()}
+
+
 def model_named(name: str) -> Served:
     """Return the model of this name or alias, whatever the case of its letters."""
     known = {alias.lower(): own for own, entry in _table().items() for alias in (own, *entry["aliases"])}

@@ -36,6 +36,7 @@ from windlass.serve.gateway.service import Service
 from windlass.serve.gateway.tls import check_tls
 from windlass.serve.gateway.traces import Traces
 from windlass.serve.gateway.transport import Connections
+from windlass.serve.gateway.upstream import Upstream
 from windlass.serve.gateway.witness import Witness
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.state import open_state
@@ -83,6 +84,7 @@ def furnished(args: argparse.Namespace, serve: Serve) -> Service:
     """Read the models, and open what every request needs: state, limits, deadline, log of prompts."""
     service = open_service(args, Metrics(args.figures, tenants=serve.tenant_figures), queue=serve.queue)
     service.database = None if serve.state is None else open_state(serve.state)
+    service.control = None if args.control is None else Upstream.at(args.control)
     service.deadline_s = serve.deadline
     service.prompts = prompts_of(serve.privacy)
     service.admission = Gate(
@@ -147,6 +149,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add_served(parser)
     parser.add_argument("--settings", type=Path, metavar="FILE", help="the table [serve], as JSON")
     parser.add_argument("--figures", type=Path, metavar="DIR", help="where gateways count together")
+    parser.add_argument("--control", type=Path, metavar="SOCKET", help="of the control process")
     parser.add_argument("--host")
     parser.add_argument("--port", type=int, help="0 takes any free one")
     parser.add_argument("--queue", type=int, help="answers that may wait for a slot")

@@ -5,10 +5,11 @@ POST /v1/chat/completions                 chat.py
 POST /v1/embeddings                       embeddings.py
 POST /v1/tokenize  /v1/detokenize         tokens.py
 POST /v1/dry-run                          dry_run.py
+GET  /v1/key                              what the caller's key may do
 GET  /v1/models  /v1/models/{model}       what is served
 GET  /healthz  /readyz  /metrics          for those who watch
 GET  /  /page/{name}  /errors  /errors/{code}    for people
-/admin/...                                admin/: keys, tenants, roll-outs, replicas, audit
+/admin/...                                admin/: keys, tenants, roll-outs, replicas, audit; runs and plans
 GET  /openapi.json                        all of this, for programs
 """
 
@@ -22,6 +23,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
@@ -30,7 +32,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from windlass import __version__
 from windlass.serve.gateway.access import Access, scope_of
-from windlass.serve.gateway.admin import audit, keys, limits, replicas, rollouts, tenants
+from windlass.serve.gateway.admin import audit, control, keys, limits, replicas, rollouts, tenants
 from windlass.serve.gateway.admin.messages import (
     KeyLimits,
     NewKey,
@@ -41,6 +43,7 @@ from windlass.serve.gateway.admin.messages import (
 )
 from windlass.serve.gateway.answering import answer
 from windlass.serve.gateway.bodies import read
+from windlass.serve.gateway.caller import caller_of
 from windlass.serve.gateway.chat import converse
 from windlass.serve.gateway.completions import complete
 from windlass.serve.gateway.document import (
@@ -50,26 +53,28 @@ from windlass.serve.gateway.document import (
     TEXTS,
     WORK,
     Documented,
-    add_bodies,
     add_keys,
+    add_schemas,
     gives,
     shows,
     takes,
 )
 from windlass.serve.gateway.dry_run import DryRunReply, DryRunRequest, try_out
 from windlass.serve.gateway.embeddings import embed
-from windlass.serve.gateway.error_pages import error_response, errors_response
+from windlass.serve.gateway.error_pages import LANGUAGE, CodeList, error_response, errors_response
 from windlass.serve.gateway.failures import add_handlers
 from windlass.serve.gateway.guard import Guard
 from windlass.serve.gateway.messages import ChatRequest, CompletionRequest, EmbeddingRequest
-from windlass.serve.gateway.pages import FILES, page_response
+from windlass.serve.gateway.pages import FILES, front_response, page_response
 from windlass.serve.gateway.replies import (
     ChatReply,
     CompletionReply,
     EmbeddingReply,
+    ErrorReply,
     Health,
     Model,
     ModelList,
+    OwnKey,
 )
 from windlass.serve.gateway.service import Desk, Service
 from windlass.serve.gateway.shortcut import Shortcut
@@ -83,8 +88,9 @@ from windlass.serve.gateway.tokens import (
     tokenise,
 )
 from windlass.serve.gateway.witness import Witness
+from windlass.spec.control import ControlRefusal
 
-ASKED = (
+ASKED: tuple[type[BaseModel], ...] = (
     CompletionRequest,
     ChatRequest,
     EmbeddingRequest,
@@ -97,8 +103,18 @@ ASKED = (
     NewTenant,
     TenantChange,
     NewRollout,
+    *control.BODIES,
 )
-ADMIN = (keys.router, tenants.router, limits.router, rollouts.router, replicas.router, audit.router)
+REFUSED = (ErrorReply, ControlRefusal)
+ADMIN = (
+    keys.router,
+    tenants.router,
+    limits.router,
+    rollouts.router,
+    replicas.router,
+    audit.router,
+    control.router,
+)
 
 PAGE_TYPES = sorted({kind.partition(";")[0] for kind in FILES.values()})
 METRICS = gives(None) | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
@@ -120,6 +136,7 @@ def build_app(service: Service, access: Access, witness: Witness | None = None) 
         lifespan=_lifespan,
     )
     app.state.service = service
+    app.state.keys_needed = access.keys is not None
     for each in (router, *ADMIN):
         app.include_router(each)
     busy = [route for route in router.routes if isinstance(route, APIRoute) and route.path in BUSY]
@@ -148,7 +165,7 @@ class Gateway(Documented):
 
     def describe(self) -> dict[str, Any]:
         document = super().describe()
-        add_bodies(document, ASKED)
+        add_schemas(document, (*ASKED, *REFUSED))
         add_keys(document, {path: scope_of(path.encode()) or "" for path in document["paths"]})
         return document
 
@@ -212,6 +229,13 @@ async def create_dry_run(request: Request) -> Response:
     return await try_out(request, await read(request, DryRunRequest), _service(request))
 
 
+@router.get("/v1/key", responses=gives(OwnKey))
+async def show_own_key(request: Request) -> Response:
+    """Say what the key of this request may do; of a service without keys, what everybody may."""
+    caller = caller_of(request)
+    return _json(OwnKey(object="key", id=caller.key, tenant=caller.tenant, scopes=sorted(caller.scopes)))
+
+
 @router.get("/v1/models", responses=gives(ModelList))
 async def list_models(request: Request) -> Response:
     """List what is served: models, each followed by its adapters."""
@@ -251,7 +275,7 @@ async def show_metrics(request: Request) -> Response:
 @router.get("/", response_class=Response, responses=shows("text/html"))
 async def show_page(request: Request) -> Response:
     """Show the page for people."""
-    return _found(page_response(request, "index.html"))
+    return front_response(request, keys=request.app.state.keys_needed)
 
 
 @router.head("/page/{name}", include_in_schema=False)
@@ -262,14 +286,24 @@ async def show_file(request: Request, name: str) -> Response:
 
 
 @router.head("/errors", include_in_schema=False)
-@router.get("/errors", response_class=Response, responses=shows("text/html"))
+@router.get(
+    "/errors",
+    response_class=Response,
+    openapi_extra=takes(None, (LANGUAGE,)),
+    responses=shows("text/html", model=CodeList),
+)
 async def show_errors(request: Request) -> Response:
-    """List every error code, with its meaning."""
+    """List every error code, with its meaning; as facts for those who ask for application/json."""
     return errors_response(request)
 
 
 @router.head("/errors/{code}", include_in_schema=False)
-@router.get("/errors/{code}", response_class=Response, responses=shows("text/html"))
+@router.get(
+    "/errors/{code}",
+    response_class=Response,
+    openapi_extra=takes(None, (LANGUAGE,)),
+    responses=shows("text/html", model=CodeList),
+)
 async def show_error(request: Request, code: str) -> Response:
     """Explain an error code: what happened, an example, what to do."""
     return _found(error_response(request, code))
@@ -295,7 +329,7 @@ def _model(desk: Desk) -> Model:
     )
 
 
-def _json(reply: ModelList | Model | Health) -> Response:
+def _json(reply: ModelList | Model | OwnKey | Health) -> Response:
     return Response(reply.model_dump_json(), media_type="application/json")
 
 

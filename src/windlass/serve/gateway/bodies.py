@@ -35,11 +35,19 @@ _LONE_SURROGATE = re.compile(
 
 async def read(request: Request, model: type[A]) -> A:
     """Read and check the body of a request."""
-    _check_type(request)
-    whole = request.scope.get(WHOLE)
-    body: bytes = await _wait_for(request) if whole is None else whole
-    value = request.scope["state"]["body"] = parse(body)
+    value = request.scope["state"]["body"] = parse(await read_bytes(request))
     return check(model, value)
+
+
+async def read_bytes(request: Request, most_bytes: int = MOST_BODY_BYTES) -> bytes:
+    """Read a body that says it is JSON, within bounds of size and time."""
+    _check_type(request, most_bytes)
+    whole: bytes | None = request.scope.get(WHOLE)
+    if whole is None:
+        return await _wait_for(request, most_bytes)
+    if len(whole) > most_bytes:
+        raise _too_large(most_bytes)
+    return whole
 
 
 def parse(body: bytes) -> dict[str, Any]:
@@ -71,7 +79,7 @@ def check(model: type[A], value: dict[str, Any]) -> A:
         del refusal  # or it and this frame would hold each other
 
 
-def _check_type(request: Request) -> None:
+def _check_type(request: Request, most_bytes: int) -> None:
     sent = sent_with(request.scope)
     kind = sent.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -82,32 +90,32 @@ def _check_type(request: Request) -> None:
             else "Content-Type is missing",
         )
     length = sent.get(b"content-length", b"")
-    if length.isdigit() and int(length[:20]) > MOST_BODY_BYTES:
-        raise _too_large()
+    if length.isdigit() and int(length[:20]) > most_bytes:
+        raise _too_large(most_bytes)
 
 
-async def _wait_for(request: Request) -> bytes:
+async def _wait_for(request: Request, most_bytes: int) -> bytes:
     """Read a body that comes in pieces."""
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
-            return await _read_bytes(request)
+            return await _read_pieces(request, most_bytes)
     except TimeoutError:
         raise ApiError("body_timeout", f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s") from None
 
 
-async def _read_bytes(request: Request) -> bytes:
+async def _read_pieces(request: Request, most_bytes: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
     async for piece in request.stream():
         size += len(piece)
-        if size > MOST_BODY_BYTES:
-            raise _too_large()
+        if size > most_bytes:
+            raise _too_large(most_bytes)
         pieces.append(piece)
     return b"".join(pieces)
 
 
-def _too_large() -> ApiError:
-    return ApiError("body_too_large", f"the body is larger than {MOST_BODY_BYTES} bytes")
+def _too_large(most_bytes: int) -> ApiError:
+    return ApiError("body_too_large", f"the body is larger than {most_bytes} bytes")
 
 
 def _syntax(body: bytes, reason: str) -> str:

@@ -64,6 +64,11 @@ ELSEWHERE = frozenset(
 FORMS = ("response_format", "guided_json", "guided_regex", "guided_choice")
 
 
+def by_default(value: float | str) -> dict[str, Any]:
+    """Say in the document what null stands for; JSON Schema's own `default` is the null itself."""
+    return {"x-default": value}
+
+
 class Unsupported:
     """Marks a field that is known, and refused unless it asks for what happens anyway."""
 
@@ -89,7 +94,11 @@ class Asked(Body):
     model: ModelName
     user: str | None = Field(None, max_length=512, description="Accepted for compatibility; not kept.")
     priority: int | None = Field(
-        None, ge=-MOST_PRIORITY, le=MOST_PRIORITY, description="Higher goes first; default 0."
+        None,
+        ge=-MOST_PRIORITY,
+        le=MOST_PRIORITY,
+        description="Higher goes first; default 0.",
+        json_schema_extra=by_default(0),
     )
 
 
@@ -105,18 +114,64 @@ class StreamOptions(BaseModel):
 class Sampling(Asked):
     """What text completions and chat share."""
 
-    temperature: float | None = Field(None, ge=0, le=2, description="0 is greedy; default 1")
-    top_p: float | None = Field(None, gt=0, le=1)
-    top_k: int | None = Field(None, ge=-1, lt=TOKEN_LIMIT, description="-1 and 0 keep all tokens")
-    min_p: float | None = Field(None, ge=0, le=1)
-    presence_penalty: float | None = Field(None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    repetition_penalty: float | None = Field(
-        None, gt=0, le=2, description="Above 1, tokens of the prompt and the answer become less likely."
+    temperature: float | None = Field(
+        None,
+        ge=0,
+        le=2,
+        description="How freely tokens are drawn: 0 always takes the likeliest, above 1 is bold; default 1.",
+        json_schema_extra=by_default(1),
     )
-    logit_bias: Bias = Field(default_factory=dict)
+    top_p: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Draw only from the likeliest tokens that together have this probability.",
+        json_schema_extra=by_default(1),
+    )
+    top_k: int | None = Field(
+        None,
+        ge=-1,
+        lt=TOKEN_LIMIT,
+        description="Draw only from so many of the likeliest tokens; -1 and 0 keep all.",
+        json_schema_extra=by_default(0),
+    )
+    min_p: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Leave out tokens that are less likely than this share of the likeliest.",
+        json_schema_extra=by_default(0),
+    )
+    presence_penalty: float | None = Field(
+        None,
+        ge=-2,
+        le=2,
+        description="Taken from the score of every token that the answer has already.",
+        json_schema_extra=by_default(0),
+    )
+    frequency_penalty: float | None = Field(
+        None,
+        ge=-2,
+        le=2,
+        description="Taken from the score of a token once for each time that the answer has it.",
+        json_schema_extra=by_default(0),
+    )
+    repetition_penalty: float | None = Field(
+        None,
+        gt=0,
+        le=2,
+        description="Above 1, tokens of the prompt and the answer become less likely.",
+        json_schema_extra=by_default(1),
+    )
+    logit_bias: Bias = Field(
+        default_factory=dict, description="What is added to the scores of tokens, by their ids."
+    )
     n: int | None = Field(
-        None, ge=1, le=MOST_CHOICES, description="Answers per prompt; at temperature 0 they are all the same."
+        None,
+        ge=1,
+        le=MOST_CHOICES,
+        description="Answers per prompt; at temperature 0 they are all the same.",
+        json_schema_extra=by_default(1),
     )
     seed: int | None = Field(
         None,
@@ -124,13 +179,21 @@ class Sampling(Asked):
         lt=SEED_LIMIT,
         description="The same seed, prompt and settings give the same answer.",
     )
-    stop: Stop = Field(default_factory=list)
-    response_format: ResponseFormat | None = None
+    stop: Stop = Field(
+        default_factory=list, description="Texts at which the answer ends; they are not part of it."
+    )
+    response_format: ResponseFormat | None = Field(
+        None, description="What the answer looks like: text, any JSON object, or JSON of a schema."
+    )
     guided_json: Schema | None = Field(None, description="Like response_format, with the bare schema.")
     guided_regex: Regex | None = Field(None, description="An expression that the whole answer matches.")
     guided_choice: Options | None = Field(None, description="Texts of which the answer is one.")
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream: bool | None = Field(
+        None,
+        description="Send the answer while it is made, as server-sent events.",
+        json_schema_extra=by_default(False),
+    )
+    stream_options: StreamOptions | None = Field(None, description="Only with stream: true.")
 
     @model_validator(mode="after")
     def _check_stream(self) -> Sampling:
@@ -160,16 +223,24 @@ class Sampling(Asked):
 class CompletionRequest(Sampling):
     """POST /v1/completions."""
 
-    prompt: Prompts
+    prompt: Prompts = Field(description="The text to continue, its token ids, or a list of one of them.")
     max_tokens: int | None = Field(
         None,
         ge=0,
         lt=TOKEN_LIMIT,
         description=f"Default {DEFAULT_COMPLETION_TOKENS}, or what the context leaves if that is less. "
         "With echo it may be 0: the prompt is scored, and nothing written.",
+        json_schema_extra=by_default(DEFAULT_COMPLETION_TOKENS),
     )
-    logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
-    echo: bool | None = None
+    logprobs: int | None = Field(
+        None,
+        ge=0,
+        le=MOST_LOGPROBS,
+        description="Tell the log-probability of every token, and of so many of its likeliest rivals.",
+    )
+    echo: bool | None = Field(
+        None, description="Put the prompt before the answer.", json_schema_extra=by_default(False)
+    )
     best_of: int | None = Field(None, ge=1, le=MOST_CHOICES, description="Only the value of n.")
     suffix: Null = None
 
@@ -201,9 +272,9 @@ class ChatMessage(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
-    name: str | None = Field(None, max_length=256)
+    role: Literal["system", "developer", "user", "assistant"] = Field(description="Whose turn it is.")
+    content: str | list[TextPart] = Field(description="What is said.")
+    name: str | None = Field(None, max_length=256, description="Who says it; the chat template may use it.")
     refusal: Null = None
     audio: Null = None
     annotations: Annotated[Annotated[list[Any], Field(max_length=0)] | None, Unsupported()] = None
@@ -222,13 +293,26 @@ class ChatMessage(BaseModel):
 class ChatRequest(Sampling):
     """POST /v1/chat/completions."""
 
-    messages: list[ChatMessage] = Field(min_length=1, max_length=MOST_MESSAGES)
+    messages: list[ChatMessage] = Field(
+        min_length=1, max_length=MOST_MESSAGES, description="The conversation so far, oldest first."
+    )
     max_tokens: MaxTokens | None = Field(None, description="The older name of max_completion_tokens.")
     max_completion_tokens: MaxTokens | None = Field(
-        None, description=f"Default {DEFAULT_CHAT_TOKENS}, or what the context leaves if that is less."
+        None,
+        description=f"Default {DEFAULT_CHAT_TOKENS}, or what the context leaves if that is less.",
+        json_schema_extra=by_default(DEFAULT_CHAT_TOKENS),
     )
-    logprobs: bool | None = None
-    top_logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
+    logprobs: bool | None = Field(
+        None,
+        description="Tell the log-probability of every token.",
+        json_schema_extra=by_default(False),
+    )
+    top_logprobs: int | None = Field(
+        None,
+        ge=0,
+        le=MOST_LOGPROBS,
+        description="Tell so many of each token's likeliest rivals; only with logprobs.",
+    )
     modalities: Annotated[list[Literal["text"]] | None, Unsupported()] = None
     service_tier: Annotated[Literal["auto", "default"] | None, Unsupported()] = None
     store: Annotated[Literal[False] | None, Unsupported()] = None
@@ -261,6 +345,8 @@ class ChatRequest(Sampling):
 class EmbeddingRequest(Asked):
     """POST /v1/embeddings."""
 
-    input: Prompts
-    encoding_format: Literal["float", "base64"] | None = None
+    input: Prompts = Field(description="A text, its token ids, or a list of one of them.")
+    encoding_format: Literal["float", "base64"] | None = Field(
+        None, description="How vectors are written.", json_schema_extra=by_default("float")
+    )
     dimensions: int | None = Field(None, ge=1, lt=TOKEN_LIMIT, description="Only the model's own width.")

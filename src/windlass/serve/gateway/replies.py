@@ -169,6 +169,15 @@ class ModelList(BaseModel):
     data: list[Model]
 
 
+class OwnKey(BaseModel):
+    """What the caller's key may do; `id` and `tenant` are empty where no keys are asked for."""
+
+    object: Literal["key"]
+    id: str
+    tenant: str
+    scopes: list[str]
+
+
 class Health(BaseModel):
     """The answer to /healthz and /readyz."""
 

@@ -29,6 +29,7 @@ from windlass.serve.gateway.metrics import Metrics
 from windlass.serve.gateway.prompt_log import PromptLog
 from windlass.serve.gateway.served import Served, load_routed
 from windlass.serve.gateway.telemetry import Journey
+from windlass.serve.gateway.upstream import Upstream
 from windlass.spec.errors import WindlassError, did_you_mean
 from windlass.spec.steer import Route, RoutedModel, Routing
 from windlass.spec.wire import Embed, Generate, Offered, Work
@@ -66,6 +67,8 @@ class Service:
     steering: Path | None = None
     """Where the supervisor is, if there is one, and what it calls this gateway."""
     name: str = "gateway"
+    control: Upstream | None = None
+    """The control process, where the service has one."""
 
     def __post_init__(self) -> None:
         # Of all that ever were: a version may leave while a request for it is made ready.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import re
 import resource
 import secrets
 from collections import Counter
@@ -31,6 +32,7 @@ PROGRESS_BYTES = 16384
 SPARE_FILES = 256
 PER_ADDRESS = 512
 CODING, EXPECT = b"transfer-encoding", b"expect"
+OFFER = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 Verdict = Literal["late", "idle", "stalled", "lingering"]
 
@@ -113,6 +115,8 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         in_head, before = self._head_since is not None or self._idle_since is not None, self.cycle
+        if in_head and (b"pgrade:" in data or b"PGRADE:" in data):
+            data = without_offer(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -212,6 +216,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.write_eof()
         else:
             self.transport.close()
+
+
+def without_offer(data: bytes) -> bytes:
+    """Rename the header in which a client offers to speak another protocol.
+
+    None is spoken here, and a server may ignore the offer (RFC 9110, 7.8); the parser would take the body for
+    that protocol's first bytes, and not read it. Java's HTTP client offers HTTP/2 unless it is told not to.
+    """
+    head, end, body = data.partition(b"\r\n\r\n")
+    return OFFER.sub(b"\r\nx-upgrade:", head) + end + body
 
 
 def verdict(

@@ -1,54 +1,65 @@
-// Every word of the page, in English and Chinese. The keys are the page's data-word attributes.
+// The words of the shell, in English and Chinese, and how words are found. Views bring their own.
 
 const english = {
-  skip: "Skip to the prompt", ask: "Ask the model", mode: "Kind of request", model: "Model", completion: "Completion",
-  chat: "Chat", answer: "Answer", prompt: "Prompt", run: "Run", stop: "Stop", clear: "Clear",
-  curl: "Copy as curl", copied: "Copied.", copyFailed: "The browser did not allow copying.",
-  keys: "Ctrl+Enter runs, Esc stops.", settings: "Settings", temperature: "Temperature",
-  maxTokens: "Most tokens", seed: "Seed", seedHint: "any", api: "API description", errors: "Errors explained",
-  metrics: "Figures", emptyCompletion: "Write the beginning of a text below, and the model goes on.",
-  emptyChat: "Say something below, and the model answers.", user: "You", assistant: "Model",
-  noModel: "the engine is not there yet", context: "context {0}", parameters: "{0} parameters",
-  writing: "Writing… {0} tokens, {1} tokens/s", waiting: "Waiting…", stopped: "Stopped after {0} tokens.",
-  done: "{0} tokens in {1} s, {2} tokens/s", cut: "Limit reached: {0} tokens in {1} s, {2} tokens/s",
-  emptyPrompt: "Write something first.", badSettings: "One of the settings is out of range.",
-  unreachable: "The server does not answer. Is it still running?",
-  engine_unavailable: "The engine that computes the answers is not there. Try again in a moment.",
-  queue_full: "Too many requests are waiting. Try again in a moment.",
-  broken: "The connection broke before the answer was complete.",
-  shutting_down: "The server is being stopped.",
-  signIn: "Sign in", signOut: "Sign out", key: "Key", noKey: "Paste a key first; it has no spaces.",
-  signInHint: "This service asks for a key. Whoever runs it has one. It is kept in this tab only.",
-  unauthorized: "This key is not known here, has expired or was revoked.",
-  forbidden: "This key may not use the models: it lacks the scope “use”.",
+  skip: "Skip to the content", views: "Views", play: "Playground", api: "API", errors: "Errors", runs: "Runs", plan: "Planner",
+  models: "Models", service: "Service", theme_auto: "Colours: as the system", theme_light: "Colours: light",
+  theme_dark: "Colours: dark", signIn: "Sign in", signOut: "Sign out", key: "Key",
+  signInHint: "This service asks for a key. Whoever runs it can make one with windlass keys make. It is kept in this tab only.",
+  errorsOpen: "Errors explained, without a key", noKey: "Paste a key first; it has no spaces.",
+  door_unauthorized: "This key is not known here, has expired or was revoked.",
+  door_forbidden: "This key may not use this page: it lacks the scope “use”.",
+  door_unreachable: "The server does not answer. Is it still running?",
+  door_other: "The server could not check the key. Try again in a moment.",
+  loading: "Loading…", opened: "{title}", noSuchView: "There is no such view.", backToStart: "To the playground",
+  notForYou: "Your key may not see this.",
+  notForYouHint: "It needs the scope “{scope}”; your key has: {scopes}. Ask whoever runs the service for another key.",
+  none: "none", copy: "Copy", copied: "Copied", copyFailed: "Copying was not allowed",
+  readMore: "What “{code}” means", requestId: "Request", retry: "Try again",
+  outage: "The server does not answer. What you see may be old; trying again every few seconds.",
+  back: "The server is back.", failure_unreachable: "The server does not answer. Is it still running?",
+  failure_broken: "The connection broke before the answer was complete.",
+  failure_engine_unavailable: "The engine that computes the answers is not there. Try again in a moment.",
+  failure_queue_full: "Too many requests are waiting. Try again in a moment.",
+  failure_overloaded: "The service has more to do than it can. Try again in a moment.",
+  failure_shutting_down: "The server is being stopped.", failure_internal: "The server made a mistake; it was written to its log.",
+  failure_rate_limited: "You are asking faster than your key may. Wait a moment.",
+  failure_quota_exhausted: "The quota of your key is used up.",
+  failure_too_many_concurrent: "Your key is already asking as much at a time as it may.",
+  failure_forbidden: "Your key may not do this.", failure_unauthorized: "This key is not known here, has expired or was revoked.",
+  failure_not_found: "There is no such thing here.", failure_engine_failed: "The engine failed while it answered.",
 };
 
 const chinese = {
-  skip: "跳到输入框", ask: "向模型提问", mode: "请求方式", model: "模型", completion: "续写", chat: "对话", answer: "回答",
-  prompt: "输入", run: "运行", stop: "停止", clear: "清空", curl: "复制为 curl", copied: "已复制。",
-  copyFailed: "浏览器不允许复制。", keys: "Ctrl+Enter 运行，Esc 停止。", settings: "设置", temperature: "温度",
-  maxTokens: "最多词元数", seed: "随机种子", seedHint: "任意", api: "接口说明", errors: "错误说明", metrics: "指标",
-  emptyCompletion: "在下面写一段开头，模型会接着写。", emptyChat: "在下面说点什么，模型会回答。",
-  user: "你", assistant: "模型", noModel: "引擎尚未就绪", context: "上下文 {0}", parameters: "{0} 参数",
-  writing: "正在生成… {0} 个词元，每秒 {1} 个", waiting: "等待中…", stopped: "已停止，共 {0} 个词元。",
-  done: "{0} 个词元，用时 {1} 秒，每秒 {2} 个", cut: "已达词元上限：{0} 个词元，用时 {1} 秒，每秒 {2} 个",
-  emptyPrompt: "请先输入内容。", badSettings: "有一项设置超出范围。",
-  unreachable: "服务器没有响应，它还在运行吗？", engine_unavailable: "计算引擎不可用，请稍后再试。",
-  queue_full: "排队的请求太多，请稍后再试。", broken: "回答完成之前连接中断了。", shutting_down: "服务器正在停止。",
-  signIn: "登录", signOut: "退出", key: "密钥", noKey: "请先粘贴密钥，其中不含空格。",
-  signInHint: "此服务需要密钥，请向运行者索取。密钥只保存在当前标签页。",
-  unauthorized: "此密钥未知、已过期或已被吊销。", forbidden: "此密钥无权使用模型：缺少“use”权限。",
+  skip: "跳到正文", views: "页面", play: "体验", api: "接口", errors: "错误", runs: "训练", plan: "规划", models: "模型", service: "服务",
+  theme_auto: "配色：跟随系统", theme_light: "配色：浅色", theme_dark: "配色：深色", signIn: "登录", signOut: "退出", key: "密钥",
+  signInHint: "此服务需要密钥，运行者可用 windlass keys make 生成。密钥只保存在当前标签页。",
+  errorsOpen: "错误说明（无需密钥）", noKey: "请先粘贴密钥，其中不含空格。",
+  door_unauthorized: "此密钥未知、已过期或已被吊销。", door_forbidden: "此密钥无权使用本页：缺少“use”权限。",
+  door_unreachable: "服务器没有响应，它还在运行吗？", door_other: "服务器无法核对密钥，请稍后再试。",
+  loading: "加载中…", opened: "{title}", noSuchView: "没有这个页面。", backToStart: "前往体验页",
+  notForYou: "你的密钥无权查看此页。", notForYouHint: "需要“{scope}”权限；你的密钥拥有：{scopes}。请向运行者索取其他密钥。",
+  none: "无", copy: "复制", copied: "已复制", copyFailed: "浏览器不允许复制",
+  readMore: "“{code}”是什么意思", requestId: "请求", retry: "重试",
+  outage: "服务器没有响应。所见内容可能已过时；每隔几秒自动重试。", back: "服务器已恢复。",
+  failure_unreachable: "服务器没有响应，它还在运行吗？", failure_broken: "回答完成之前连接中断了。",
+  failure_engine_unavailable: "计算引擎不可用，请稍后再试。", failure_queue_full: "排队的请求太多，请稍后再试。",
+  failure_overloaded: "服务负载过高，请稍后再试。", failure_shutting_down: "服务器正在停止。",
+  failure_internal: "服务器出错了，已写入日志。", failure_rate_limited: "请求过快，超出密钥的限制，请稍候。",
+  failure_quota_exhausted: "密钥的配额已用完。", failure_too_many_concurrent: "密钥的并发请求已达上限。",
+  failure_forbidden: "你的密钥无权这样做。", failure_unauthorized: "此密钥未知、已过期或已被吊销。",
+  failure_not_found: "这里没有这样的内容。", failure_engine_failed: "引擎在回答时出错。",
 };
 
-let words = english;
+export const shell = { en: english, zh: chinese };
 
-/** Choose the language; returns its tag. */
-export function choose(tag) {
-  words = tag.toLowerCase().startsWith("zh") ? chinese : english;
-  return words === chinese ? "zh-CN" : "en";
-}
-
-/** Return a phrase with its numbers put in, or undefined when the page has no words for it. */
-export function say(key, ...values) {
-  return words[key]?.replace(/\{(\d)\}/g, (_, place) => values[place]);
+/**
+ * Return the t of a view: its own words first, then the shell's. t(key, { name: value }) fills in {name}; a missing key
+ * is shown as itself, so that a test finds it. t.own(key) is undefined instead.
+ */
+export function speaker(language, words = {}) {
+  const own = (key, values = {}) => (words[language]?.[key] ?? shell[language][key])
+    ?.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
+  const t = (key, values) => own(key, values) ?? key;
+  t.own = own;
+  return t;
 }

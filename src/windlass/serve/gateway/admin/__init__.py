@@ -2,6 +2,7 @@
 
     keys.py      tenants.py    rollouts.py      change records; each change is in the audit log
     audit.py     limits.py     replicas.py      show what was done, what is left, and what answers
+    control.py                                  passes on what the control process knows: runs, models, plans
     asking.py    what the routes share: the state, who acts, errors in the API's codes
     messages.py  replies.py                     bodies and answers
 

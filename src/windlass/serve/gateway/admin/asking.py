@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from starlette.responses import Response
 from windlass.serve.gateway.caller import caller_of
 from windlass.serve.gateway.errors import ApiError, plain
 from windlass.serve.gateway.service import Service
-from windlass.serve.records.chain import Actor
+from windlass.serve.records.chain import Act, Actor, write_down
 from windlass.serve.records.keys import Keys
 from windlass.spec.errors import AskedWrongly, InUse, NotFound, did_you_mean
 from windlass.store.database import Database
@@ -53,6 +54,13 @@ async def actor_of(request: Request) -> Actor:
         return Actor("", "anyone: keys are off", address)
     key = await asyncio.to_thread(Keys(state_of(request)).by_id, caller.key)
     return Actor(caller.key, key.name if key else "", address)
+
+
+async def record(request: Request, actor: Actor, what: Act) -> None:
+    """Write down what is about to be done elsewhere; a gateway without a state has no log."""
+    database = service_of(request).database
+    if database is not None:
+        await asyncio.to_thread(write_down, database, actor, what, now_s=time.time())
 
 
 def number_of(request: Request, name: str, default: int, least: int, most: int) -> int:

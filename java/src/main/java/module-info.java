@@ -1,0 +1,6 @@
+/** A client of Windlass services, on nothing but the JDK. */
+module dev.windlass {
+    requires transitive java.net.http;
+
+    exports dev.windlass;
+}

@@ -1,0 +1,90 @@
+"""The registry over the control API: what `windlass models list|show|promote|rollback` does.
+
+GET  /v1/models                                  all registered models, their versions, aliases and lineage
+GET  /v1/models/{name}                           one of them
+POST /v1/models/{name}/promote                   make a version @prod
+POST /v1/models/{name}/rollback                  make @previous @prod again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+from fastapi import APIRouter
+from fastapi import Path as InPath
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from windlass.operate.control_errors import ControlError
+from windlass.operate.control_journal import finite
+from windlass.operate.control_reading import body_of, home_of, read_body
+from windlass.operate.registry import Registry, Version
+from windlass.serve.gateway.errors import plain
+from windlass.spec.control import (
+    ControlRefusal,
+    ModelReply,
+    Nothing,
+    PromoteBody,
+    RegistryReply,
+    VersionReply,
+)
+from windlass.spec.errors import NotFound
+
+T = TypeVar("T")
+Name = Annotated[str, InPath(description="the model's name, without a version")]
+
+router = APIRouter(responses={"4XX": {"model": ControlRefusal}, "5XX": {"model": ControlRefusal}})
+
+
+@router.get("/v1/models")
+def list_models(request: Request) -> RegistryReply:
+    """List all registered models."""
+    registry = Registry(home_of(request))
+    return RegistryReply(models=[_model(registry, name) for name in registry.names()])
+
+
+@router.get("/v1/models/{name}")
+def show_model(request: Request, name: Name) -> ModelReply:
+    """Show a model: its versions, which of them is @prod, where each comes from and how good it is."""
+    registry = Registry(home_of(request))
+    return _found(lambda: _model(registry, registry.find(_bare(name)).name))
+
+
+@router.post("/v1/models/{name}/promote", openapi_extra=body_of(PromoteBody))
+async def promote_model(request: Request, name: Name) -> VersionReply:
+    """Make a version @prod; what was @prod becomes @previous. What is served stays as it is."""
+    body = await read_body(request, PromoteBody)
+    registry, wanted = Registry(home_of(request)), f"{_bare(name)}@{body.version}"
+    return await run_in_threadpool(_found, lambda: _version(registry.promote(wanted)))
+
+
+@router.post("/v1/models/{name}/rollback", openapi_extra=body_of(Nothing, required=False))
+async def roll_back_model(request: Request, name: Name) -> VersionReply:
+    """Make @previous @prod again; asked twice, everything is as before."""
+    await read_body(request, Nothing)
+    registry, bare = Registry(home_of(request)), _bare(name)
+    return await run_in_threadpool(_found, lambda: _version(registry.roll_back(bare)))
+
+
+def _bare(name: str) -> str:
+    """Refuse a version or an alias where a name must stand."""
+    if "@" in name:
+        raise ControlError("model_not_found", f"'{plain(name, 100)}' is no name of a model")
+    return name
+
+
+def _found(look: Callable[[], T]) -> T:
+    try:
+        return look()
+    except NotFound as error:
+        raise ControlError("model_not_found", error.message, hint=error.hint) from None
+
+
+def _model(registry: Registry, name: str) -> ModelReply:
+    versions = [_version(version) for version in registry.versions(name)]
+    return ModelReply(name=name, aliases=registry.aliases(name), versions=versions)
+
+
+def _version(version: Version) -> VersionReply:
+    return VersionReply.model_validate(finite({**version.facts(), "lineage": version.lineage}))

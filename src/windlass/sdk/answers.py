@@ -1,0 +1,315 @@
+"""The calls of the API that serves models, as pure calls; client.py lets people make them.
+
+A whole answer carries an Idempotency-Key, so that one that got lost on its way back is not computed twice. A
+stream carries a seed, so that one that breaks off is asked for again and gone on with (delivery.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Unpack
+
+from windlass.sdk import messages
+from windlass.sdk.delivery import Delivery
+from windlass.sdk.effects import Call, Flow, Request, close, draw, give
+from windlass.sdk.events import EventReader
+from windlass.sdk.exchange import Answer, Exchange, Trip, understood
+from windlass.sdk.failures import ApiFailure, ServiceFailed, Told, Unreachable, told_failure
+from windlass.sdk.messages import Once, Prompt, Settings, Turns
+from windlass.sdk.replies import (
+    Completion,
+    DryRun,
+    Model,
+    Tokens,
+    completion_of,
+    dry_run_of,
+    model_of,
+    piece_of,
+    tokens_of,
+)
+from windlass.spec.errors import AskedWrongly
+
+SEED_BITS = 31
+KEY_BITS = 128
+DONE = "[DONE]"
+ELSEWHERE = frozenset({"model_not_found"})
+"""A version that began an answer may be gone from one site and be there at another."""
+
+Vectors = list[list[float]]
+
+
+@dataclass
+class _Answering:
+    """A streamed answer, over all its connections."""
+
+    delivery: Delivery = field(default_factory=Delivery)
+    finish: str = ""
+    usage: dict[str, int] = field(default_factory=dict)
+    model: str = ""
+    id: str = ""
+
+    def take(self, chunk: dict[str, Any]) -> str:
+        """Read a chunk; return the text that is new in it."""
+        self.model, self.id = chunk["model"], self.id or chunk["id"]
+        self.usage = chunk.get("usage") or self.usage
+        added, finish = piece_of(chunk)
+        self.finish = finish or self.finish
+        return self.delivery.push(added)
+
+    def result(self, request_id: str) -> Completion:
+        return Completion(
+            text=self.delivery.text,
+            finish=self.finish,
+            prompt_tokens=self.usage.get("prompt_tokens", 0),
+            completion_tokens=self.usage.get("completion_tokens", 0),
+            model=self.model,
+            id=self.id,
+            request_id=request_id,
+            resumed=self.delivery.resumed,
+        )
+
+
+class Answers:
+    """What can be asked of a service; `model` is learned when none is given."""
+
+    def __init__(self, exchange: Exchange, *, model: str | None, deadline: float | None) -> None:
+        self.exchange = exchange
+        self._model = model
+        self._deadline = deadline
+
+    def models(self, *, deadline: float | None = None) -> Call[list[str]]:
+        """Return the ids of the models that are served.
+
+        client.models()                            # ["poems@1"]
+        """
+        found = yield from self.catalogue(deadline=deadline)
+        return [model.id for model in found]
+
+    def catalogue(self, *, deadline: float | None = None) -> Call[list[Model]]:
+        """Return the models that are served, with their context, size and family.
+
+        client.catalogue()[0].context_length       # 512
+        """
+        trip = yield from self._trip(deadline)
+        return (yield from self._catalogue(trip))
+
+    def complete(
+        self,
+        prompt: Prompt,
+        *,
+        deadline: float | None = None,
+        idempotency_key: str | None = None,
+        **settings: Unpack[Settings],
+    ) -> Call[Completion]:
+        """Continue a text, or a sequence of token ids.
+
+        client.complete("Once upon", max_tokens=20, temperature=0).text
+        """
+        trip, once, model = yield from self._begin(deadline, idempotency_key, settings)
+        answer = yield from self.exchange.ask(messages.completion(model, prompt, settings, once=once), trip)
+        return answer.read(partial(completion_of, request_id=answer.request_id))
+
+    def chat(
+        self,
+        turns: Turns,
+        *,
+        deadline: float | None = None,
+        idempotency_key: str | None = None,
+        **settings: Unpack[Settings],
+    ) -> Call[Completion]:
+        """Give the next turn of a conversation; a bare string is the user's only turn.
+
+        client.chat([{"role": "user", "content": "Hello"}], max_tokens=20).text
+        """
+        trip, once, model = yield from self._begin(deadline, idempotency_key, settings)
+        answer = yield from self.exchange.ask(messages.chat(model, turns, settings, once=once), trip)
+        return answer.read(partial(completion_of, request_id=answer.request_id))
+
+    def stream(
+        self, prompt: Prompt, *, deadline: float | None = None, **settings: Unpack[Settings]
+    ) -> Flow[str, Completion]:
+        """Continue a text, piece by piece; leaving the loop stops the server's work.
+
+        for piece in client.stream("Once upon", max_tokens=20):
+            print(piece, end="")
+        """
+        check_stream(settings)
+        return Flow(self._stream(deadline, settings, prompt=prompt))
+
+    def stream_chat(
+        self, turns: Turns, *, deadline: float | None = None, **settings: Unpack[Settings]
+    ) -> Flow[str, Completion]:
+        """Give the next turn of a conversation, piece by piece."""
+        check_stream(settings)
+        return Flow(self._stream(deadline, settings, turns=turns))
+
+    def embed(
+        self,
+        inputs: Sequence[str] | str,
+        *,
+        deadline: float | None = None,
+        idempotency_key: str | None = None,
+        model: str | None = None,
+    ) -> Call[Vectors]:
+        """Return one unit vector for each text.
+
+        client.embed(["cat", "dog"])               # [[0.1, ...], [0.2, ...]]
+        """
+        trip, once, name = yield from self._begin(deadline, idempotency_key, {"model": model})
+        answer = yield from self.exchange.ask(messages.embeddings(name, inputs, once=once), trip)
+        return answer.read(lambda told: [list(entry["embedding"]) for entry in told["data"]])
+
+    def tokenize(
+        self,
+        text: str | None = None,
+        *,
+        turns: Turns | None = None,
+        model: str | None = None,
+        deadline: float | None = None,
+    ) -> Call[Tokens]:
+        """Return the tokens of a text, or of a conversation, as the model would read them.
+
+        client.tokenize("Once upon").count         # 2
+        """
+        trip = yield from self._trip(deadline)
+        name = yield from self._named(model, trip)
+        answer = yield from self.exchange.ask(messages.tokens(name, text, turns), trip)
+        return answer.read(tokens_of)
+
+    def detokenize(
+        self, tokens: Iterable[int], *, model: str | None = None, deadline: float | None = None
+    ) -> Call[str]:
+        """Return the text of token ids.
+
+        client.detokenize(client.tokenize("Once upon"))       # "Once upon"
+        """
+        trip = yield from self._trip(deadline)
+        name = yield from self._named(model, trip)
+        answer = yield from self.exchange.ask(messages.text(name, list(tokens)), trip)
+        return answer.read(lambda told: str(told["text"]))
+
+    def dry_run(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        turns: Turns | None = None,
+        inputs: Sequence[str] | str | None = None,
+        deadline: float | None = None,
+        **settings: Unpack[Settings],
+    ) -> Call[DryRun]:
+        """Say what would become of a completion, a chat (`turns`) or an embedding (`inputs`).
+
+        client.dry_run("Once upon", max_tokens=50).whole_s    # about how long, if that is known yet
+        """
+        trip = yield from self._trip(deadline)
+        name = yield from self._named(settings.get("model"), trip)
+        request = _tried(name, settings, prompt, turns, inputs)
+        answer = yield from self.exchange.ask(messages.dry_run(request), trip)
+        return answer.read(partial(dry_run_of, url=answer.site.url))
+
+    def _stream(
+        self,
+        deadline: float | None,
+        settings: Settings,
+        *,
+        prompt: Prompt | None = None,
+        turns: Turns | None = None,
+    ) -> Call[Completion]:
+        """Read a stream; when it breaks off, ask for it again and go on behind what was handed on."""
+        trip = yield from self._trip(deadline)
+        name = yield from self._named(settings.get("model"), trip)
+        seed = yield from draw(SEED_BITS)
+        request = messages.streamed(_tried(name, settings, prompt, turns, None), seed)
+        answering = _Answering()
+        while True:
+            answer = yield from self.exchange.ask(request, trip)
+            failure = yield from self._read(answer, answering, trip)
+            yield from close()
+            if failure is None:
+                answering.delivery.end()
+                return answering.result(answer.request_id)
+            if answering.model:
+                request = messages.pinned(request, answering.model)
+                trip.elsewhere = ELSEWHERE
+            answering.delivery.again()
+            yield from self.exchange.failed(request, trip, failure)
+
+    def _read(self, answer: Answer, answering: _Answering, trip: Trip) -> Call[ApiFailure | None]:
+        """Hand on what one connection brings that is new; return why it broke off, None at the end."""
+        reader = EventReader()
+        while True:
+            received = yield from self.exchange.more(trip)
+            if isinstance(received, ApiFailure):
+                return received
+            if not received:
+                return Unreachable(
+                    f"{answer.site.url}: the connection broke before the answer was complete", sent=True
+                )
+            for event in reader.push(received):
+                if event.data == DONE:
+                    return None
+                new = understood(answer.head.url, partial(_taken, answering, answer), event.data)
+                if isinstance(new, ApiFailure):
+                    return new
+                if new:
+                    trip.progressed()
+                    yield from give(new)
+
+    def _begin(
+        self, deadline: float | None, idempotency_key: str | None, settings: Settings
+    ) -> Call[tuple[Trip, Once, str]]:
+        trip = yield from self._trip(deadline)
+        model = yield from self._named(settings.get("model"), trip)
+        drawn = yield from draw(KEY_BITS)
+        given = idempotency_key is not None
+        return trip, Once(idempotency_key or f"windlass-{drawn:032x}", given), model
+
+    def _trip(self, deadline: float | None) -> Call[Trip]:
+        return (yield from self.exchange.trip(self._deadline if deadline is None else deadline))
+
+    def _named(self, model: str | None, trip: Trip) -> Call[str]:
+        """Return the model to ask: the one that is given, the client's, or the first that is served."""
+        if model is not None:
+            return model
+        if self._model is None:
+            found = yield from self._catalogue(trip)
+            if not found:
+                raise ServiceFailed("no model is served there")
+            self._model = found[0].id
+        return self._model
+
+    def _catalogue(self, trip: Trip) -> Call[list[Model]]:
+        answer = yield from self.exchange.ask(Request("GET", "/v1/models"), trip)
+        trip.progressed()
+        return answer.read(lambda told: [model_of(entry) for entry in told["data"]])
+
+
+def check_stream(settings: Settings) -> None:
+    """Refuse before anything is sent what a stream cannot have."""
+    messages.streamed(messages.completion("", "", settings), 0)
+
+
+def _tried(
+    model: str,
+    settings: Settings,
+    prompt: Prompt | None,
+    turns: Turns | None,
+    inputs: Sequence[str] | str | None,
+) -> Request:
+    """Build the one request that is meant."""
+    if sum(given is not None for given in (prompt, turns, inputs)) != 1:
+        raise AskedWrongly("give one of: a prompt, turns, inputs")
+    if prompt is not None:
+        return messages.completion(model, prompt, settings)
+    if turns is not None:
+        return messages.chat(model, turns, settings)
+    return messages.embeddings(model, inputs or "")
+
+
+def _taken(answering: _Answering, answer: Answer, chunk: dict[str, Any]) -> str | ApiFailure:
+    """Read an event of a stream: return the text that is new in it, or the failure that it tells."""
+    if "error" in chunk:
+        return told_failure(chunk["error"], Told(request_id=answer.request_id), answer.site.url)
+    return answering.take(chunk)

@@ -1,0 +1,268 @@
+"""The calls of the control API, as pure calls: runs, looked at and changed while they go on, and plans.
+
+A run is named NAME/NUMBER, or NAME for the newest one. What changes something is sent again only where it
+surely did not arrive; everything else is tried again as answers are. A watcher that loses its connection goes
+on behind the last record that it has seen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from windlass.sdk.effects import Call, Flow, Request, close, give
+from windlass.sdk.events import EventReader
+from windlass.sdk.exchange import Exchange, Trip
+from windlass.sdk.failures import ApiFailure, NotThere, Unreachable
+from windlass.sdk.messages import filled
+from windlass.sdk.plans import JobTables, Plan, PlanChoices, tables_of
+from windlass.sdk.progress import Screen, Show
+from windlass.sdk.runs import Audit, Curve, Goodput, Incident, Run, Runs, curve_of
+
+Json = dict[str, Any]
+Records = list[Json]
+Incidents = list[Incident]
+Value = bool | int | float | str
+Take = Callable[[Json], Call[None]]
+
+NONE_OF_THEM = 10**12
+"""A place in a journal that none reaches: who waits behind it hears of the end alone."""
+
+
+class Control:
+    """What can be asked about runs."""
+
+    def __init__(self, exchange: Exchange, *, deadline: float | None) -> None:
+        self.exchange = exchange
+        self._deadline = deadline
+
+    def list(self) -> Call[Runs]:
+        """Return how every run stands.
+
+        [run.name for run in jobs.list() if not run.is_over]
+        """
+        told = yield from self._ask("GET", "/v1/jobs")
+        return Runs(Run(job) for job in told["jobs"])
+
+    def show(self, run: str) -> Call[Run]:
+        """Return how a run stands: state, step, loss, settings in force, changes and who made them.
+
+        jobs.show("poems").loss
+        """
+        path = yield from self._path(run)
+        told = yield from self._ask("GET", path)
+        return Run(told)
+
+    def journal(self, run: str, *, after: int = 0) -> Call[Records]:
+        """Return what a run told, behind the first `after` records."""
+        path = yield from self._path(run)
+        records: Records = []
+        while True:
+            told = yield from self._ask("GET", f"{path}/journal?after={after + len(records)}")
+            if not told["records"]:
+                return records
+            records += told["records"]
+
+    def curve(self, run: str, name: str = "loss", *, event: str = "step") -> Call[Curve]:
+        """Return a figure over the steps of a run; a notebook draws it.
+
+        jobs.curve("poems")                                  # the loss of training
+        jobs.curve("poems", "perplexity", event="evaluation")
+        """
+        records = yield from self.journal(run)
+        return curve_of(records, name, event)
+
+    def audit(self, run: str) -> Call[Audit]:
+        """Return whether every sample was used exactly once.
+
+        jobs.audit("poems").ok
+        """
+        path = yield from self._path(run)
+        told = yield from self._ask("GET", f"{path}/audit")
+        return Audit(told["facts"])
+
+    def goodput(self, run: str) -> Call[Goodput]:
+        """Return where every second went."""
+        path = yield from self._path(run)
+        told = yield from self._ask("GET", f"{path}/goodput")
+        return Goodput(told)
+
+    def incidents(self, run: str) -> Call[Incidents]:
+        """Return what went wrong, and what was done about it."""
+        path = yield from self._path(run)
+        told = yield from self._ask("GET", f"{path}/incidents")
+        return [Incident(incident) for incident in told["incidents"]]
+
+    def set(self, run: str, changes: Mapping[str, Value]) -> Call[Json]:
+        """Ask for other settings; return the request as it was written down.
+
+        jobs.set("poems", {"train.learning_rate": 1e-4})
+        """
+        return (yield from self._change(run, "set", {"changes": dict(changes)}))
+
+    def scale(self, run: str, workers: int) -> Call[Json]:
+        """Ask an elastic run to go on with another number of workers."""
+        path = yield from self._path(run)
+        return (yield from self._ask("POST", f"{path}/scale", {"workers": workers}))
+
+    def pause(self, run: str) -> Call[Json]:
+        """Ask a run to wait at its next step border."""
+        return (yield from self._change(run, "pause"))
+
+    def resume(self, run: str) -> Call[Json]:
+        """Ask a paused run to go on."""
+        return (yield from self._change(run, "resume"))
+
+    def stop(self, run: str) -> Call[Json]:
+        """Ask a run to save a checkpoint and end."""
+        return (yield from self._change(run, "stop"))
+
+    def undo(self, run: str) -> Call[Json]:
+        """Ask a run to go back to the settings before its last change."""
+        return (yield from self._change(run, "undo"))
+
+    def watch(self, run: str, *, after: int = 0, deadline: float | None = None) -> Flow[Json, int]:
+        """Yield the records of a run's journal as they come, until the run ends; the result counts them.
+
+        for record in jobs.watch("poems"):
+            print(record["event"])
+        """
+        return Flow(self._watch(run, after, deadline, give))
+
+    def wait(self, run: str, *, deadline: float | None = None) -> Call[Run]:
+        """Wait until nobody works on a run any more; return how it stands then.
+
+        jobs.wait("poems", deadline=3600).state
+        """
+        yield from self._watch(run, NONE_OF_THEM, deadline, _nothing)
+        return (yield from self.show(run))
+
+    def follow(self, run: str, *, screen: Screen | None = None, deadline: float | None = None) -> Call[Run]:
+        """Draw how a run goes on, in a notebook or a terminal, until it ends; return how it stands then.
+
+        jobs.follow("poems")
+        """
+        show = Show(run, screen)
+
+        def draw(record: Json) -> Call[None]:
+            show.push(record)
+            yield from ()
+
+        try:
+            yield from self._watch(run, 0, deadline, draw)
+        finally:
+            show.close()
+        return (yield from self.show(run))
+
+    def _watch(self, run: str, after: int, deadline: float | None, take: Take) -> Call[int]:
+        """Read events; when the connection breaks, go on behind the last one that came."""
+        path = yield from self._path(run)
+        trip = yield from self.exchange.trip(deadline)
+        seen = after
+        while True:
+            headers = {"accept": "text/event-stream", "last-event-id": str(seen)}
+            request = Request("GET", f"{path}/journal?after={seen}", headers=headers, streams=True)
+            answer = yield from self.exchange.ask(request, trip)
+            seen, failure = yield from self._read(answer.site.url, seen, trip, take)
+            yield from close()
+            if failure is None:
+                return seen
+            yield from self.exchange.failed(request, trip, failure)
+
+    def _read(self, url: str, seen: int, trip: Trip, take: Take) -> Call[tuple[int, ApiFailure | None]]:
+        reader = EventReader()
+        while True:
+            received = yield from self.exchange.more(trip)
+            if isinstance(received, ApiFailure):
+                return seen, received
+            if not received:
+                return seen, Unreachable(f"{url}: the connection broke before the run ended", sent=True)
+            for event in reader.push(received):
+                if event.name == "end":
+                    return seen, None
+                place = int(event.id) if event.id.isascii() and event.id.isdigit() else seen + 1
+                if place > seen:
+                    seen = place
+                    trip.progressed()
+                    yield from take(json.loads(event.data))
+
+    def _change(self, run: str, verb: str, body: Json | None = None) -> Call[Json]:
+        path = yield from self._path(run)
+        told = yield from self._ask("POST", f"{path}/{verb}", body or {})
+        asked: Json = told["request"]
+        return asked
+
+    def _path(self, run: str) -> Call[str]:
+        name, _, number = run.partition("/")
+        if not number:
+            number = yield from self._newest(name)
+        return f"/v1/jobs/{name}/{number}"
+
+    def _newest(self, name: str) -> Call[str]:
+        runs = yield from self.list()
+        numbers = [int(run.name.rpartition("/")[2]) for run in runs if run.name.startswith(f"{name}/")]
+        if not numbers:
+            raise NotThere(f"no run of '{name}'")
+        return str(max(numbers))
+
+    def _ask(self, method: str, path: str, body: Json | None = None) -> Call[Json]:
+        trip = yield from self.exchange.trip(self._deadline)
+        request = Request(method, path, body, repeats=method == "GET")
+        answer = yield from self.exchange.ask(request, trip)
+        return answer.read(dict)
+
+
+class Planning:
+    """What can be asked of the planner."""
+
+    def __init__(self, exchange: Exchange, *, deadline: float | None) -> None:
+        self.exchange = exchange
+        self._deadline = deadline
+
+    def ask(
+        self,
+        job: JobTables,
+        *,
+        fleet: str | Mapping[str, Any],
+        sizes: str | None = None,
+        objective: str | None = None,
+        deadline: str | float | None = None,
+        budget: str | float | None = None,
+        precision: str | None = None,
+        more: int | None = None,
+        search: str | None = None,
+    ) -> Call[Plan]:
+        """Plan a job, given by its file or its tables, for a fleet; that there is no solution is an answer.
+
+        plans.ask("job.toml", fleet="64xH100-SXM5", deadline="3d").best.dollars
+        plans.ask({"train": {"tokens": "300B"}}, fleet="8xA100-SXM4-80GB", sizes="Llama-3.1-8B")
+        """
+        asked = {
+            "sizes": sizes,
+            "objective": objective,
+            "deadline": deadline,
+            "budget": budget,
+            "precision": precision,
+            "more": more,
+            "search": search,
+        }
+        told = fleet if isinstance(fleet, str) else dict(fleet)
+        body = {"job": tables_of(job), "fleet": told} | filled(asked)
+        return Plan.read((yield from self._ask(Request("POST", "/v1/plan", body))))
+
+    def choices(self) -> Call[PlanChoices]:
+        """Return what a plan can be asked for by name: devices, published sizes, precisions.
+
+        plans.choices().devices
+        """
+        return PlanChoices((yield from self._ask(Request("GET", "/v1/plan/choices"))))
+
+    def _ask(self, request: Request) -> Call[Json]:
+        trip = yield from self.exchange.trip(self._deadline)
+        answer = yield from self.exchange.ask(request, trip)
+        return answer.read(dict)
+
+
+def _nothing(record: Json) -> Call[None]:
+    yield from ()

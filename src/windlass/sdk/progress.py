@@ -1,0 +1,206 @@
+"""Shows how a run goes on, in a terminal or in a notebook.
+
+    jobs.follow("poems")                         # draws until the run is over, returns how it stands
+
+A notebook gets one picture that is drawn anew, a terminal one line, a file a line now and then. IPython is
+used where it runs already, and is not needed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TextIO
+
+from windlass.sdk.runs import Curve, curve_of
+from windlass.sdk.tables import bar, facts_table, shown
+
+EVERY_S = 0.25
+FILE_EVERY_S = 30.0
+CELLS = 24
+TOLD = ("evaluation", "paused", "unpaused", "resumed", "lost", "warning", "restarted", "stopped", "finished")
+
+
+class Progress:
+    """What the records of a journal say so far; pure."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.last: Mapping[str, Any] = {}
+        self.validation_loss: float | None = None
+        self.state = "starting"
+        self._steps: list[Mapping[str, Any]] = []
+
+    def push(self, record: Mapping[str, Any]) -> str | None:
+        """Take a record; return a sentence about it if it is worth one."""
+        event = str(record.get("event"))
+        if event in ("step", "resumed"):
+            self._steps.append(record)
+        if event == "step":
+            self.last, self.state = record, "running"
+        if event == "evaluation":
+            self.validation_loss = record.get("loss")
+        if event in ("paused", "stopped", "finished"):
+            self.state = event
+        return _sentence(event, record) if event in TOLD else None
+
+    @property
+    def share(self) -> float | None:
+        steps = self.last.get("steps")
+        return self.last["step"] / steps if steps else None
+
+    @property
+    def loss(self) -> Curve:
+        """The loss of training so far."""
+        return curve_of(self._steps, "loss", "step")
+
+    def __str__(self) -> str:
+        share = self.share or 0.0
+        full = round(CELLS * min(1.0, share))
+        said = [
+            f"{self.run} [{'#' * full}{'.' * (CELLS - full)}] {share:4.0%}",
+            f"step {shown(self.last.get('step', 0))}/{shown(self.last.get('steps'))}",
+            f"loss {shown(self.last.get('loss'))}",
+            f"{shown(self.last.get('tokens_per_s'))} tok/s",
+        ]
+        left_s = self.last.get("seconds_left")
+        if self.state == "running" and isinstance(left_s, int | float):
+            said.append(f"{int(left_s) // 60}:{int(left_s) % 60:02d} left")
+        elif self.state != "running":
+            said.append(self.state)
+        return "  ".join(said)
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "run": self.run,
+            "state": self.state,
+            "loss": self.last.get("loss"),
+            "validation loss": self.validation_loss,
+            "tokens/s": self.last.get("tokens_per_s"),
+        }
+        steps = f"step {shown(self.last.get('step', 0))} of {shown(self.last.get('steps'))}"
+        return bar(self.share, steps) + facts_table(rows) + self.loss._repr_html_()
+
+
+class Screen(Protocol):
+    """Somewhere to draw."""
+
+    every_s: float
+
+    def draw(self, progress: Progress) -> None: ...
+
+    def say(self, sentence: str) -> None: ...
+
+    def close(self, progress: Progress) -> None: ...
+
+
+class Terminal:
+    """One line that is written over, and lines above it that stay."""
+
+    every_s = EVERY_S
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._width = 0
+
+    def draw(self, progress: Progress) -> None:
+        line = str(progress)
+        self._out.write("\r" + line.ljust(self._width))
+        self._out.flush()
+        self._width = len(line)
+
+    def say(self, sentence: str) -> None:
+        self._out.write("\r" + sentence.ljust(self._width) + "\n")
+        self._width = 0
+
+    def close(self, progress: Progress) -> None:
+        self.draw(progress)
+        self._out.write("\n")
+        self._out.flush()
+
+
+class Log:
+    """Lines in a file or a pipe."""
+
+    every_s = FILE_EVERY_S
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def draw(self, progress: Progress) -> None:
+        self.say(str(progress))
+
+    def say(self, sentence: str) -> None:
+        self._out.write(sentence + "\n")
+        self._out.flush()
+
+    def close(self, progress: Progress) -> None:
+        self.draw(progress)
+
+
+class Notebook:
+    """A picture below the cell, drawn anew."""
+
+    every_s = EVERY_S
+
+    def __init__(self, display: Callable[..., Any]) -> None:
+        self._display = display
+        self._handle: Any = None
+
+    def draw(self, progress: Progress) -> None:
+        if self._handle is None:
+            self._handle = self._display(progress, display_id=True)
+        else:
+            self._handle.update(progress)
+
+    def say(self, sentence: str) -> None:
+        """A picture has no lines; what a sentence says is in it, or in the journal."""
+
+    def close(self, progress: Progress) -> None:
+        self.draw(progress)
+
+
+class Show:
+    """Draws the records of a run as they come, and no more often than an eye can see."""
+
+    def __init__(
+        self, run: str, screen: Screen | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.progress = Progress(run)
+        self._screen = screen or screen_here()
+        self._clock = clock
+        self._drawn = -float("inf")
+
+    def push(self, record: Mapping[str, Any]) -> None:
+        sentence = self.progress.push(record)
+        if sentence is not None:
+            self._screen.say(f"{self.progress.run}: {sentence}")
+        now = self._clock()
+        if now - self._drawn >= self._screen.every_s:
+            self._drawn = now
+            self._screen.draw(self.progress)
+
+    def close(self) -> None:
+        self._screen.close(self.progress)
+
+
+def screen_here(out: TextIO | None = None) -> Screen:
+    """Return the notebook that this runs in, else the terminal, else lines."""
+    python = sys.modules.get("IPython")
+    shell = python.get_ipython() if python is not None else None
+    if out is None and shell is not None and hasattr(shell, "kernel"):
+        from importlib import import_module
+
+        return Notebook(import_module("IPython.display").display)
+    stream = out or sys.stderr
+    return Terminal(stream) if stream.isatty() else Log(stream)
+
+
+def _sentence(event: str, record: Mapping[str, Any]) -> str:
+    where = f"step {record['step']}: " if "step" in record else ""
+    if event == "evaluation":
+        return f"{where}validation loss {shown(record.get('loss'))}"
+    if event == "lost":
+        return f"worker {record.get('worker')} was lost ({record.get('how')})"
+    return where + str(record.get("message", event))

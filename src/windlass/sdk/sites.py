@@ -1,0 +1,114 @@
+"""Which site to ask. Pure: what is known of each site, the time and random numbers are given.
+
+Sites of a lower rank go first; among equals, weights say how often each does (the law of DNS SRV records,
+RFC 2782). A site that failed `trip` times in a row rests, longer each time, and is then asked again by one
+call: if that is answered all calls come back, if not it rests on. A site that says Retry-After is left alone
+until then. Sites that rest or are busy are asked last, never not at all: who has only such sites tries them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Site:
+    """A server, by its address. Lower ranks are preferred, weights divide the calls within one."""
+
+    url: str
+    rank: int = 0
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """When a site is left alone, and for how long."""
+
+    trip: int = 2
+    first_rest_s: float = 2.0
+    most_rest_s: float = 60.0
+    probe_s: float = 30.0
+    """How long one call may try a site that rested before another may."""
+
+
+@dataclass(frozen=True)
+class Health:
+    """What is remembered of a site."""
+
+    failures: int = 0
+    """In a row."""
+    rests_until: float = -math.inf
+    probed_until: float = -math.inf
+    busy_until: float = -math.inf
+
+
+State = Literal["well", "probe", "busy", "resting"]
+
+
+def as_sites(given: str | Site | Sequence[str | Site]) -> list[Site]:
+    """Read addresses; bare ones are preferred in the order in which they are given."""
+    each = [given] if isinstance(given, str | Site) else list(given)
+    made = [site if isinstance(site, Site) else Site(site, rank) for rank, site in enumerate(each)]
+    return [replace(site, url=site.url.rstrip("/")) for site in made]
+
+
+def state(health: Health, circuit: Circuit, now: float) -> State:
+    """Say whether a site is to be asked now; "probe" is for one caller at a time."""
+    if health.failures >= circuit.trip:
+        free = now >= health.rests_until and now >= health.probed_until
+        return "probe" if free else "resting"
+    return "busy" if now < health.busy_until else "well"
+
+
+def order(
+    sites: Sequence[Site],
+    known: Mapping[str, Health],
+    circuit: Circuit,
+    *,
+    now: float,
+    draws: Sequence[float],
+) -> list[Site]:
+    """Return the sites in the order in which to ask them; `draws` has a number from [0, 1) for each."""
+
+    def place(pair: tuple[Site, float]) -> tuple[int, float, int, float]:
+        site, drawn = pair
+        health = known.get(site.url, Health())
+        turn = -math.log1p(-drawn) / site.weight if site.weight > 0 else math.inf
+        match state(health, circuit, now):
+            case "well" | "probe":
+                return 0, 0.0, site.rank, turn
+            case "busy":
+                return 1, health.busy_until, site.rank, turn
+            case "resting":
+                return 2, max(health.rests_until, health.probed_until), site.rank, turn
+
+    return [site for site, _ in sorted(zip(sites, draws, strict=True), key=place)]
+
+
+def asked(health: Health, circuit: Circuit, now: float) -> Health:
+    """Remember that a call is on its way; after a rest it is the only one for a while."""
+    if health.failures < circuit.trip:
+        return health
+    return replace(health, probed_until=now + circuit.probe_s)
+
+
+def answered(health: Health) -> Health:
+    """Forget what was wrong: the site answers."""
+    return Health() if health != Health() else health
+
+
+def failed(health: Health, circuit: Circuit, now: float) -> Health:
+    """Count a failure; enough of them, or one after a rest, and the site rests."""
+    failures = health.failures + 1
+    if failures < circuit.trip:
+        return replace(health, failures=failures)
+    rest_s = min(circuit.most_rest_s, circuit.first_rest_s * 2.0 ** min(failures - circuit.trip, 30))
+    return replace(health, failures=failures, rests_until=now + rest_s, probed_until=-math.inf)
+
+
+def busy(health: Health, now: float, for_s: float) -> Health:
+    """Remember that a site works, and asked to be left alone for a while."""
+    return Health(busy_until=now + for_s)

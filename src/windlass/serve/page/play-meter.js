@@ -1,0 +1,51 @@
+// What a request would take, while it is typed: its tokens, its time, and what it leaves of the quota.
+
+import { h, show } from "./dom.js";
+
+const WAIT_MS = 250;
+
+/** A line that follows the request; `read` returns { path, body }, or null while there is nothing to count. */
+export function meter(place, { api, t, read, amend }) {
+  let timer = null, running = null;
+  async function look() {
+    running?.abort();
+    const asked = read();
+    if (!asked) return show(place);
+    running = new AbortController();
+    try {
+      const { stream: _, stream_options: __, ...body } = asked.body;
+      const told = await api.call("/v1/dry-run", { body: { route: asked.path, body }, signal: running.signal });
+      show(place, told.fits ? foreseen(told, t) : refused(told.error, t, amend));
+    } catch (failure) {
+      if (failure.name !== "AbortError") show(place);
+    }
+  }
+  return {
+    changed: () => { clearTimeout(timer); timer = setTimeout(look, WAIT_MS); },
+    end: () => { clearTimeout(timer); running?.abort(); },
+  };
+}
+
+function foreseen(told, t) {
+  const whole = told.prompt_tokens + told.most_tokens;
+  const parts = [
+    h("strong", {}, t("countedOf", { tokens: told.prompt_tokens, context: told.context_length })),
+    t("atMost", { tokens: whole }),
+    told.first_token_s === null ? null : t("first", { seconds: seconds(told.first_token_s) }),
+    told.whole_s === null ? null : t("takes", { seconds: seconds(told.whole_s) }),
+    ...told.quota.filter((each) => each.scope !== "all").map((each) => left(each, t)),
+  ].filter(Boolean);
+  return h("span", { title: t("priceless") }, parts.flatMap((part, n) => (n ? [" · ", part] : [part])));
+}
+
+function left({ kind, left, most, needed }, t) {
+  const share = Math.max(0, (left - needed) / most);
+  return t("share", { percent: `${Math.floor(share * 1000) / 10}%`, kind: t.own(`kind_${kind}`) ?? kind });
+}
+
+function refused(error, t, amend) {
+  return h("span", { class: "refused" }, t("willNot"), " ", error.message, " ",
+    error.corrected ? h("button", { type: "button", class: "quiet small", on: { click: () => amend(error.corrected) } }, t("useCorrected")) : null);
+}
+
+const seconds = (value) => (value < 1 ? value.toFixed(2) : value.toFixed(1));

@@ -1,0 +1,245 @@
+"""The bodies of the control API, both ways (docs/formats/control.md).
+
+What the OpenAPI documents say of them comes from here: that of the control process, and that of the gateway,
+which passes them on.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from windlass.spec.settings import Settings
+
+Value = bool | int | float | str
+
+
+class Body(BaseModel):
+    """What a client sends: nothing unknown, nothing coerced."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Nothing(Body):
+    """A request that says everything by its path."""
+
+
+class SetBody(Body):
+    """Settings to change, as the command line names them: {"train.learning_rate": 0.0001}."""
+
+    changes: dict[str, Value] = Field(min_length=1, max_length=64, description="TABLE.KEY to its value")
+
+
+class ScaleBody(Body):
+    """How many workers an elastic run shall have."""
+
+    workers: Annotated[int, Field(ge=1, le=65536)]
+
+
+class PlanBody(Body):
+    """What to plan: the tables of a job file, and for which machines; as `windlass plan JOB --fleet F`."""
+
+    job: dict[str, Any] = Field({}, description='tables of a job file: {"train": {"tokens": "300B"}}')
+    fleet: str | dict[str, Any] | None = Field(
+        None, description='"64xH100-SXM5", or the tables of a fleet file; needed'
+    )
+    sizes: str | None = Field(
+        None, max_length=200, description="a published model in place of [model], such as Llama-3.1-70B"
+    )
+    objective: Literal["time", "money", "memory"] | None = Field(
+        None, description="what shall be small; time if null, with a deadline alone money"
+    )
+    deadline: str | float | None = Field(None, description='"3d", a date, or seconds')
+    budget: str | float | None = Field(None, description='"50k", or dollars')
+    precision: str | None = Field(
+        None, max_length=100, description='arithmetic to choose from: "bfloat16,float8"; 16 bits if null'
+    )
+    more: Annotated[int, Field(ge=0, le=1_000_000)] = Field(0, description="devices more, to hear of them")
+    search: Literal["exhaustive", "greedy"] = Field("exhaustive", description="greedy is quicker")
+
+
+class PromoteBody(Body):
+    """Which version becomes @prod."""
+
+    version: Annotated[int, Field(ge=1, le=10**9)]
+
+
+class Health(BaseModel):
+    """That the process lives."""
+
+    status: Literal["ok"] = "ok"
+
+
+class JobReply(BaseModel):
+    """How a run stands."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    run: str = Field(description="NAME/NUMBER")
+    path: str
+    state: Literal["new", "running", "paused", "stopped", "finished"]
+    step: int
+    loss: float | None
+    tokens_per_s: float | None
+    bytes_sent: int | None
+    validation_loss: float | None
+    elastic: bool
+    predicted: dict[str, Any] = Field(description="what the planner expects: speed, time, loss, memory")
+    effective: dict[str, Any] = Field(description="the settings that training really uses")
+    settings: dict[str, Any] = Field(description="what was asked for and is in force; null: as planned")
+    asked: Settings | None = Field(description="what was asked for and is not taken yet")
+    history: list[dict[str, Any]] = Field(description="every change: who, when, before and after")
+    generations: list[dict[str, Any]] = Field(description="of an elastic run: members, layout, reason")
+
+
+class JobList(BaseModel):
+    """All runs, oldest first within a job."""
+
+    jobs: list[JobReply]
+
+
+class Asked(BaseModel):
+    """A request that was written down; the run takes it at its next step border."""
+
+    run: str
+    request: Settings
+
+
+class Scaled(BaseModel):
+    """A number of workers that was asked for."""
+
+    run: str
+    workers: int
+
+
+class Records(BaseModel):
+    """A part of a run's journal."""
+
+    records: list[dict[str, Any]]
+    next: int = Field(description="give it as `after` to go on from here")
+
+
+class AuditReply(BaseModel):
+    """What the ledger of a run proves."""
+
+    ok: bool
+    facts: dict[str, Any] = Field(description="samples used, lost and repeated, ranges, gaps, reasons")
+
+
+class GoodputReply(BaseModel):
+    """Where the seconds of a run went."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    total_s: float
+    goodput: float = Field(description="share of the time in which the run was wanted that counts")
+    measured: bool
+    seconds: dict[str, float]
+    shares: dict[str, float]
+
+
+class Incidents(BaseModel):
+    """What went wrong, oldest first."""
+
+    incidents: list[dict[str, Any]]
+
+
+class DeviceChoice(BaseModel):
+    """A device of the catalogue."""
+
+    name: str
+    memory_bytes: float
+    precisions: list[str] = Field(description="that it computes in")
+    dollars_h: tuple[float, float] | None = Field(description="lowest and highest price of an hour")
+    accelerator: bool = Field(description="false: the processor of one machine")
+
+
+class SizesChoice(BaseModel):
+    """A published model whose sizes are known."""
+
+    name: str
+    parameters: int
+    layers: int
+    width: int
+    vocabulary: int
+    experts: int = Field(description="0: dense")
+
+
+class PlanChoices(BaseModel):
+    """What a plan can be asked for by name."""
+
+    devices: list[DeviceChoice]
+    sizes: list[SizesChoice]
+    objectives: list[str]
+    precisions: list[str]
+    searches: list[str]
+
+
+class PlanReply(BaseModel):
+    """A plan, or why there is none (docs/formats/plan.md)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    format: Literal["windlass-plan-1"]
+    job: str
+    asked: dict[str, Any]
+    model: dict[str, Any]
+    fleet: dict[str, Any]
+    outcome: Literal["plan", "no solution"]
+    layouts: list[dict[str, Any]] = Field(description="the best first")
+    front: list[dict[str, Any]] = Field(description="none beats these in time, money and memory at once")
+    by_devices: list[dict[str, Any]] = Field(description="the quickest for each number of devices")
+    explanation: list[str]
+    no_solution: dict[str, Any] | None = Field(description="what is in the way, and what would help")
+    ways: list[dict[str, Any]] = Field(description="other means to meet the deadline or the budget")
+
+
+class VersionReply(BaseModel):
+    """One version of a registered model (docs/formats/registry.md)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = Field(description="NAME@VERSION")
+    name: str
+    version: int
+    aliases: list[str]
+    path: str
+    parameters: int | None
+    precision: str
+    metrics: dict[str, Any] | None = Field(description="measured on held-out text")
+    adapter_of: str | None
+    digest: str
+    bytes: int
+    registered: str = Field(description="ISO 8601, UTC")
+    lineage: dict[str, Any] = Field(description="where it comes from: job, corpus, steps, ...")
+
+
+class ModelReply(BaseModel):
+    """A registered model."""
+
+    name: str
+    aliases: dict[str, int]
+    versions: list[VersionReply] = Field(description="oldest first")
+
+
+class RegistryReply(BaseModel):
+    """All registered models, by name."""
+
+    models: list[ModelReply]
+
+
+class ControlFailure(BaseModel):
+    """What went wrong, in words and as a code."""
+
+    code: str
+    type: str
+    message: str
+    hint: str | None
+    request_id: str
+
+
+class ControlRefusal(BaseModel):
+    """The one shape of every refusal of the control API."""
+
+    error: ControlFailure
