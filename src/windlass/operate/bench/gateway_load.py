@@ -38,6 +38,8 @@ function done(summary, latency, requests)
   io.write(said:format(summary.requests, summary.duration, p50, p99, failed))
 end
 """
+PAUSE = "function delay() return math.random(%d, %d) end"
+"""Connections that all pause for the same time come together for ever, and wait for one another."""
 STREAMS_END_S = 3
 """wrk breaks off what runs at its end; so much time more is given to its own start and end."""
 
@@ -53,6 +55,7 @@ class Order:
     pace: int = 0
     """Tokens a second of each answer (gateway_mock.py); 0: at once."""
     pause_ms: int = 0
+    """Between an answer and the next question, on the average."""
 
     def body(self, model: str, prompt: str) -> str:
         asked: dict[str, Any] = {
@@ -106,7 +109,7 @@ def press(
 ) -> Outcome:
     """Let wrk ask one server."""
     script = scratch / "order.lua"
-    pause = f"function delay() return {order.pause_ms} end" if order.pause_ms else ""
+    pause = PAUSE % (order.pause_ms // 2, order.pause_ms * 3 // 2) if order.pause_ms else ""
     script.write_text(SCRIPT % {"body": json.dumps(body), "key": key, "pause": pause})
     load = ["-t1", f"-c{order.connections}", f"-d{order.seconds}s", "--timeout", "30s"]
     command = [require_wrk(), *load, "-s", str(script), f"{url}{PATH}"]

@@ -142,9 +142,7 @@ class Documented(FastAPI):
 
     async def _show(self, request: Request) -> Response:
         if self.page is None:
-            self.page = await asyncio.to_thread(
-                self._written
-            )  # streams would wait
+            self.page = await asyncio.to_thread(self._written)  # streams would wait
         return send(request, self.page)
 
     def _written(self) -> Page:
