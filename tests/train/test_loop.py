@@ -16,7 +16,8 @@ from windlass.spec.run import Run
 from windlass.store.journal import Journal
 from windlass.store.manifest import verify
 from windlass.store.place import Place
-from windlass.train.checkpoint import committed
+from windlass.train import ledger
+from windlass.train.checkpoint import Saving, committed
 from windlass.train.loop import save_run, train
 
 PART = "part-00000.safetensors"
@@ -154,6 +155,24 @@ def test_only_as_many_checkpoints_are_kept_as_asked(tmp_path: Path, make_run: Ca
     folder = start(tmp_path / "run", make_run(train={"checkpoint_every": 2, "checkpoint_keep": 2}))
     assert train(folder, never)
     assert [p.name for p in committed(folder / "checkpoints")] == ["step-00000010", "step-00000012"]
+
+
+def test_the_ledger_is_written_before_a_checkpoint_that_the_next_one_overtakes(
+    tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "WRITE_EVERY_S", 1e9)  # only who must have it on the disk writes
+    monkeypatch.setattr(Saving, "written", False)  # a disk so slow that no border finds a save written
+    run = make_run().model_copy(update={"checkpoint_every": 2})
+    folder = start(tmp_path / "run", run)
+    assert train(folder, never)
+    reached = saves = 0
+    for event in Journal(Place(folder)).read():
+        if event["event"] == "ledger":
+            reached = event["steps"][1]
+        elif event["event"] == "checkpoint":
+            saves += 1
+            assert event["step"] <= reached
+    assert saves > 1
 
 
 def test_a_loss_that_explodes_is_a_sentence(tmp_path: Path, make_run: Callable[..., Run]) -> None:

@@ -306,6 +306,8 @@ class Trainer:
         is told, and costs no more than the checkpoint; where somebody waits for it, it is raised.
         """
         self._watch(self, "saving")
+        if self.checkpoints.saving:
+            self.end_save()  # which writes the ledger before
         begin = time.perf_counter()
         self.agree()
         began = self.checkpoints.begin(
