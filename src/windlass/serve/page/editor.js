@@ -18,9 +18,11 @@ export function editor(text, { api, t, announce, about, changed, send }) {
   const explained = h("p", { class: "hint explains" });
   const fixes = h("div", { class: "row" });
   let timer = null, running = null, offered = [], active = -1, moves = false;
+  let seen = "";  // the text that what is offered was made for: it fits no other
 
   function input() {
     changed?.();
+    show(fixes);
     soon();
   }
   function soon() {
@@ -30,10 +32,11 @@ export function editor(text, { api, t, announce, about, changed, send }) {
   async function look() {
     running?.abort();
     running = new AbortController();
-    const cursor = [...area.value.slice(0, area.selectionStart)].length;
+    const text = area.value, cursor = [...text.slice(0, area.selectionStart)].length;
     try {
-      const told = await api.call("/v1/complete-call", { body: { text: area.value, cursor, kind: "json", ...about }, signal: running.signal });
-      draw(told);
+      const told = await api.call("/v1/complete-call", { body: { text, cursor, kind: "json", ...about }, signal: running.signal });
+      seen = text;
+      if (area.value === seen) draw(told);
     } catch (failure) {
       if (failure.status === 404 || failure.status === 405) absent = true;
       if (failure.name !== "AbortError") close();
@@ -72,6 +75,7 @@ export function editor(text, { api, t, announce, about, changed, send }) {
     announce(chosen.text);
   }
   function replace({ insert, replace: [from, to] }) {
+    if (area.value !== seen) return soon();
     const characters = [...area.value];
     const before = characters.slice(0, from).join("");
     area.value = before + insert + characters.slice(to).join("");

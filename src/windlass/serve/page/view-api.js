@@ -25,7 +25,7 @@ export async function show(root, context) {
   const { api, rest, t, scopes } = context;
   const document = await loadDocument(api);
   const all = operations(document).filter((each) => !each.scope || scopes.includes(each.scope));
-  const chosen = all.find((each) => each.address === rest.join("/")) ?? all[0];
+  const chosen = all.find((each) => each.address.replace(/\/$/, "") === rest.join("/")) ?? all[0];
   const models = await api.call("/v1/models").then(({ data }) => data.map((each) => each.id), () => []);
   const place = h("article", { class: "stack operation", "aria-labelledby": "operation" });
   put(root, h("div", { class: "reference" }, menu(all, chosen, t), place));
