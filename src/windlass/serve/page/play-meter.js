@@ -6,7 +6,8 @@ const WAIT_MS = 250;
 
 /** A line that follows the request; `read` returns { path, body }, or null while there is nothing to count. */
 export function meter(place, { api, t, read, amend }) {
-  let timer = null, running = null;
+  let timer = null,
+    running = null;
   async function look() {
     running?.abort();
     const asked = read();
@@ -21,8 +22,14 @@ export function meter(place, { api, t, read, amend }) {
     }
   }
   return {
-    changed: () => { clearTimeout(timer); timer = setTimeout(look, WAIT_MS); },
-    end: () => { clearTimeout(timer); running?.abort(); },
+    changed: () => {
+      clearTimeout(timer);
+      timer = setTimeout(look, WAIT_MS);
+    },
+    end: () => {
+      clearTimeout(timer);
+      running?.abort();
+    },
   };
 }
 
@@ -33,9 +40,18 @@ function foreseen(told, t) {
     t("atMost", { tokens: whole }),
     told.first_token_s === null ? null : t("first", { seconds: seconds(told.first_token_s) }),
     told.whole_s === null ? null : t("takes", { seconds: seconds(told.whole_s) }),
-    ...["tokens_minute", "tokens_day"].map((kind) => scarcest(told.quota.filter((each) => each.kind === kind), t)),
+    ...["tokens_minute", "tokens_day"].map((kind) =>
+      scarcest(
+        told.quota.filter((each) => each.kind === kind),
+        t,
+      ),
+    ),
   ].filter(Boolean);
-  return h("span", { title: t("priceless") }, parts.flatMap((part, n) => (n ? [" · ", part] : [part])));
+  return h(
+    "span",
+    { title: t("priceless") },
+    parts.flatMap((part, n) => (n ? [" · ", part] : [part])),
+  );
 }
 
 /** Of budgets of one kind (of all, of the tenant, of the key) the one of which least would be left. */
@@ -46,8 +62,17 @@ function scarcest(budgets, t) {
 }
 
 function refused(error, t, amend) {
-  return h("span", { class: "refused" }, t("willNot"), " ", error.message, " ",
-    error.corrected ? h("button", { type: "button", class: "quiet small", on: { click: () => amend(error.corrected) } }, t("useCorrected")) : null);
+  return h(
+    "span",
+    { class: "refused" },
+    t("willNot"),
+    " ",
+    error.message,
+    " ",
+    error.corrected
+      ? h("button", { type: "button", class: "quiet small", on: { click: () => amend(error.corrected) } }, t("useCorrected"))
+      : null,
+  );
 }
 
 const seconds = (value) => (value < 1 ? value.toFixed(2) : value.toFixed(1));
