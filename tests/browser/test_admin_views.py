@@ -49,6 +49,8 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed"),
 ]
 
+expect.set_options(timeout=15_000)  # the planner starts a process for its first answer
+
 STEPS, BATCH = 200, 8
 Scheme = Literal["light", "dark"]
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
@@ -307,7 +309,7 @@ def test_an_elastic_run_is_scaled(at: At, stage: Stage, complaints: list[str]) -
 def test_a_plan_follows_what_is_asked(at: At, stage: Stage, complaints: list[str]) -> None:
     with at("plan") as page:
         chosen = page.get_by_role("region", name="Chosen layout")
-        expect(chosen).to_contain_text("64 × H100-SXM5", timeout=20_000)
+        expect(chosen).to_contain_text("64 × H100-SXM5")
         before = chosen.inner_text()
         slider = page.get_by_label("Devices, slider")
         slider.focus()
@@ -339,11 +341,11 @@ def test_a_plan_without_a_solution_is_explained_and_its_fix_is_one_press_away(
         page.get_by_label("Devices", exact=True).fill("1")
         page.keyboard.press("Tab")
         obstacle = page.locator(".obstacle")
-        expect(obstacle).to_contain_text("Memory is in the way", timeout=20_000)
+        expect(obstacle).to_contain_text("Memory is in the way")
         expect(obstacle).to_contain_text("fits nowhere")
         page.screenshot(path=artifacts / "view-plan-no-solution.png", full_page=True)
         obstacle.get_by_role("button", name="devices").first.click()
-        expect(page.get_by_role("region", name="Chosen layout")).to_be_visible(timeout=20_000)
+        expect(page.get_by_role("region", name="Chosen layout")).to_be_visible()
         expect(obstacle).to_have_count(0)
         assert int(page.get_by_label("Devices", exact=True).input_value()) > 1
     assert complaints == []
@@ -422,11 +424,25 @@ def test_replicas_and_what_is_used_are_told(at: At, stage: Stage, complaints: li
 
 
 def test_a_key_without_the_scope_admin_sees_none_of_it(at: At, stage: Stage, complaints: list[str]) -> None:
-    for view in ("runs", "plan", "models", "service"):
-        with at(view, key="user") as page:
+    with at("runs", key="user") as page:
+        for view in ("runs", "plan", "models", "service"):
+            page.goto(f"{stage.url}/#/{view}")
+            expect(page.get_by_role("heading", level=1)).to_have_text(
+                {"plan": "Planner"}.get(view, view.title())
+            )
             expect(page.get_by_role("alert")).to_contain_text("may not see this")
             expect(page.get_by_role("navigation").get_by_role("link")).to_have_count(3)
     assert complaints == []
+
+
+def test_a_gateway_that_runs_alone_says_what_it_does_not_have(
+    opened: Any, guarded: Any, given_keys: Any
+) -> None:
+    with opened(f"{guarded.url}/#/service", key=given_keys.tokens["admin"]) as page:
+        expect(page.get_by_text("runs alone and keeps no records")).to_be_visible()
+        expect(page.get_by_role("region", name="Replicas")).to_contain_text("tiny@3")
+        page.get_by_role("link", name="Runs").click()
+        expect(page.get_by_role("alert")).to_contain_text("without a control process")
 
 
 @pytest.mark.parametrize("language", ["en-GB", "zh-CN"])
@@ -463,7 +479,7 @@ def show(page: Page, stage: Stage, view: str) -> None:
     """Go to a view and wait for what it shows last."""
     page.goto(f"{stage.url}/#/{view}")
     last = {"runs": "table", "plan": "figure", "models": "table", "service": "table.list code"}
-    expect(page.locator(last.get(view, ".sample")).first).to_be_visible(timeout=20_000)
+    expect(page.locator(last.get(view, ".sample")).first).to_be_visible()
     expect(page.locator("[aria-busy=true]")).to_have_count(0)
 
 

@@ -7,6 +7,7 @@ import signal
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -262,6 +263,22 @@ def test_a_planner_that_dies_is_replaced(http: httpx.Client, app: FastAPI) -> No
         os.kill(planner._process.pid, signal.SIGKILL)
         assert refused(http.post("/v1/plan", json=ASKED))[:2] == (500, "failed")
         assert http.post("/v1/plan", json=ASKED).status_code == 200
+    finally:
+        app.state.planners.close()
+        app.state.planners = kept
+
+
+@pytest.mark.slow
+def test_a_planner_that_nobody_asks_any_more_is_ended_and_comes_back(
+    http: httpx.Client, app: FastAPI
+) -> None:
+    kept, app.state.planners = app.state.planners, Planners(workers=1, idle_s=0.01)
+    try:
+        for _ in range(2):
+            assert http.post("/v1/plan", json=ASKED).status_code == 200
+            (planner,) = app.state.planners._all
+            while planner._process is not None:
+                time.sleep(0.01)
     finally:
         app.state.planners.close()
         app.state.planners = kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Iterator
@@ -143,7 +144,9 @@ def _shape(schema: dict[str, Any]) -> list[str]:
 
 
 def _default(field: dict[str, Any]) -> str:
-    return "" if field.get("default") in (None, [], {}) else code(str(field["default"]))
+    """Return what a field is where it is left out; `x-default` says it of those that are null then."""
+    value = field.get("x-default", field.get("default"))
+    return "" if value in (None, [], {}) else code(json.dumps(value, ensure_ascii=False))
 
 
 def _about(field: dict[str, Any]) -> str:

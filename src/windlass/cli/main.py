@@ -38,6 +38,8 @@ VERBS = {
     "prove": "show on these machines that layouts agree and that crashes lose nothing",
     "chaos": "hurt a run on purpose, and show that nothing is lost",
     "bench": "measure this machine and our speed beside peers",
+    "complete": "offer what could come next in a half-typed call, and write the whole of it",
+    "completion": "print the script with which a shell completes these commands",
 }
 
 EPILOG = """\

@@ -1,7 +1,8 @@
 """Plans for whoever asks the control API, made by processes that are ended when they take too long.
 
 A search over a large fleet takes seconds of a core. In processes of their own the searches hold up no other
-answer, and each can be ended. A process is kept for the next question: to start one takes most of a second.
+answer, and each can be ended. A process is kept for the next question, for a while: to start one takes most
+of a second.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ WORKERS = 2
 MOST_WAITING = 16
 MOST_S = 30.0
 """For one plan; whoever asks can ask for less."""
+IDLE_S = 300.0
+"""So long a process waits for the next question before its memory is given back."""
 
 
 class Planners:
     """At most `workers` plans at a time; some more may wait."""
 
-    def __init__(self, workers: int = WORKERS, most_s: float = MOST_S) -> None:
+    def __init__(self, workers: int = WORKERS, most_s: float = MOST_S, idle_s: float = IDLE_S) -> None:
+        self._idle_s = idle_s
         self._free = [Planner(most_s) for _ in range(workers)]
         self._all = tuple(self._free)
         self._room = asyncio.Semaphore(workers)
@@ -45,11 +49,12 @@ class Planners:
             async with self._room:
                 if await has_left():
                     raise ControlError("in_use", "nobody waits for this plan any more")
-                planner = self._free.pop()
+                planner = self._free.pop()  # the one that was used last, so that others may go
                 try:
                     return await run_in_threadpool(planner.ask, asked)
                 finally:
                     self._free.append(planner)
+                    self._rest(planner)
         finally:
             self._waiting -= 1
 
@@ -57,16 +62,29 @@ class Planners:
         for planner in self._all:
             planner.close()
 
+    def _rest(self, planner: Planner) -> None:
+        """End a process that nobody has asked again after a while."""
+        asked = planner.asked
+
+        def look() -> None:
+            if planner.asked == asked:
+                planner.close()
+
+        asyncio.get_running_loop().call_later(self._idle_s, look)
+
 
 class Planner:
     """One process, started when it is first asked and again after it was ended."""
 
     def __init__(self, most_s: float) -> None:
+        self.asked = 0
+        """How many questions it got."""
         self._most_s = most_s
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, asked: PlanBody) -> dict[str, Any]:
         """Return the plan, or raise why there is none."""
+        self.asked += 1
         begin = time.monotonic()
         told = self._exchange(asked.model_dump_json().encode() + b"\n")
         if "plan" in told:
@@ -82,14 +100,14 @@ class Planner:
         raise ControlError("failed", "the process that plans has ended", hint="its log says why")
 
     def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
                 assert pipe is not None
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
-            self._process = None
 
     def _exchange(self, line: bytes) -> dict[str, Any]:
         """Send a question and wait for its answer; empty if the process has ended, or was made to."""

@@ -234,7 +234,9 @@ class Plan(Facts):
         best = self.best
         points = [(point.seconds / 3600, point.dollars) for point in self.front if point.dollars is not None]
         drawn = curve(points, "dollars against hours", dots=True) if points else ""
-        memory = stacked(best.memory_parts_bytes, best.limit_bytes, "bytes")
+        used, limit = format_bytes(round(best.memory_bytes)), format_bytes(round(best.limit_bytes))
+        memory = paragraph(f"memory of a {best.device}: {used} of {limit}")
+        memory += stacked(best.memory_parts_bytes, best.limit_bytes, "bytes")
         return grid(heads, rows) + memory + drawn + "".join(map(paragraph, self.explanation))
 
 

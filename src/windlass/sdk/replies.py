@@ -57,7 +57,7 @@ class Completion:
         spent = f"{self.prompt_tokens} read, {self.completion_tokens} written"
         rows = {"model": self.model, "tokens": spent, "ended by": self.finish}
         if self.resumed:
-            rows["resumed"] = f"{self.resumed} times"
+            rows["gone on with"] = "once" if self.resumed == 1 else f"{self.resumed} times"
         texts = [choice.text for choice in self.choices] or [self.text]
         return "".join(map(preformatted, texts)) + facts_table(rows)
 

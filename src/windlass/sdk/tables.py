@@ -11,6 +11,7 @@ from html import escape
 
 WIDTH, HEIGHT, EDGE = 420, 140, 36
 INK = "#3b82f6"
+BLOCK = "style='display:block;margin:4px 0'"
 
 
 def facts_table(rows: Mapping[str, object]) -> str:
@@ -45,7 +46,7 @@ def bar(share: float | None, label: str) -> str:
     """Show a share of a whole."""
     filled = 0.0 if share is None or not math.isfinite(share) else max(0.0, min(1.0, share))
     return (
-        f"<svg role='img' aria-label='{escape(label, quote=True)}' width='{WIDTH}' height='18'>"
+        f"<svg role='img' {BLOCK} aria-label='{escape(label, quote=True)}' width='{WIDTH}' height='18'>"
         f"<rect width='{WIDTH}' height='18' rx='4' fill='currentColor' opacity='0.15'/>"
         f"<rect width='{WIDTH * filled:.1f}' height='18' rx='4' fill='{INK}'/>"
         f"<text x='8' y='13' font-size='11' fill='currentColor'>{escape(label)}</text></svg>"
@@ -65,7 +66,7 @@ def stacked(parts: Mapping[str, float], whole: float, unit: str) -> str:
         left += width
     label = ", ".join(f"{name} {shown(size)}" for name, size in parts.items())
     return (
-        f"<svg role='img' aria-label='{escape(label, quote=True)}' width='{WIDTH}' height='18'>"
+        f"<svg role='img' {BLOCK} aria-label='{escape(label, quote=True)}' width='{WIDTH}' height='18'>"
         f"<rect width='{WIDTH}' height='18' fill='currentColor' opacity='0.15'/>{''.join(drawn)}</svg>"
     )
 
@@ -82,7 +83,7 @@ def curve(points: Sequence[tuple[float, float]], label: str, *, dots: bool = Fal
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
     line = f"<polyline fill='none' stroke='{INK}' stroke-width='1.5' points='{path}'/>"
     return (
-        f"<svg role='img' aria-label='{escape(label, quote=True)}' width='{WIDTH}' height='{HEIGHT}' "
+        f"<svg role='img' {BLOCK} aria-label='{escape(label, quote=True)}' width='{WIDTH}' height='{HEIGHT}' "
         f"font-size='10' fill='currentColor'>{marks if dots or len(kept) == 1 else line}"
         f"<text x='2' y='10'>{shown(high_y)}</text>"
         f"<text x='2' y='{HEIGHT - EDGE / 2:.0f}'>{shown(low_y)}</text>"

@@ -6,7 +6,8 @@ run.py is a job in which nothing is left open, config.py reads and writes Huggin
 is what every process that we start promises, progress.py how it says how far it has come; elastic.py has the
 messages of an elastic run, link.py carries them; control.py has the bodies of the control API.
 errors.py is the one tree of errors, units.py reads "80GiB" and "3d", schema.py turns the job's models
-into a JSON Schema for editors and into the commented file that `windlass init` writes.
+into a JSON Schema for editors and into the commented file that `windlass init` writes. calls/ reads
+half-typed calls of the API and of the command line, and offers what could come next.
 
 Start at job.py.
 """

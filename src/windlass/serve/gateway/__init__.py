@@ -8,7 +8,7 @@
     errors.py       every way to fail (codes.toml), one envelope; error_pages.py explains each
     answering.py    deadlines.py, idempotency.py: on which terms an answer is made
     completions.py  chat.py  embeddings.py    a checked request -> work for the engine -> replies.py
-    tokens.py  dry_run.py  admin/             what needs no engine; upstream.py asks the control process
+    tokens.py  dry_run.py  complete_call.py  admin/    need no engine; upstream.py asks the control process
     generation.py   what completions and chat share: sampling settings, answers in the making
     streaming.py    answers that are sent while they are made; frames.py writes them quickly
     admission.py    limits/: who is let in, how much at a time, and what is left out under overload

@@ -5,6 +5,7 @@ POST /v1/chat/completions                 chat.py
 POST /v1/embeddings                       embeddings.py
 POST /v1/tokenize  /v1/detokenize         tokens.py
 POST /v1/dry-run                          dry_run.py
+POST /v1/complete-call                    complete_call.py
 GET  /v1/key                              what the caller's key may do
 GET  /v1/models  /v1/models/{model}       what is served
 GET  /healthz  /readyz  /metrics          for those who watch
@@ -45,6 +46,7 @@ from windlass.serve.gateway.answering import answer
 from windlass.serve.gateway.bodies import read
 from windlass.serve.gateway.caller import caller_of
 from windlass.serve.gateway.chat import converse
+from windlass.serve.gateway.complete_call import CompleteCallReply, CompleteCallRequest, complete_call
 from windlass.serve.gateway.completions import complete
 from windlass.serve.gateway.document import (
     BODIES,
@@ -97,6 +99,7 @@ ASKED: tuple[type[BaseModel], ...] = (
     TokenizeRequest,
     DetokenizeRequest,
     DryRunRequest,
+    CompleteCallRequest,
     NewKey,
     KeyLimits,
     Rotation,
@@ -227,6 +230,16 @@ async def create_text(request: Request) -> Response:
 async def create_dry_run(request: Request) -> Response:
     """Say what would become of a request: its tokens, whether it fits, how long it would take."""
     return await try_out(request, await read(request, DryRunRequest), _service(request))
+
+
+@router.post(
+    "/v1/complete-call",
+    openapi_extra=takes(CompleteCallRequest),
+    responses=gives(CompleteCallReply, *BODIES),
+)
+async def create_completed_call(request: Request) -> Response:
+    """Offer what could come next in a half-typed call, set its slips right, and write the whole of it."""
+    return await complete_call(request, await read(request, CompleteCallRequest), _service(request))
 
 
 @router.get("/v1/key", responses=gives(OwnKey))

@@ -142,7 +142,8 @@ class Documented(FastAPI):
 
     async def _show(self, request: Request) -> Response:
         if self.page is None:
-            self.page = await asyncio.to_thread(self._written)  # streams would wait
+            # A quarter of a second for the first who asks, which streams must not wait.
+            self.page = await asyncio.to_thread(self._written)
         return send(request, self.page)
 
     def _written(self) -> Page:

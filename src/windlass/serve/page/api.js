@@ -55,17 +55,19 @@ export async function raw(path, { method = "GET", text, signal, headers: more } 
 }
 
 async function ask(path, { method, body, signal, accept, more }) {
-  const response = await gone(fetch(path, {
-    method: method ?? (body === undefined ? "GET" : "POST"),
-    headers: {
-      ...headers(),
-      ...(body === undefined ? {} : { "content-type": "application/json" }),
-      ...(accept ? { accept } : {}),
-      ...more,
-    },
-    body: body === undefined ? undefined : JSON.stringify(body),
-    signal,
-  }));
+  const response = await gone(
+    fetch(path, {
+      method: method ?? (body === undefined ? "GET" : "POST"),
+      headers: {
+        ...headers(),
+        ...(body === undefined ? {} : { "content-type": "application/json" }),
+        ...(accept ? { accept } : {}),
+        ...more,
+      },
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal,
+    }),
+  );
   if (!response.ok) throw told(new Failure(await envelope(response), response.status));
   for (const each of watchers) each("well");
   return response;
@@ -76,7 +78,9 @@ async function envelope(response) {
   try {
     const { error } = await response.json();
     if (error?.message) return error;
-  } catch { /* no JSON: the status has to do */ }
+  } catch {
+    /* no JSON: the status has to do */
+  }
   return { code: response.status >= 500 ? "internal" : "not_found", message: `${response.status} ${response.statusText}` };
 }
 

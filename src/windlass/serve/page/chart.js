@@ -18,7 +18,8 @@ export function chart({ title, words, height = 220, named = true }) {
   const legend = h("ul", { class: "chart-legend" });
   const table = h("div", { class: "chart-table" });
   const details = h("details", {}, h("summary", {}, words.table), table);
-  const element = h("figure", { class: "chart" }, h("figcaption", {}, h("span", { class: named ? null : "unseen" }, title), legend), plot, tip, details);
+  const caption = h("figcaption", {}, h("span", { class: named ? null : "unseen" }, title), legend);
+  const element = h("figure", { class: "chart" }, caption, plot, tip, details);
   let paint = null, picture = null, at = -1;
 
   function redraw() {
@@ -38,7 +39,8 @@ export function chart({ title, words, height = 220, named = true }) {
     plot.replaceChildren(svg);
     if (held) svg.focus({ preventScroll: true });
     point(at < picture.targets.length ? at : -1);
-    legend.replaceChildren(...picture.legend.map(({ tone, name, dashed }) => h("li", { class: `tone-${tone}${dashed ? " dashed" : ""}` }, name)));
+    legend.replaceChildren(...picture.legend.map(({ tone, name, dashed }) =>
+      h("li", { class: `tone-${tone}${dashed ? " dashed" : ""}` }, name)));
     if (details.open) fill();
   }
 
@@ -95,13 +97,13 @@ export function lines({ x, y, series, levels = [], most = 600 }) {
     }
     const stops = [...new Set(shown.flatMap((each) => each.points.map((p) => p[0])))].sort((a, b) => a - b);
     const found = shown.map((each) => new Map(each.points));
-    const told = (stop) => shown.flatMap((each, n) => (found[n].has(stop) ? [`${each.name} ${y.format(found[n].get(stop))}`] : []));
+    const having = (stop, give) => shown.flatMap((each, n) => (found[n].has(stop) ? [give(each, found[n].get(stop))] : []));
     const targets = stops.map((stop) => ({
       at: across.at(stop),
-      text: [`${x.label} ${x.format(stop)}`, ...told(stop)].join(" · "),
+      text: [`${x.label} ${x.format(stop)}`, ...having(stop, (each, value) => `${each.name} ${y.format(value)}`)].join(" · "),
       mark: () => [
         s("line", { class: "cross", x1: across.at(stop), x2: across.at(stop), y1: TOP, y2: height - BOTTOM }),
-        ...shown.flatMap((each, n) => (found[n].has(stop) ? [dot(each.tone, across.at(stop), up.at(found[n].get(stop)), 4)] : [])),
+        ...having(stop, (each, value) => dot(each.tone, across.at(stop), up.at(value), 4)),
       ],
     }));
     return {
@@ -128,7 +130,7 @@ export function cloud({ x, y, points, legend, heads }) {
     const edge = front.filter((p) => !front.some((q) => q !== p && q.x <= p.x && q.y <= p.y && (q.x < p.x || q.y < p.y)));
     const nodes = [...frame(across, up, x, y, width, height),
       s("path", { class: "edge", d: along(edge.map((p) => [across.at(p.x), up.at(p.y)])) }),
-      ...[...points].sort((a, b) => (a.r ?? 4) - (b.r ?? 4)).map((p) => s("circle", { class: `point tone-${p.tone}`, ...place(p) }))];
+      ...points.map((p) => s("circle", { class: `point tone-${p.tone}`, ...place(p) }))];
     const order = [...front, ...points.filter((p) => !p.front)];
     const ring = (p) => s("circle", { class: "ring", ...place(p), r: (p.r ?? 4) + 4 });
     const targets = order.map((p) => ({ ...place(p), text: p.text, mark: () => [ring(p)] }));
@@ -172,8 +174,8 @@ export function bars({ rows, format, limit, heads }) {
       legend: [...[...names].map(([name, tone]) => ({ name, tone })), ...(limit ? [{ name: limit, tone: "limit" }] : [])],
       summary: rows.map((row) => [row.label, format(sum(row.parts))].filter(Boolean).join(" ")).join("; "),
       table: { heads, rows: rows.flatMap((row) => [
-        ...row.parts.filter((p) => p.value > 0).map((part) => [...(row.label ? [row.label] : []), part.name, format(part.value)]),
-        ...(row.limit ? [[...(row.label ? [row.label] : []), limit, format(row.limit)]] : [])]) },
+        ...row.parts.filter((part) => part.value > 0).map((part) => [row.label, part.name, format(part.value)]),
+        ...(row.limit ? [[row.label, limit, format(row.limit)]] : [])].map((cells) => cells.filter((cell) => cell !== undefined))) },
     };
   };
 }
@@ -205,7 +207,8 @@ function ticks(low, high, many, { log, time }) {
   const rough = (high - low) / many, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((n) => n * power).find((n) => n >= rough);
   const found = [];
-  for (let mark = Math.ceil(low / step) * step; mark <= high + step * 1e-6; mark += step) found.push(Number(mark.toPrecision(12)));
+  const begin = Math.ceil(low / step), count = Math.floor(high / step + 1e-6) - begin + 1;
+  for (let n = 0; n < count; n += 1) found.push(Number(((begin + n) * step).toPrecision(12)));
   return found;
 }
 

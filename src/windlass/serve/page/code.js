@@ -2,10 +2,33 @@
 
 import { copyButton, h, tabs } from "./dom.js";
 
-const LANGUAGES = [["python", "Python"], ["curl", "curl"], ["javascript", "JavaScript"], ["java", "Java"]];
-const SDK_SETTINGS = new Set(["max_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
-  "repetition_penalty", "logit_bias", "n", "seed", "stop", "response_format", "guided_json", "guided_regex", "guided_choice", "logprobs",
-  "priority", "user"]);
+const LANGUAGES = [
+  ["python", "Python"],
+  ["curl", "curl"],
+  ["javascript", "JavaScript"],
+  ["java", "Java"],
+];
+const SDK_SETTINGS = new Set([
+  "max_tokens",
+  "temperature",
+  "top_p",
+  "top_k",
+  "min_p",
+  "presence_penalty",
+  "frequency_penalty",
+  "repetition_penalty",
+  "logit_bias",
+  "n",
+  "seed",
+  "stop",
+  "response_format",
+  "guided_json",
+  "guided_regex",
+  "guided_choice",
+  "logprobs",
+  "priority",
+  "user",
+]);
 const PLACE = "windlass-code";
 
 /** { method, path, body } -> { curl, python, javascript, java }. */
@@ -17,13 +40,27 @@ export function snippets(request) {
 export function codeTabs(request, { t, announce }) {
   let name = sessionStorage.getItem(PLACE) ?? "python";
   const text = h("code", {});
-  const box = h("div", { class: "code" }, h("pre", { tabindex: "0", "aria-label": t("code") }, text),
-    copyButton(() => text.textContent, t, announce));
-  const refresh = () => { text.textContent = snippets(request())[name]; };
-  const whole = tabs(t("code"), LANGUAGES.map(([each, title]) => [each, title, () => box]), {
-    first: name,
-    chosen: (each) => { name = each; sessionStorage.setItem(PLACE, each); refresh(); },
-  });
+  const box = h(
+    "div",
+    { class: "code" },
+    h("pre", { tabindex: "0", "aria-label": t("code") }, text),
+    copyButton(() => text.textContent, t, announce),
+  );
+  const refresh = () => {
+    text.textContent = snippets(request())[name];
+  };
+  const whole = tabs(
+    t("code"),
+    LANGUAGES.map(([each, title]) => [each, title, () => box]),
+    {
+      first: name,
+      chosen: (each) => {
+        name = each;
+        sessionStorage.setItem(PLACE, each);
+        refresh();
+      },
+    },
+  );
   whole.refresh = refresh;
   return whole;
 }
@@ -32,7 +69,9 @@ const origin = () => location.origin;
 const keyed = () => document.querySelector('meta[name="windlass-keys"]').content === "on";
 
 function curl({ method, path, body }) {
-  const parts = [`curl ${body?.stream ? "-N " : ""}${method === "GET" || (method === "POST" && body) ? "" : `-X ${method} `}${shellWord(origin() + path)}`];
+  const parts = [
+    `curl ${body?.stream ? "-N " : ""}${method === "GET" || (method === "POST" && body) ? "" : `-X ${method} `}${shellWord(origin() + path)}`,
+  ];
   if (keyed()) parts.push(`-H "Authorization: Bearer $WINDLASS_KEY"`);
   if (body !== undefined) parts.push("-H 'Content-Type: application/json'", `-d ${shellWord(JSON.stringify(body))}`);
   return parts.join(" \\\n  ");
@@ -46,17 +85,33 @@ function python(request) {
 function viaSdk({ method, path, body }) {
   if (method !== "POST" || !body || !["/v1/completions", "/v1/chat/completions", "/v1/embeddings"].includes(path)) return null;
   const { model, prompt, messages, input, stream, stream_options: _, ...rest } = body;
-  const settings = sdkSettings(rest), asked = prompt ?? messages ?? input;
-  if (asked === undefined || Object.keys(settings).some((name) => !SDK_SETTINGS.has(name)) || (input && Object.keys(settings).length)) return null;
+  const settings = sdkSettings(rest),
+    asked = prompt ?? messages ?? input;
+  if (
+    asked === undefined ||
+    Object.keys(settings).some((name) => !SDK_SETTINGS.has(name)) ||
+    (input && Object.keys(settings).length)
+  )
+    return null;
   const streams = stream && settings.logprobs === undefined && (settings.n ?? 1) === 1;
-  const call = input ? "embed" : `${streams ? "stream" : ""}${messages ? (streams ? "_chat" : "chat") : streams ? "" : "complete"}`;
+  const call = input
+    ? "embed"
+    : `${streams ? "stream" : ""}${messages ? (streams ? "_chat" : "chat") : streams ? "" : "complete"}`;
   const open = `from windlass.sdk import Client
 
 with Client(${pythonValue(origin())}, model=${pythonValue(model)}) as client:${keyed() ? "  # the key is read from $WINDLASS_KEY" : ""}
 `;
-  const parts = (by) => [pythonValue(asked, by), ...Object.entries(settings).map(([name, value]) => `${name}=${pythonValue(value, by)}`)];
+  const parts = (by) => [
+    pythonValue(asked, by),
+    ...Object.entries(settings).map(([name, value]) => `${name}=${pythonValue(value, by)}`),
+  ];
   const line = parts(0).join(", ");
-  const made = line.length < 60 ? `client.${call}(${line})` : `client.${call}(\n${parts(8).map((each) => `        ${each},\n`).join("")}    )`;
+  const made =
+    line.length < 60
+      ? `client.${call}(${line})`
+      : `client.${call}(\n${parts(8)
+          .map((each) => `        ${each},\n`)
+          .join("")}    )`;
   if (input) return `${open}    print(${made})\n`;
   if (streams) return `${open}    for piece in ${made}:\n        print(piece, end="", flush=True)\n`;
   return `${open}    answer = ${made}\n    print(answer.text)${settings.logprobs === undefined ? "" : "\n    print(answer.choices[0].scores)"}\n`;
@@ -71,8 +126,10 @@ function sdkSettings({ max_completion_tokens: most, top_logprobs: rivals, ...res
 }
 
 function viaStandardLibrary({ method, path, body }) {
-  const head = [...(keyed() ? [`    "Authorization": f"Bearer {os.environ['WINDLASS_KEY']}",`] : []),
-    ...(body === undefined ? [] : ['    "Content-Type": "application/json",'])];
+  const head = [
+    ...(keyed() ? [`    "Authorization": f"Bearer {os.environ['WINDLASS_KEY']}",`] : []),
+    ...(body === undefined ? [] : ['    "Content-Type": "application/json",']),
+  ];
   const imports = ["import json", ...(keyed() ? ["import os"] : []), "import urllib.request"];
   const streams = Boolean(body?.stream);
   return `${imports.filter((each) => each !== "import json" || body !== undefined).join("\n")}
@@ -82,22 +139,32 @@ request = urllib.request.Request(
     method=${pythonValue(method)},
     headers={
 ${head.map((line) => `    ${line}`).join("\n")}
-    },${body === undefined ? "" : `
+    },${
+      body === undefined
+        ? ""
+        : `
     data=json.dumps(
         ${pythonValue(body, 8)}
-    ).encode(),`}
+    ).encode(),`
+    }
 )
 with urllib.request.urlopen(request) as response:
-${streams ? `    for line in response:
+${
+  streams
+    ? `    for line in response:
         if line.startswith(b"data: ") and not line.startswith(b"data: [DONE]"):
             print(json.loads(line[6:]))
-` : `    print(response.read().decode())
-`}`.replace("    headers={\n\n    },\n", "");
+`
+    : `    print(response.read().decode())
+`
+}`.replace("    headers={\n\n    },\n", "");
 }
 
 function javascript({ method, path, body }) {
-  const head = [...(keyed() ? ["    authorization: `Bearer ${process.env.WINDLASS_KEY}`,"] : []),
-    ...(body === undefined ? [] : ['    "content-type": "application/json",'])];
+  const head = [
+    ...(keyed() ? ["    authorization: `Bearer ${process.env.WINDLASS_KEY}`,"] : []),
+    ...(body === undefined ? [] : ['    "content-type": "application/json",']),
+  ];
   const options = [
     ...(method === "GET" ? [] : [`  method: ${JSON.stringify(method)},`]),
     ...(head.length ? ["  headers: {", ...head, "  },"] : []),
@@ -129,8 +196,13 @@ function java({ method, path, body }) {
     `.method(${JSON.stringify(method)}, ${publisher})`,
     ".build()",
   ];
-  const text = body === undefined ? "" : `        var body = """
-${indent(`            ${JSON.stringify(body, null, 2)}`, 12).replaceAll("\\", "\\\\").replaceAll('"""', '\\"""')}
+  const text =
+    body === undefined
+      ? ""
+      : `        var body = """
+${indent(`            ${JSON.stringify(body, null, 2)}`, 12)
+  .replaceAll("\\", "\\\\")
+  .replaceAll('"""', '\\"""')}
             """;\n`;
   const send = streams
     ? "client.send(request, HttpResponse.BodyHandlers.ofLines()).body().forEach(System.out::println);"

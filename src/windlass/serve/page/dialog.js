@@ -43,7 +43,8 @@ export function confirm({ t, title, says = [], fields = [], yes, grave = false, 
 export function tell({ t, title, says = [], content = [], done }) {
   const box = h("dialog", { class: "ask", "aria-labelledby": "dialog-title" },
     h("div", { class: "stack" }, h("h2", { id: "dialog-title" }, title), says.map((text) => h("p", {}, text)), content,
-      h("div", { class: "row end" }, h("button", { type: "button", class: "primary", on: { click: () => box.close() } }, done ?? t("close")))));
+      h("div", { class: "row end" },
+        h("button", { type: "button", class: "primary", on: { click: () => box.close() } }, done ?? t("close")))));
   return new Promise((resolve) => {
     box.addEventListener("cancel", (event) => event.preventDefault());
     box.addEventListener("close", () => { box.remove(); resolve(); });

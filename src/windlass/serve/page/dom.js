@@ -24,10 +24,14 @@ export function field(label, control, about) {
 /** A select with its options: [value, text] or text. */
 export function select(props, options) {
   const { value, ...rest } = props ?? {};
-  const made = h("select", rest, options.map((each) => {
-    const [own, text] = Array.isArray(each) ? each : [each, each];
-    return h("option", { value: own }, text);
-  }));
+  const made = h(
+    "select",
+    rest,
+    options.map((each) => {
+      const [own, text] = Array.isArray(each) ? each : [each, each];
+      return h("option", { value: own }, text);
+    }),
+  );
   if (value !== undefined) made.value = value;
   return made;
 }
@@ -44,7 +48,9 @@ export function copyButton(text, t, announce) {
     }
     button.textContent = t(said);
     announce(t(said));
-    setTimeout(() => { button.textContent = t("copy"); }, 2000);
+    setTimeout(() => {
+      button.textContent = t("copy");
+    }, 2000);
   }
   return button;
 }
@@ -56,10 +62,20 @@ export function copyButton(text, t, announce) {
 export function tabs(label, parts, { first, chosen } = {}) {
   const number = (tabs.count = (tabs.count ?? 0) + 1);
   const panel = h("div", { role: "tabpanel", class: "panel", id: `panel-${number}` });
-  const heads = parts.map(([name, title]) => h("button", {
-    type: "button", role: "tab", id: `tab-${number}-${name}`, "aria-controls": panel.id, data: { name },
-    on: { click: () => choose(name), keydown: move },
-  }, title));
+  const heads = parts.map(([name, title]) =>
+    h(
+      "button",
+      {
+        type: "button",
+        role: "tab",
+        id: `tab-${number}-${name}`,
+        "aria-controls": panel.id,
+        data: { name },
+        on: { click: () => choose(name), keydown: move },
+      },
+      title,
+    ),
+  );
   function choose(name) {
     for (const head of heads) {
       const is = head.dataset.name === name;
@@ -74,7 +90,8 @@ export function tabs(label, parts, { first, chosen } = {}) {
     const step = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
     if (!step) return;
     event.preventDefault();
-    const now = heads.indexOf(event.currentTarget), last = heads.length - 1;
+    const now = heads.indexOf(event.currentTarget),
+      last = heads.length - 1;
     const next = Number.isFinite(step) ? (now + step + heads.length) % heads.length : step < 0 ? 0 : last;
     heads[next].focus();
     choose(heads[next].dataset.name);
@@ -89,13 +106,19 @@ export function tabs(label, parts, { first, chosen } = {}) {
 export function failureBox(failure, t) {
   const code = failure.code ?? "internal";
   const own = t.own(`failure_${code}`);
-  return h("div", { class: "failure", role: "alert" },
+  return h(
+    "div",
+    { class: "failure", role: "alert" },
     h("p", {}, h("strong", {}, own ?? failure.message)),
     own && failure.message && failure.status ? h("p", { class: "hint" }, failure.message) : null,
     failure.hint ? h("p", {}, failure.hint) : null,
-    h("p", { class: "hint" },
+    h(
+      "p",
+      { class: "hint" },
       failure.doc_url ? [h("a", { href: `#/errors/${code}` }, t("readMore", { code })), " "] : null,
-      failure.request_id ? [t("requestId"), " ", h("code", {}, failure.request_id)] : null));
+      failure.request_id ? [t("requestId"), " ", h("code", {}, failure.request_id)] : null,
+    ),
+  );
 }
 
 /** Text in which `words` between backticks are code. */
@@ -118,7 +141,11 @@ function fill(element, props, children) {
     else if (AS_PROPERTY.has(name) && name in element) element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false)
-    .map((each) => (each instanceof Node ? each : String(each))));
+  element.append(
+    ...children
+      .flat(Infinity)
+      .filter((each) => each !== null && each !== undefined && each !== false)
+      .map((each) => (each instanceof Node ? each : String(each))),
+  );
   return element;
 }

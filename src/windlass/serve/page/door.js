@@ -7,12 +7,19 @@ import { keep } from "./key.js";
 export function door(root, { t, reason, enter }) {
   const input = h("input", { type: "password", autocomplete: "off", spellcheck: "false", id: "key" });
   const alarm = h("p", { class: "failure", role: "alert", hidden: true });
-  const form = h("form", { class: "door card stack", "aria-labelledby": "door-title", on: { submit } },
+  const form = h(
+    "form",
+    { class: "door card stack", "aria-labelledby": "door-title", on: { submit } },
     h("h1", { id: "door-title" }, t("signIn")),
     alarm,
     field(t("key"), input, t("signInHint")),
-    h("div", { class: "row" }, h("button", { type: "submit", class: "primary" }, t("signIn")),
-      h("a", { href: "#/errors" }, t("errorsOpen"))));
+    h(
+      "div",
+      { class: "row" },
+      h("button", { type: "submit", class: "primary" }, t("signIn")),
+      h("a", { href: "#/errors" }, t("errorsOpen")),
+    ),
+  );
   function tell(word) {
     alarm.textContent = t(word);
     alarm.hidden = false;

@@ -19,7 +19,8 @@ export function figuresFor(language) {
     const power = value < 1024 ? 0 : Math.min(5, Math.floor(Math.log(value) / Math.log(1024)));
     return `${plain(3).format(value / 1024 ** power)} ${["B", "KiB", "MiB", "GiB", "TiB", "PiB"][power]}`;
   });
-  const dollar = (value) => `$${value < 10 ? value.toFixed(2) : value < 10000 ? plain(4).format(Math.round(value)) : compact.format(value)}`;
+  const cents = (value) => (value < 10 ? value.toFixed(2) : value < 10000 ? plain(4).format(Math.round(value)) : compact.format(value));
+  const dollar = (value) => `$${cents(value)}`;
   const dollars = known((value) => {
     if (!Array.isArray(value)) return dollar(value);
     return value[0] === value[1] ? dollar(value[0]) : `${dollar(value[0])} – ${dollar(value[1])}`;

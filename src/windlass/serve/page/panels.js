@@ -25,17 +25,19 @@ export function panel(title, ...children) {
  */
 export function table(caption, heads, rows, empty) {
   if (!rows.length) return h("p", { class: "hint" }, empty);
-  const cell = (content, n) => (n
-    ? h("td", { role: "cell", data: { head: heads[n] } }, h("div", {}, content)) : h("th", { role: "rowheader", scope: "row" }, content));
+  const cell = (content, n) => (n ? h("td", { role: "cell", data: { head: heads[n] } }, h("div", {}, content))
+    : h("th", { role: "rowheader", scope: "row" }, content));
+  const head = (word) => h("th", { role: "columnheader", scope: "col" }, word);
   return h("div", { class: "scrolls", tabindex: 0, role: "group", "aria-label": caption },
     h("table", { role: "table", class: heads.length > 4 ? "list broad" : "list" },
-      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map((head) => h("th", { role: "columnheader", scope: "col" }, head)))),
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map(head))),
       h("tbody", { role: "rowgroup" }, rows.map((row) => h("tr", { role: "row" }, row.map(cell))))));
 }
 
 /** A number that people look for first. */
 export function figure(label, value, note) {
-  return h("div", { class: "figure" }, h("dt", {}, label), h("dd", {}, h("strong", {}, value), note ? h("span", {}, note) : null));
+  return h("div", { class: "figure" }, h("dt", {}, label),
+    h("dd", {}, h("strong", {}, value), note ? h("span", {}, note) : null));
 }
 
 export const figures = (...children) => h("dl", { class: "figures" }, children);

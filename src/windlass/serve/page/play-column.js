@@ -13,7 +13,15 @@ export class Column {
     this.status = h("p", { class: "hint status" });
     this.trouble = h("div", { class: "trouble" });
     this.panel = h("p", { class: "hint lens", hidden: true }, t("pickToken"));
-    this.element = h("section", { class: "column stack tight", "aria-label": title }, label ? h("h2", { class: "hint" }, state.model) : null, this.answer, this.panel, this.trouble, this.status);
+    this.element = h(
+      "section",
+      { class: "column stack tight", "aria-label": title },
+      label ? h("h2", { class: "hint" }, state.model) : null,
+      this.answer,
+      this.panel,
+      this.trouble,
+      this.status,
+    );
     this.answer.dataset.empty = empty;
     for (const turn of state.turns) this.draw(turn);
     this.status.textContent = state.told ? t(...state.told) : "";
@@ -41,7 +49,8 @@ export class Column {
 
   async follow(path, body, turn, watch) {
     const began = performance.now();
-    let first = 0, reason = null;
+    let first = 0,
+      reason = null;
     for await (const { data } of this.api.events(path, { body, signal: this.running.signal, until: "[DONE]" })) {
       watch.heard();
       const choice = data.choices?.[0];
@@ -101,8 +110,16 @@ export class Column {
 
   draw(turn) {
     turn.place = h("span", {});
-    const who = turn.before === undefined || turn.before === "" ? h("span", { class: "who" }, turn.role === "user" ? this.t("you") : this.state.model) : null;
-    turn.block = h("div", { class: `turn ${turn.role}` }, turn.before ? h("span", { class: "asked" }, turn.before) : who, turn.place);
+    const who =
+      turn.before === undefined || turn.before === ""
+        ? h("span", { class: "who" }, turn.role === "user" ? this.t("you") : this.state.model)
+        : null;
+    turn.block = h(
+      "div",
+      { class: `turn ${turn.role}` },
+      turn.before ? h("span", { class: "asked" }, turn.before) : who,
+      turn.place,
+    );
     this.answer.append(turn.block);
     if (turn.tokens?.length) for (const token of turn.tokens) this.addToken(turn, token);
     else turn.place.append(turn.content);
@@ -112,7 +129,11 @@ export class Column {
   append(turn, text, tokens) {
     const atEnd = this.answer.scrollHeight - this.answer.scrollTop - this.answer.clientHeight < 60;
     turn.content += text;
-    if (tokens.length) for (const token of tokens) { turn.tokens.push(token); this.addToken(turn, token); }
+    if (tokens.length)
+      for (const token of tokens) {
+        turn.tokens.push(token);
+        this.addToken(turn, token);
+      }
     else turn.place.append(text);
     if (atEnd) this.answer.scrollTop = this.answer.scrollHeight;
   }
@@ -141,7 +162,8 @@ export class Column {
 
   /** Say so when nothing comes for a while, once aloud, then by counting. */
   watchSilence() {
-    let last = performance.now(), said = false;
+    let last = performance.now(),
+      said = false;
     const timer = setInterval(() => {
       const silent = performance.now() - last;
       if (silent < SLOW_MS) return;
@@ -149,7 +171,13 @@ export class Column {
       if (!said) this.announce(this.status.textContent);
       said = true;
     }, 1000);
-    return { heard: () => { last = performance.now(); said = false; }, end: () => clearInterval(timer) };
+    return {
+      heard: () => {
+        last = performance.now();
+        said = false;
+      },
+      end: () => clearInterval(timer),
+    };
   }
 }
 

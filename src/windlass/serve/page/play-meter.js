@@ -6,7 +6,8 @@ const WAIT_MS = 250;
 
 /** A line that follows the request; `read` returns { path, body }, or null while there is nothing to count. */
 export function meter(place, { api, t, read, amend }) {
-  let timer = null, running = null;
+  let timer = null,
+    running = null;
   async function look() {
     running?.abort();
     const asked = read();
@@ -21,8 +22,14 @@ export function meter(place, { api, t, read, amend }) {
     }
   }
   return {
-    changed: () => { clearTimeout(timer); timer = setTimeout(look, WAIT_MS); },
-    end: () => { clearTimeout(timer); running?.abort(); },
+    changed: () => {
+      clearTimeout(timer);
+      timer = setTimeout(look, WAIT_MS);
+    },
+    end: () => {
+      clearTimeout(timer);
+      running?.abort();
+    },
   };
 }
 
@@ -33,19 +40,39 @@ function foreseen(told, t) {
     t("atMost", { tokens: whole }),
     told.first_token_s === null ? null : t("first", { seconds: seconds(told.first_token_s) }),
     told.whole_s === null ? null : t("takes", { seconds: seconds(told.whole_s) }),
-    ...told.quota.filter((each) => each.scope !== "all").map((each) => left(each, t)),
+    ...["tokens_minute", "tokens_day"].map((kind) =>
+      scarcest(
+        told.quota.filter((each) => each.kind === kind),
+        t,
+      ),
+    ),
   ].filter(Boolean);
-  return h("span", { title: t("priceless") }, parts.flatMap((part, n) => (n ? [" · ", part] : [part])));
+  return h(
+    "span",
+    { title: t("priceless") },
+    parts.flatMap((part, n) => (n ? [" · ", part] : [part])),
+  );
 }
 
-function left({ kind, left, most, needed }, t) {
-  const share = Math.max(0, (left - needed) / most);
-  return t("share", { percent: `${Math.floor(share * 1000) / 10}%`, kind: t.own(`kind_${kind}`) ?? kind });
+/** Of budgets of one kind (of all, of the tenant, of the key) the one of which least would be left. */
+function scarcest(budgets, t) {
+  if (!budgets.length) return null;
+  const share = Math.min(...budgets.map(({ left, most, needed }) => Math.max(0, (left - needed) / most)));
+  return t("share", { percent: `${Math.floor(share * 1000) / 10}%`, kind: t(`kind_${budgets[0].kind}`) });
 }
 
 function refused(error, t, amend) {
-  return h("span", { class: "refused" }, t("willNot"), " ", error.message, " ",
-    error.corrected ? h("button", { type: "button", class: "quiet small", on: { click: () => amend(error.corrected) } }, t("useCorrected")) : null);
+  return h(
+    "span",
+    { class: "refused" },
+    t("willNot"),
+    " ",
+    error.message,
+    " ",
+    error.corrected
+      ? h("button", { type: "button", class: "quiet small", on: { click: () => amend(error.corrected) } }, t("useCorrected"))
+      : null,
+  );
 }
 
 const seconds = (value) => (value < 1 ? value.toFixed(2) : value.toFixed(1));

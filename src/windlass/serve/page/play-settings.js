@@ -4,7 +4,18 @@ import { field, h, show } from "./dom.js";
 import { bodySchema, fields, range } from "./schema.js";
 
 const FIRST = ["max_tokens", "max_completion_tokens", "temperature", "top_p", "seed", "stop"];
-const ELSEWHERE = new Set(["model", "prompt", "messages", "stream", "stream_options", "user", "logprobs", "top_logprobs", "n", "best_of"]);
+const ELSEWHERE = new Set([
+  "model",
+  "prompt",
+  "messages",
+  "stream",
+  "stream_options",
+  "user",
+  "logprobs",
+  "top_logprobs",
+  "n",
+  "best_of",
+]);
 const OWN = { max_tokens: 128, max_completion_tokens: 128, temperature: 0.8 };
 
 /** The parameters of a route that a control can be made for. */
@@ -33,8 +44,13 @@ export function initial(parameter, model) {
 /** Draw the controls. `values` is read and written; `changed` is told. */
 export function settingsPanel(place, found, values, { t, changed }) {
   const made = found.map((each) => one(each, values, t, changed));
-  const few = made.filter((_, n) => FIRST.includes(found[n].name)), rest = made.filter((_, n) => !FIRST.includes(found[n].name));
-  show(place, few, rest.length ? h("details", { class: "stack" }, h("summary", {}, t("more")), h("div", { class: "stack" }, rest)) : null);
+  const few = made.filter((_, n) => FIRST.includes(found[n].name)),
+    rest = made.filter((_, n) => !FIRST.includes(found[n].name));
+  show(
+    place,
+    few,
+    rest.length ? h("details", { class: "stack" }, h("summary", {}, t("more")), h("div", { class: "stack" }, rest)) : null,
+  );
 }
 
 /** The first parameter whose value the server would refuse, or undefined. */
@@ -42,16 +58,30 @@ export function wrong(found, values) {
   return found.find((each) => {
     if (control(each) !== "number" || (values[each.name] ?? "") === "") return false;
     const value = Number(values[each.name]);
-    return !Number.isFinite(value) || (each.whole && !Number.isInteger(value)) || value < (each.least ?? -Infinity)
-      || value > (each.most ?? Infinity) || value <= (each.above ?? -Infinity) || value >= (each.below ?? Infinity);
+    return (
+      !Number.isFinite(value) ||
+      (each.whole && !Number.isInteger(value)) ||
+      value < (each.least ?? -Infinity) ||
+      value > (each.most ?? Infinity) ||
+      value <= (each.above ?? -Infinity) ||
+      value >= (each.below ?? Infinity)
+    );
   });
 }
 
 /** The settings as the body has them: only what was set. */
 export function chosen(found, values) {
   const set = found.filter((each) => (values[each.name] ?? "") !== "" && values[each.name] !== false);
-  return Object.fromEntries(set.map((each) => [each.name, control(each) === "number" ? Number(values[each.name])
-    : each.name === "stop" ? values.stop.split("\n").filter(Boolean) : values[each.name]]));
+  return Object.fromEntries(
+    set.map((each) => [
+      each.name,
+      control(each) === "number"
+        ? Number(values[each.name])
+        : each.name === "stop"
+          ? values.stop.split("\n").filter(Boolean)
+          : values[each.name],
+    ]),
+  );
 }
 
 function control(parameter) {
@@ -76,18 +106,38 @@ function explained(parameter, t) {
 
 /** "0 – 2 · default 1", on a line of its own. */
 function bounds(parameter, t) {
-  const told = [range(parameter, t), parameter.byDefault === null ? "" : t("byDefault", { value: parameter.byDefault })].filter(Boolean);
+  const told = [range(parameter, t), parameter.byDefault === null ? "" : t("byDefault", { value: parameter.byDefault })].filter(
+    Boolean,
+  );
   return told.length ? h("span", { class: "bounds" }, told.join(" · ")) : null;
 }
 
 function number(parameter, name, about, values, changed, t) {
   const step = parameter.whole ? 1 : "any";
-  const input = h("input", { type: "number", min: parameter.least, max: parameter.most, step, data: { parameter: parameter.name },
-    value: values[parameter.name] ?? "", placeholder: String(parameter.byDefault ?? t("any")), on: { input: () => set(input.value) } });
+  const input = h("input", {
+    type: "number",
+    min: parameter.least,
+    max: parameter.most,
+    step,
+    data: { parameter: parameter.name },
+    value: values[parameter.name] ?? "",
+    placeholder: String(parameter.byDefault ?? t("any")),
+    on: { input: () => set(input.value) },
+  });
   const slides = !parameter.whole && parameter.most !== undefined && (parameter.least ?? parameter.above) !== undefined;
   const least = parameter.least ?? parameter.above;
-  const slider = slides ? h("input", { type: "range", min: least, max: parameter.most, step: (parameter.most - least) / 40, tabindex: "-1",
-    "aria-hidden": "true", value: values[parameter.name] || parameter.byDefault || 0, on: { input: () => set(round(slider.value)) } }) : null;
+  const slider = slides
+    ? h("input", {
+        type: "range",
+        min: least,
+        max: parameter.most,
+        step: (parameter.most - least) / 40,
+        tabindex: "-1",
+        "aria-hidden": "true",
+        value: values[parameter.name] || parameter.byDefault || 0,
+        on: { input: () => set(round(slider.value)) },
+      })
+    : null;
   function set(value) {
     values[parameter.name] = value;
     if (input.value !== String(value)) input.value = value;
@@ -101,16 +151,40 @@ function number(parameter, name, about, values, changed, t) {
 }
 
 function text(parameter, name, about, values, changed) {
-  const input = h(parameter.name === "stop" ? "textarea" : "input", { rows: "1", spellcheck: "false", data: { parameter: parameter.name },
-    value: values[parameter.name] ?? "", on: { input: () => { values[parameter.name] = input.value; changed(); } } });
+  const input = h(parameter.name === "stop" ? "textarea" : "input", {
+    rows: "1",
+    spellcheck: "false",
+    data: { parameter: parameter.name },
+    value: values[parameter.name] ?? "",
+    on: {
+      input: () => {
+        values[parameter.name] = input.value;
+        changed();
+      },
+    },
+  });
   return field(name, input, about);
 }
 
 function tick(parameter, name, about, values, changed) {
-  const input = h("input", { type: "checkbox", checked: values[parameter.name] === true, id: `tick-${parameter.name}`,
-    "aria-describedby": `tick-${parameter.name}-about`, on: { change: () => { values[parameter.name] = input.checked; changed(); } } });
-  return h("div", { class: "field" }, h("label", { class: "check" }, input, name),
-    h("span", { class: "hint", id: `tick-${parameter.name}-about` }, about));
+  const input = h("input", {
+    type: "checkbox",
+    checked: values[parameter.name] === true,
+    id: `tick-${parameter.name}`,
+    "aria-describedby": `tick-${parameter.name}-about`,
+    on: {
+      change: () => {
+        values[parameter.name] = input.checked;
+        changed();
+      },
+    },
+  });
+  return h(
+    "div",
+    { class: "field" },
+    h("label", { class: "check" }, input, name),
+    h("span", { class: "hint", id: `tick-${parameter.name}-about` }, about),
+  );
 }
 
 const round = (text) => Math.round(Number(text) * 1000) / 1000;

@@ -10,12 +10,14 @@ export function scored(choice) {
   if (!told) return [];
   if (told.content) {
     return told.content.map((each) => ({
-      text: each.token, logprob: each.logprob,
+      text: each.token,
+      logprob: each.logprob,
       rivals: (each.top_logprobs ?? []).map((rival) => ({ text: rival.token, logprob: rival.logprob })),
     }));
   }
   return (told.tokens ?? []).map((text, n) => ({
-    text, logprob: told.token_logprobs?.[n] ?? 0,
+    text,
+    logprob: told.token_logprobs?.[n] ?? 0,
     rivals: Object.entries(told.top_logprobs?.[n] ?? {}).map(([rival, logprob]) => ({ text: rival, logprob })),
   }));
 }
@@ -33,14 +35,26 @@ export function tokenList(panel, t) {
   }
   function move(event) {
     const step = { ArrowRight: "nextElementSibling", ArrowLeft: "previousElementSibling" }[event.key];
-    if (step && event.target[step]) { event.preventDefault(); event.target[step].focus(); }
+    if (step && event.target[step]) {
+      event.preventDefault();
+      event.target[step].focus();
+    }
   }
   list.add = (told) => {
     const rivals = told.rivals.filter((rival) => rival.text !== told.text).sort((one, other) => other.logprob - one.logprob);
     const token = { ...told, rivals };
-    const element = h("span", { role: "option", "aria-selected": "false", tabindex: list.children.length ? "-1" : "0", class: `token ${grade(token)}`,
-      "aria-label": spoken(token, t), on: { focus: () => look(element, token), pointerenter: () => look(element, token) } },
-    SHOWN[token.text] ?? token.text);
+    const element = h(
+      "span",
+      {
+        role: "option",
+        "aria-selected": "false",
+        tabindex: list.children.length ? "-1" : "0",
+        class: `token ${grade(token)}`,
+        "aria-label": spoken(token, t),
+        on: { focus: () => look(element, token), pointerenter: () => look(element, token) },
+      },
+      SHOWN[token.text] ?? token.text,
+    );
     list.append(element);
   };
   return list;
@@ -52,9 +66,14 @@ export const percent = (logprob) => {
 };
 
 function explain(panel, token, t) {
-  show(panel, h("code", {}, quoted(token.text)), " ", h("strong", {}, t("probability", { percent: percent(token.logprob) })),
+  show(
+    panel,
+    h("code", {}, quoted(token.text)),
+    " ",
+    h("strong", {}, t("probability", { percent: percent(token.logprob) })),
     token.rivals.length ? h("span", {}, ` · ${t("instead")} `) : null,
-    token.rivals.map((rival) => [h("code", {}, quoted(rival.text)), ` ${percent(rival.logprob)}  `]));
+    token.rivals.map((rival) => [h("code", {}, quoted(rival.text)), ` ${percent(rival.logprob)}  `]),
+  );
 }
 
 function spoken(token, t) {

@@ -4,14 +4,23 @@ let asked = null;
 
 /** Fetch the document once; a failure is not kept. */
 export function loadDocument(api) {
-  asked ??= api.call("/openapi.json").catch((failure) => { asked = null; throw failure; });
+  asked ??= api.call("/openapi.json").catch((failure) => {
+    asked = null;
+    throw failure;
+  });
   return asked;
 }
 
 /** Follow a reference into the document. */
 export function resolve(document, schema) {
   if (!schema?.$ref) return schema ?? {};
-  return resolve(document, schema.$ref.slice(2).split("/").reduce((place, part) => place?.[part], document));
+  return resolve(
+    document,
+    schema.$ref
+      .slice(2)
+      .split("/")
+      .reduce((place, part) => place?.[part], document),
+  );
 }
 
 /** The schema of an operation's JSON body, or null. */
@@ -35,7 +44,8 @@ export function arms(document, schema) {
 
 /** All that can be said of one field: { name, kinds, least, most, step, byDefault, values, about, required, refused }. */
 export function facts(document, name, schema, required = false) {
-  const own = resolve(document, schema), found = arms(document, schema);
+  const own = resolve(document, schema),
+    found = arms(document, schema);
   const number = found.find((arm) => arm.type === "number" || arm.type === "integer");
   const whole = number?.type === "integer";
   return {
@@ -71,8 +81,10 @@ export function range(field, t) {
   const { least, most, above, below } = field;
   if (least !== undefined && most !== undefined) return `${short(least)} – ${short(most)}`;
   const parts = [
-    least !== undefined ? `≥ ${short(least)}` : null, above !== undefined ? `> ${short(above)}` : null,
-    most !== undefined ? `≤ ${short(most)}` : null, below !== undefined ? `< ${short(below)}` : null,
+    least !== undefined ? `≥ ${short(least)}` : null,
+    above !== undefined ? `> ${short(above)}` : null,
+    most !== undefined ? `≤ ${short(most)}` : null,
+    below !== undefined ? `< ${short(below)}` : null,
   ].filter(Boolean);
   if (parts.length) return parts.join(", ");
   return field.lengths.map(([least, most, of]) => t(`range_${of}`, { range: bounds(least, most) })).join("; ");
@@ -84,11 +96,16 @@ export function example(document, schema, given = {}, depth = 0) {
   if (whole.enum) return whole.enum[0];
   if (whole.const !== undefined) return whole.const;
   if (whole.type === "object" || whole.properties) {
-    const wanted = depth > 4 ? [] : whole.required ?? [];
-    return Object.fromEntries(wanted.map((name) =>
-      [name, given[name] !== undefined ? given[name] : example(document, whole.properties[name], given, depth + 1)]));
+    const wanted = depth > 4 ? [] : (whole.required ?? []);
+    return Object.fromEntries(
+      wanted.map((name) => [
+        name,
+        given[name] !== undefined ? given[name] : example(document, whole.properties[name], given, depth + 1),
+      ]),
+    );
   }
-  if (whole.type === "array") return whole.minItems || depth < 3 ? [example(document, whole.items ?? {}, given, depth + 1)] : [];
+  if (whole.type === "array")
+    return whole.minItems || depth < 3 ? [example(document, whole.items ?? {}, given, depth + 1)] : [];
   if (whole.type === "integer" || whole.type === "number") return whole.minimum ?? (whole.exclusiveMinimum ?? 0) + 1;
   if (whole.type === "boolean") return true;
   return "text";
@@ -97,20 +114,31 @@ export function example(document, schema, given = {}, depth = 0) {
 /** The error codes that an operation can answer with: [{ code, status, meaning }]. */
 export function codes(operation) {
   return Object.entries(operation.responses).flatMap(([status, response]) =>
-    [...(response.description ?? "").matchAll(/`(\w+)`: (.*?)(?= `\w+`: |$)/g)]
-      .map(([, code, meaning]) => ({ code, status: Number(status), meaning })));
+    [...(response.description ?? "").matchAll(/`(\w+)`: (.*?)(?= `\w+`: |$)/g)].map(([, code, meaning]) => ({
+      code,
+      status: Number(status),
+      meaning,
+    })),
+  );
 }
 
 function kind(document, arm) {
-  if (arm.type === "array") return `${arms(document, arm.items ?? {}).map((each) => kind(document, each)).join(" | ") || "any"}[]`;
+  if (arm.type === "array")
+    return `${
+      arms(document, arm.items ?? {})
+        .map((each) => kind(document, each))
+        .join(" | ") || "any"
+    }[]`;
   return arm.type ?? (arm.properties ? "object" : "any");
 }
 
 function lengths(found) {
-  return found.flatMap((arm) => [
-    arm.minLength || arm.maxLength ? [arm.minLength, arm.maxLength, "characters"] : null,
-    arm.minItems || arm.maxItems ? [arm.minItems, arm.maxItems, "entries"] : null,
-  ].filter(Boolean));
+  return found.flatMap((arm) =>
+    [
+      arm.minLength || arm.maxLength ? [arm.minLength, arm.maxLength, "characters"] : null,
+      arm.minItems || arm.maxItems ? [arm.minItems, arm.maxItems, "entries"] : null,
+    ].filter(Boolean),
+  );
 }
 
 const bounds = (least, most) => (most === undefined ? `≥ ${least}` : least ? `${least} – ${most}` : `≤ ${most}`);
@@ -118,5 +146,6 @@ const bounds = (least, most) => (most === undefined ? `≥ ${least}` : least ? `
 function short(number) {
   const exact = Math.log2(Math.abs(number) + (number > 0 ? 1 : 0));
   return Math.abs(number) >= 2 ** 31 - 1 && Number.isInteger(Math.round(exact)) && Math.abs(exact - Math.round(exact)) < 1e-6
-    ? `${number < 0 ? "−" : ""}2^${Math.round(exact)}${number > 0 ? " − 1" : ""}` : String(number).replace("-", "−");
+    ? `${number < 0 ? "−" : ""}2^${Math.round(exact)}${number > 0 ? " − 1" : ""}`
+    : String(number).replace("-", "−");
 }

@@ -13,16 +13,17 @@ import { speaker } from "./words.js";
 const VIEWS = { play: "use", api: "use", errors: "", runs: "admin", plan: "admin", models: "admin", service: "admin" };
 const RETRY_MS = 3000;
 const find = (id) => document.getElementById(id);
-const main = find("main"), outage = find("outage");
+const main = find("main"),
+  outage = find("outage");
 
 let language = document.documentElement.lang.startsWith("zh") ? "zh" : "en";
 let t = speaker(language);
-let scopes = null;          // null: not asked yet, or refused
-let refused = null;         // the code with which the door was last shut
+let scopes = null; // null: not asked yet, or refused
+let refused = null; // the code with which the door was last shut
 let leave = () => undefined;
-let turn = 0;               // counts showings, so that a slow one does not overwrite a later one
+let turn = 0; // counts showings, so that a slow one does not overwrite a later one
 let again = () => undefined; // how what could not be shown is tried once more
-let waiting = null;         // the timer of the next look whether the server is back
+let waiting = null; // the timer of the next look whether the server is back
 
 function route() {
   const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
@@ -37,7 +38,9 @@ function decoded(part) {
   }
 }
 
-const go = (to) => { location.hash = `#/${to}`; };
+const go = (to) => {
+  location.hash = `#/${to}`;
+};
 
 async function open({ focus = true } = {}) {
   const mine = (turn += 1);
@@ -51,7 +54,9 @@ async function open({ focus = true } = {}) {
   if (VIEWS[name] && !scopes.includes(VIEWS[name])) return forbid(name);
   show(main, h("p", { class: "hint waits" }, t("loading")));
   try {
-    const view = await import(`./view-${name}.js`).catch((error) => { throw api.lost(error); });
+    const view = await import(`./view-${name}.js`).catch((error) => {
+      throw api.lost(error);
+    });
     if (mine !== turn) return;
     await fill(view, rest, mine, focus);
   } catch (failure) {
@@ -92,15 +97,29 @@ function shut(reason) {
   if (reason === "unauthorized") forget();
   navigate(route().name);
   document.title = `${t("signIn")} · Windlass`;
-  door(main, { t, reason, enter: () => { refused = null; open(); } });
+  door(main, {
+    t,
+    reason,
+    enter: () => {
+      refused = null;
+      open();
+    },
+  });
   return false;
 }
 
 function forbid(name) {
   const held = scopes.join(", ") || t("none");
   document.title = `${t(name)} · Windlass`;
-  close(h("h1", {}, t(name)), h("div", { class: "failure", role: "alert" }, h("p", {}, h("strong", {}, t("notForYou"))),
-    h("p", {}, t("notForYouHint", { scope: VIEWS[name], scopes: held }))));
+  close(
+    h("h1", {}, t(name)),
+    h(
+      "div",
+      { class: "failure", role: "alert" },
+      h("p", {}, h("strong", {}, t("notForYou"))),
+      h("p", {}, t("notForYouHint", { scope: VIEWS[name], scopes: held })),
+    ),
+  );
 }
 
 function broken(failure) {
@@ -117,15 +136,21 @@ function close(...children) {
 /** List the views that this key may see; the one that is open is marked. */
 function navigate(current) {
   const held = scopes ?? [];
-  show(find("views"), Object.entries(VIEWS).filter(([, scope]) => !scope || held.includes(scope)).map(([name]) =>
-    h("li", {}, h("a", { href: `#/${name}`, "aria-current": name === current ? "page" : null }, t(name)))));
+  show(
+    find("views"),
+    Object.entries(VIEWS)
+      .filter(([, scope]) => !scope || held.includes(scope))
+      .map(([name]) => h("li", {}, h("a", { href: `#/${name}`, "aria-current": name === current ? "page" : null }, t(name)))),
+  );
   find("sign-out").hidden = !key();
 }
 
 function announce(text) {
   find("live").textContent = "";
   // A screen reader speaks of a change only: the same text twice must change in between.
-  setTimeout(() => { find("live").textContent = text; }, 30);
+  setTimeout(() => {
+    find("live").textContent = text;
+  }, 30);
 }
 
 /** A key that is refused in mid-use leads to the door; a server that is gone is told above everything. */
@@ -188,8 +213,14 @@ find("language").addEventListener("click", () => {
   open({ focus: false });
 });
 find("theme").addEventListener("click", repaint);
-find("sign-out").addEventListener("click", () => { forget(); shut(null); });
-find("skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
+find("sign-out").addEventListener("click", () => {
+  forget();
+  shut(null);
+});
+find("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
 addEventListener("hashchange", () => open());
 api.watch(hear);
 translate();

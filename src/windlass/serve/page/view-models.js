@@ -137,7 +137,8 @@ function lineage(version, t, format) {
     ["job", from.job?.name], ["startFrom", from.job?.model?.start_from ?? from.start_from], ["family", from.shape?.family],
     ["layers", from.shape?.layers], ["width", from.shape?.width], ["steps", from.steps && format.count(from.steps)],
     ["tokens", from.tokens && format.count(from.tokens)], ["corpus", corpus], ["code", from.code],
-    ["loss", metrics?.loss && format.number(metrics.loss)], ["perplexity", metrics?.perplexity && format.number(metrics.perplexity)],
+    ["loss", metrics?.loss && format.number(metrics.loss)],
+    ["perplexity", metrics?.perplexity && format.number(metrics.perplexity)],
     ["bitsPerByte", metrics?.bits_per_byte && format.number(metrics.bits_per_byte)],
     ["heldOut", metrics?.tokens && `${format.count(metrics.tokens)} ${t("tokens")}`], ["digest", version.digest],
   ].filter(([, value]) => value !== undefined && value !== null && value !== "");

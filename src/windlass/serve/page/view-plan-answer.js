@@ -88,7 +88,8 @@ function points(plan, t, format) {
     const cells = [each.name, String(each.devices), format.seconds(each.seconds), format.dollars(each.dollars),
       format.bytes(each.memory_bytes)];
     const tone = chosen ? 0 : front ? 1 : "faint";
-    return { x: each.seconds, y: each[key], front, tone, r: front ? 3.5 + 4 * size : 2 + 2 * size, text: cells.join(" · "), cells };
+    const r = front ? 3.5 + 4 * size : 2 + 2 * size;
+    return { x: each.seconds, y: each[key], front, tone, r, text: cells.join(" · "), cells };
   };
   const others = (plan.weighed ?? []).filter((each) => each.seconds > 0 && each[key] > 0);
   const legend = [best && { tone: 0, name: t("chosenPoint") }, { tone: 1, name: t("onFront") },
@@ -122,7 +123,8 @@ function upkeep({ storage, failures }, t, format) {
   return panel(t("storage"), figures(
     storage ? figure(t("checkpoint"), format.bytes(storage.checkpoint_bytes)) : null,
     failures ? [
-      figure(t("failures"), format.number(Number(failures.expected_failures.toPrecision(2)))), figure(t("interval"), format.seconds(failures.interval_s)),
-      figure(t("goodput"), format.share(failures.goodput)), figure(t("elasticGoodput"), format.share(failures.elastic_goodput)),
+      figure(t("failures"), format.number(Number(failures.expected_failures.toPrecision(2)))),
+      figure(t("interval"), format.seconds(failures.interval_s)), figure(t("goodput"), format.share(failures.goodput)),
+      figure(t("elasticGoodput"), format.share(failures.elastic_goodput)),
     ] : null));
 }

@@ -73,12 +73,14 @@ export function form(asked, choices, { t, format, changed, wrong }) {
     .map((each) => [each.name, `${each.name} · ${format.bytes(each.memory_bytes)}`]);
   const objectives = choices.objectives.map((each) => [each, t(`objective_${each}`)]);
 
-  const element = h("form", { class: "card stack", "aria-label": t("asked"), on: { submit: (event) => event.preventDefault() } },
+  const submit = (event) => event.preventDefault();
+  const element = h("form", { class: "card stack", "aria-label": t("asked"), on: { submit } },
     choice(make, "published", [["", t("ownSize")], ...sizes], { sizes: null }, t("model")), size,
     dial(make, "tokens", { low: 1e8, high: 2e13, snap: two, about: t("tokensHint") }), balance,
     dial(make, "context", { low: 512, high: 131072, snap: powers, write: text }),
     choice(make, "device", devices, { price: null }),
-    dial(make, "count", { low: 1, high: 4096, snap: machinery, read: (given) => Math.round(readCount(given) ?? NaN), write: text }),
+    dial(make, "count", { low: 1, high: 4096, snap: machinery, write: text,
+      read: (given) => Math.round(readCount(given) ?? NaN) }),
     dial(make, "deadline", { low: 3600, high: 31536000, snap: times, read: readTime, write: writeTime, open: true,
       about: t("deadlineHint"), said: format.seconds }),
     dial(make, "budget", { low: 100, high: 1e9, snap: two, open: true, about: t("budgetHint"), said: format.dollars }),
@@ -86,7 +88,8 @@ export function form(asked, choices, { t, format, changed, wrong }) {
     number(make, "more", { empty: 0, about: () => t("moreHint") }),
     h("details", {}, h("summary", {}, t("details")), h("div", { class: "stack" },
       choice(make, "precision", [["", t("precision_auto")], ...choices.precisions]),
-      number(make, "price", { step: "any", about: () => t("priceHint", { price: price() ? format.dollars(price()) : t("unknown") }) }),
+      number(make, "price", { step: "any",
+        about: () => t("priceHint", { price: price() ? format.dollars(price()) : t("unknown") }) }),
       number(make, "batch", { least: 1, about: () => t("batchHint") }))));
   learn({});
   return { element, put, learn };
@@ -143,5 +146,6 @@ function number({ t, now, fits, put, wrong }, key, { least = 0, step = 1, empty 
 /* Where sliders rest: on numbers that people would say. */
 const two = (value) => Number(value.toPrecision(2));
 const powers = (value) => 2 ** Math.round(Math.log2(value));
-const machinery = (value) => (value < 8 ? powers(value) : value < 128 ? Math.round(value / 8) * 8 : Math.round(value / 64) * 64);
-const times = (value) => (value < 86400 ? Math.max(1, Math.round(value / 3600)) * 3600 : Math.round(value / 86400) * 86400);
+const near = (value, unit) => Math.round(value / unit) * unit;
+const machinery = (value) => (value < 8 ? powers(value) : near(value, value < 128 ? 8 : 64));
+const times = (value) => near(value, value < 86400 ? 3600 : 86400);

@@ -68,17 +68,23 @@ export async function showRun(root, context, [name, number]) {
     }, after_ms);
   }
 
+  /** Follow the journal; a run that has ended may be started again, so it is looked at now and then. */
+  async function watch() {
+    await follow(api, base, story, signal, (record) => {
+      soon("draw", DRAW_EVERY_MS, draw);
+      if (record === null || NEWS.has(record.event)) soon("look", LOOK_AFTER_MS, look);
+      else soon("account", ACCOUNT_EVERY_MS, look);
+    });
+    if (!signal.aborted) soon("again", ACCOUNT_EVERY_MS, () => look().finally(watch));
+  }
+
   await look();
   place.answers.setAttribute("role", "status");
   put(root, h("p", {}, h("a", { href: "#/runs" }, `← ${t("back")}`)), place.head, place.control, place.answers,
     panel(t("curves"), h("div", { class: "pair" }, see.loss.element, see.speed.element)),
     panel(t("comparison"), place.compare, reasons(job, t)), panel(t("goodput"), see.facts, see.time.element),
     place.incidents, place.samples, place.settings, place.history, place.crews, panel(t("audit"), audit(base, api, t)));
-  follow(api, base, story, signal, (record) => {
-    soon("draw", DRAW_EVERY_MS, draw);
-    if (record === null || NEWS.has(record.event)) soon("look", LOOK_AFTER_MS, look);
-    else soon("account", ACCOUNT_EVERY_MS, look);
-  });
+  watch();
   return () => { ending.abort(); Object.values(timers).forEach(clearTimeout); see.close(); };
 }
 

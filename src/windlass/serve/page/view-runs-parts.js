@@ -22,7 +22,8 @@ export function comparison(job, story, goodput, t, format) {
   const spent = goodput.total_s - (goodput.seconds.offline ?? 0), left = story.last?.seconds_left;
   const whole = job.state === "finished" ? spent : job.state === "running" && left ? spent + left : null;
   const loss = story.evaluations.at(-1)?.loss ?? job.validation_loss ?? story.last?.loss ?? null;
-  const row = (word, was, is, how, none = "–") => [word, how(was), is === null ? none : how(is), was && is ? apart(is / was - 1) : ""];
+  const row = (word, was, is, how, none = "–") =>
+    [word, how(was), is === null ? none : how(is), was && is ? apart(is / was - 1) : ""];
   return table(t("comparison"), [t("what"), t("predicted"), t("measured"), t("difference")], [
     row(t("speed"), predicted.tokens_per_s, speedOf(story), format.count),
     row(t("time"), predicted.seconds, whole, format.seconds, t("soFar", { time: format.seconds(spent) })),
@@ -43,7 +44,8 @@ export function reasons(job, t) {
 export function incidents(all, t, format) {
   if (!all.length) return h("p", { class: "hint" }, t("noIncidents"));
   return h("ol", { class: "incidents" }, [...all].reverse().map((each) => h("li", {},
-    h("p", { class: "row" }, h("strong", {}, t(`incident_${each.kind}`)), chip(ending(each, t, format), each.over ? "plain" : "wrong"),
+    h("p", { class: "row" }, h("strong", {}, t(`incident_${each.kind}`)),
+      chip(ending(each, t, format), each.over ? "plain" : "wrong"),
       h("span", { class: "hint push" }, format.when(each.time))),
     each.seconds === null ? null : h("p", {}, [each.source && t(`source_${each.source}`),
       each.steps_lost ? t("incidentLost", { steps: each.steps_lost }) : t("incidentNone")].filter(Boolean).join(" · ")),
@@ -79,15 +81,17 @@ export function settings(job, t, format) {
 
 function spell(value, format) {
   if (Array.isArray(value)) return value.join(" + ");
-  if (value !== null && typeof value === "object") return value.policy === "every-step" ? value.policy : `${value.policy} / ${value.every}`;
+  if (value?.policy) return value.policy === "every-step" ? value.policy : `${value.policy} / ${value.every}`;
   return typeof value === "number" ? format.number(value) : String(value);
 }
 
 export function history(job, t, format) {
   const words = (each) => (each.refused ? t("refusedBy", { reason: each.refused })
     : `${each.undoes ? `${t("undoes", { id: each.undoes })}: ` : ""}${changes(each.changed, t) || t("none_changed")}`);
-  const rows = [...job.history].reverse().map((each) => [String(each.id), format.when(each.time), String(each.step), each.by ?? "", words(each)]);
-  return panel(t("history"), table(t("history"), [t("request"), t("when"), t("step"), t("by"), t("change")], rows, t("noHistory")));
+  const rows = [...job.history].reverse().map((each) =>
+    [String(each.id), format.when(each.time), String(each.step), each.by ?? "", words(each)]);
+  const heads = ["request", "when", "step", "by", "change"].map((word) => t(word));
+  return panel(t("history"), table(t("history"), heads, rows, t("noHistory")));
 }
 
 /** Who trained together under which layout, of an elastic run. */
@@ -106,8 +110,9 @@ export function audit(base, api, t) {
     check.disabled = true;
     try {
       const { ok, facts } = await api.call(`${base}/audit`);
-      const words = t(!ok ? "auditBad" : facts.records ? "auditOk" : "auditNone", { count: facts.samples_used, steps: facts.steps });
-      put(place, chip(ok ? "✓" : "!", ok ? "good" : "wrong"), words, ok ? null : h("span", { class: "hint", lang: "en" }, facts.reasons.join("; ")));
+      const word = !ok ? "auditBad" : facts.records ? "auditOk" : "auditNone";
+      put(place, chip(ok ? "✓" : "!", ok ? "good" : "wrong"), t(word, { count: facts.samples_used, steps: facts.steps }),
+        ok ? null : h("span", { class: "hint", lang: "en" }, facts.reasons.join("; ")));
     } catch (failure) {
       put(place, failure.message);
     }

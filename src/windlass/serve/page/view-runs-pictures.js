@@ -4,8 +4,8 @@ import { bars, chart, lines } from "./chart.js";
 import { h, show as put } from "./dom.js";
 import { figure, figures } from "./panels.js";
 
-const KINDS = ["compute", "communication", "data", "checkpoint", "evaluation", "undone", "start", "recovery", "idle", "offline",
-  "other"];
+const KINDS = ["compute", "communication", "data", "checkpoint", "evaluation", "undone", "start", "recovery", "idle",
+  "offline", "other"];
 
 export function pictures(t, format) {
   const words = { table: t("asTable") }, facts = h("div", {});
@@ -31,7 +31,8 @@ export function pictures(t, format) {
     const parts = KINDS.map((kind, tone) => ({ name: t(`kind_${kind}`), value: goodput.seconds[kind] ?? 0, tone }));
     const spell = (value) => `${format.seconds(value)} (${format.share(value / (goodput.total_s || 1))})`;
     time.draw(bars({ rows: [{ parts }], format: spell, heads: [t("part"), t("long")] }));
-    put(facts, figures(figure(t("goodputShare"), format.share(goodput.goodput)), figure(t("goodputTotal"), format.seconds(goodput.total_s))),
+    put(facts,
+      figures(figure(t("goodputShare"), format.share(goodput.goodput)), figure(t("goodputTotal"), format.seconds(goodput.total_s))),
       goodput.measured || !goodput.total_s ? null : h("p", { class: "hint" }, t("unmeasured")));
   }
 

@@ -2,7 +2,8 @@
 
 /** Records after which how a run stands, where its time went or what went wrong may be told differently. */
 export const NEWS = new Set(["started", "resumed", "settled", "evaluation", "checkpoint_failed", "verified", "settings",
-  "paused", "unpaused", "stopped", "finished", "restarted", "coordinator", "lost", "left", "generation", "waiting", "scaled", "over", "replanned"]);
+  "paused", "unpaused", "stopped", "finished", "restarted", "coordinator", "lost", "left", "generation",
+  "waiting", "scaled", "over", "replanned"]);
 
 export const begin = () => ({ count: 0, steps: [], evaluations: [], samples: [], changes: [], scaled: null, last: null });
 

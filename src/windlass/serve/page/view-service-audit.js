@@ -18,7 +18,8 @@ export function auditLog(get, t, format) {
     const { data } = await get(`/admin/audit?after=${Math.max(0, found.last - shown)}&most=${shown}`);
     put(rows, table(t("audit"), ["number", "at", "who", "action", "target", "result", "note"].map((word) => t(word)),
       [...data].reverse().map((each) => [String(each.number), format.when(each.at_ms / 1000),
-        h("span", { title: each.address }, each.who), h("code", {}, each.action), each.target, each.result, h("span", { class: "hint", lang: "en" }, each.note)]),
+        h("span", { title: each.address }, each.who), h("code", {}, each.action), each.target, each.result,
+        each.note && h("span", { class: "hint", lang: "en" }, each.note)]),
       t("noAudit")));
     older.hidden = found.last - shown < found.first || shown >= MOST;
   }

@@ -131,7 +131,8 @@ function suspension(tenant, { api, t, tell }) {
 async function makeTenant({ api, t, tell }) {
   const name = nameInput();
   const answer = await confirm({
-    t, title: t("makeTenantTitle"), says: [t("makeTenantSays")], fields: [field(t("name"), name, t("nameHint"))], yes: t("makeYes"),
+    t, title: t("makeTenantTitle"), says: [t("makeTenantSays")], yes: t("makeYes"),
+    fields: [field(t("name"), name, t("nameHint"))],
     work: () => api.call("/admin/tenants", { body: { name: name.value } }),
   });
   if (answer) await tell(t("madeTenant", answer));

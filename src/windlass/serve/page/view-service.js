@@ -19,7 +19,8 @@ export async function show(root, context) {
   const format = figuresFor(language), ending = new AbortController();
   const get = (path) => api.call(path, { signal: ending.signal });
   const wrong = h("div", {}), done = h("p", { role: "status", class: "done" });
-  const place = Object.fromEntries(["replicas", "budgets", "keys", "audit"].map((part) => [part, h("div", { class: "stack" })]));
+  const parts = ["replicas", "budgets", "keys", "audit"];
+  const place = Object.fromEntries(parts.map((part) => [part, h("div", { class: "stack" })]));
   put(root, h("h1", {}, t("title")), h("p", { class: "lead" }, t("intro")), wrong, done, Object.values(place));
   let stored = true, log = null;
 
@@ -63,7 +64,8 @@ function health({ data, brownout, revision }, t, format) {
     chip(t(each.connected ? "yes" : "no"), each.connected ? "good" : "wrong"), format.count(each.answers)]);
   return [
     figures(figure(t("ready"), `${ready} / ${data.length}`, t("revision", { revision })),
-      figure(t("answering"), format.count(answers)), figure(t("level"), String(brownout), t(`level_${Math.min(4, brownout)}`))),
+      figure(t("answering"), format.count(answers)),
+      figure(t("level"), String(brownout), t(`level_${Math.min(4, brownout)}`))),
     table(t("replicas"), [t("name"), t("models"), t("state"), t("connected"), t("answers")], rows, t("noReplicas")),
   ];
 }
@@ -72,7 +74,8 @@ function health({ data, brownout, revision }, t, format) {
 function routes({ routes: all }, t, format) {
   const shares = (weights) => Object.entries(weights).map(([model, weight]) =>
     h("span", { class: "row tight" }, share(weight), `${model} ${format.share(weight)}`));
-  const rows = Object.entries(all).map(([name, route]) => [name, shares(route.weights), shares(route.shadow), route.standby.join(", ")]);
+  const rows = Object.entries(all).map(([name, route]) =>
+    [name, shares(route.weights), shares(route.shadow), route.standby.join(", ")]);
   if (!rows.length) return null;
   return panel(t("routes"), table(t("routes"), [t("route"), t("weights"), t("shadow"), t("standby")], rows));
 }
@@ -84,7 +87,8 @@ function usage(budgets, keys, t, format) {
     const [kind, ...rest] = each.scope.split(":"), name = rest.join(":"), gone = Math.max(0, each.most - each.left);
     return [
       t(`scope_${kind}`, { name: named.get(name) ?? name }), t(`budget_${each.kind}`),
-      h("span", { class: "row tight" }, used(gone, each.most), t("usedOf", { used: format.count(gone), most: format.count(each.most) })),
+      h("span", { class: "row tight" }, used(gone, each.most),
+        t("usedOf", { used: format.count(gone), most: format.count(each.most) })),
       format.count(each.left), `${format.count(each.lent)} (${each.gateways})`];
   });
   return table(t("budgets"), [t("whom"), t("kindOf"), t("used"), t("left"), t("lent")], rows, t("noBudgets"));

@@ -1,0 +1,73 @@
+"""`windlass completion`: print the script with which a shell completes commands of ours."""
+
+from __future__ import annotations
+
+import argparse
+
+EPILOG = """\
+examples:
+  source <(windlass completion bash)                                    this bash, now
+  windlass completion bash > ~/.local/share/bash-completion/completions/windlass
+  windlass completion zsh > ~/.zfunc/_windlass                          with fpath+=~/.zfunc before compinit
+  windlass completion fish > ~/.config/fish/completions/windlass.fish
+
+Verbs, options, their values, job files and registered models are completed. The scripts ask
+`windlass complete`, so they stay right when windlass changes.
+"""
+
+BASH = """\
+_windlass() {
+    local IFS=$'\\n'
+    COMPREPLY=($(COMP_WORDBREAKS="$COMP_WORDBREAKS" windlass complete --shell bash \\
+        --cursor "$COMP_POINT" -- "$COMP_LINE" 2>/dev/null))
+    if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == */ ]]; then compopt -o nospace; fi
+}
+complete -o nosort -o default -F _windlass windlass 2>/dev/null || complete -o default -F _windlass windlass
+"""
+
+ZSH = """\
+#compdef windlass
+_windlass() {
+    local line word about
+    local -a words_found abouts
+    line=${(j: :)words[1,CURRENT]}
+    while IFS=$'\\t' read -r word about; do
+        words_found+=("$word")
+        abouts+=("$word  $about")
+    done < <(windlass complete --shell zsh -- "$line" 2>/dev/null)
+    if (( $#words_found )); then
+        compadd -V windlass -l -d abouts -a words_found
+    else
+        _files
+    fi
+}
+if [[ $funcstack[1] == _windlass ]]; then _windlass "$@"; else compdef _windlass windlass; fi
+"""
+
+FISH = """\
+function __windlass_complete
+    windlass complete --shell fish -- (commandline -cp | string collect) 2>/dev/null
+end
+complete -c windlass -k -a '(__windlass_complete)'
+"""
+
+SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "shell", choices=tuple(SCRIPTS), metavar="bash|zsh|fish", help="whose script to print"
+    )
+    parser.add_argument("--json", action="store_true", help="print it as a text of JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.json:
+        from windlass.cli.terminal import print_json
+
+        print_json({"shell": args.shell, "script": SCRIPTS[args.shell]})
+    else:
+        print(SCRIPTS[args.shell], end="")
+    return 0

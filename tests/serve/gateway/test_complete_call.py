@@ -1,0 +1,61 @@
+"""Half-typed calls are completed by the gateway itself, from its own document and its own models."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+
+from windlass.serve.gateway.complete_call import MOST_CHARS
+
+
+def offer(http: httpx.Client, text: str, **more: Any) -> dict[str, Any]:
+    reply = http.post("/v1/complete-call", json={"text": text, **more})
+    assert reply.status_code == 200, reply.text
+    told: dict[str, Any] = reply.json()
+    return told
+
+
+def test_served_models_are_offered(http: httpx.Client) -> None:
+    told = offer(http, '{"model": "ti')
+    assert [each["text"] for each in told["candidates"]] == ["tiny", "tiny@3"]
+    assert told["candidates"][0]["replace"] == [10, 13]
+    assert told["explains"]["name"] == "model"
+    assert set(told["call"]) == {"curl", "python", "javascript", "java", "json"}
+
+
+def test_the_call_that_is_written_is_answered_by_the_same_gateway(http: httpx.Client) -> None:
+    for text in (
+        '{"prompt": "the quick", "max_token": "4',
+        "curl X/v1/chat/completions -d '{\"mod",
+        '{"input": "the',
+    ):
+        told = offer(http, text)
+        assert str(http.base_url).rstrip("/") in told["call"]["python"] or "X/v1" in told["call"]["curl"]
+        reply = http.post(told["path"], json=json.loads(told["call"]["json"]))
+        assert reply.status_code == 200, (text, reply.text)
+
+
+def test_the_route_of_a_body_may_be_named(http: httpx.Client) -> None:
+    told = offer(http, '{"model": "tiny", ', path="/v1/tokenize")
+    assert told["path"] == "/v1/tokenize"
+    assert {each["text"] for each in told["candidates"]} == {"text", "messages", "special"}
+
+
+def test_the_kind_may_be_named_and_the_cursor_may_stand_inside(http: httpx.Client) -> None:
+    told = offer(http, "client.completions.create(model='ti')", kind="python", cursor=34)
+    assert told["candidates"][0]["insert"] == '"tiny"'
+    assert offer(http, "{", cursor=MOST_CHARS)["candidates"][0]["text"] == "model"
+
+
+def test_a_key_is_needed_and_texts_have_a_bound(guarded: Any, given_keys: Any) -> None:
+    ask = {"text": "{"}
+    url = f"{guarded.url}/v1/complete-call"
+    assert httpx.post(url, json=ask).status_code == 401
+    assert httpx.post(url, json=ask, headers=given_keys.bearer("metrics")).status_code == 403
+    assert httpx.post(url, json=ask, headers=given_keys.bearer("user")).status_code == 200
+    long = {"text": "[" * (MOST_CHARS + 1)}
+    assert httpx.post(url, json=long, headers=given_keys.bearer("user")).status_code == 400
+    most = {"text": "[" * MOST_CHARS}
+    assert httpx.post(url, json=most, headers=given_keys.bearer("user")).status_code == 200
