@@ -171,7 +171,7 @@ def test_time_and_what_is_left_of_the_quota_are_told_before_sending(
 def test_a_token_that_is_looked_at_shows_its_probability_and_its_rivals(
     page: Page, complaints: list[str], axe: Callable[[Page], None], artifacts: Path
 ) -> None:
-    page.get_by_label("Show how sure the model was").check()
+    page.get_by_label("Show probabilities").check()
     page.get_by_label("Most tokens").fill("12")
     ask(page, "the lazy dog")
     expect(page.locator(".status")).to_contain_text("12 tokens in")
@@ -242,7 +242,7 @@ def test_the_code_runs_in_every_language_that_is_at_hand(
 ) -> None:
     engine.stop_after = 4
     page.get_by_role("radio", name=mode).check(force=True)
-    page.get_by_label("Show how sure the model was").set_checked(logprobs)
+    page.get_by_label("Show probabilities").set_checked(logprobs)
     page.get_by_role("textbox", name="Prompt").fill('the "lazy"\n\\dog\\ 春花秋月')
     page.get_by_label("Stop at").fill("quick'\nbrown")
     for name in names:
