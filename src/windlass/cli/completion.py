@@ -46,9 +46,14 @@ if [[ $funcstack[1] == _windlass ]]; then _windlass "$@"; else compdef _windlass
 
 FISH = """\
 function __windlass_complete
-    windlass complete --shell fish -- (commandline -cp | string collect) 2>/dev/null
+    set -l found (windlass complete --shell fish -- (commandline -cp | string collect) 2>/dev/null)
+    if set -q found[1]
+        printf '%s\\n' $found
+    else
+        __fish_complete_path (commandline -ct)
+    end
 end
-complete -c windlass -k -a '(__windlass_complete)'
+complete -c windlass -f -k -a '(__windlass_complete)'
 """
 
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}

@@ -167,9 +167,17 @@ class Arguments:
         if spot.path[:1] == ("extra_body",):
             candidates, explains = self._body(replace(spot, path=spot.path[1:]), root)
             own = len(spot.path) == 1 and spot.role != "value"
-            theirs = [each for each in candidates if each.text in NOT_OPENAI or not each.text[:1].isalpha()]
+            theirs = [
+                each for each in candidates if each.text in self._unknown or not each.text[:1].isalpha()
+            ]
             return theirs if own else candidates, explains
         return self._named(spot, root)
+
+    @property
+    def _unknown(self) -> frozenset[str]:
+        """The parameters that OpenAI's client does not take by name."""
+        operation = self.asking.operation
+        return NOT_OPENAI.get(operation.path, frozenset()) if operation is not None else frozenset()
 
     def _named(self, spot: Spot, root: Field) -> tuple[list[Candidate], Explanation | None]:
         """Offer arguments of a client; a place without a name is that of its first argument."""
@@ -179,9 +187,9 @@ class Arguments:
         candidates, explains = self._body(spot, root)
         if self.asking.style != "openai" or spot.path or spot.role == "value":
             return candidates, explains
-        kept = [each for each in candidates if each.text not in NOT_OPENAI]
+        kept = [each for each in candidates if each.text not in self._unknown]
         if "extra_body" not in spot.keys and spot.role == "key" and "extra_body".startswith(spot.typed):
-            about = "what OpenAI's client does not know: " + ", ".join(sorted(NOT_OPENAI))
+            about = "what OpenAI's client does not know: " + ", ".join(sorted(self._unknown))
             kept.append(
                 Candidate("extra_body", "extra_body={", (spot.start, self.cursor), "object", about=about)
             )

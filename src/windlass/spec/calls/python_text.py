@@ -16,19 +16,15 @@ from windlass.spec.calls.schema import Api, Operation
 
 OPENAI = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
 """What OpenAI's client has a method for, named like the path."""
-NOT_OPENAI = frozenset(
-    {
-        "top_k",
-        "min_p",
-        "repetition_penalty",
-        "guided_json",
-        "guided_regex",
-        "guided_choice",
-        "priority",
-        "echo",
-    }
+_OURS = frozenset(
+    {"top_k", "min_p", "repetition_penalty", "guided_json", "guided_regex", "guided_choice", "priority"}
 )
-"""Parameters of ours that OpenAI's client only sends inside `extra_body`."""
+NOT_OPENAI = {
+    "/v1/chat/completions": _OURS,
+    "/v1/completions": _OURS | {"response_format"},
+    "/v1/embeddings": _OURS,
+}
+"""Parameters that OpenAI's client only sends inside `extra_body`."""
 OPENAI_OWN = frozenset({"extra_body", "extra_headers", "extra_query", "timeout"})
 SDK = {
     "complete": ("/v1/completions", "prompt"),
