@@ -49,7 +49,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed"),
 ]
 
-expect.set_options(timeout=15_000)  # the planner starts a process for its first answer
+expect.set_options(timeout=40_000)  # the planner starts a process, and searches for seconds
 
 STEPS, BATCH = 200, 8
 Scheme = Literal["light", "dark"]

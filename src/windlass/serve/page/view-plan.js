@@ -17,14 +17,16 @@ export async function show(root, { api, t, language, announce }) {
   const [choices] = await Promise.all([api.call("/admin/control/v1/plan/choices"), dress()]);
   const format = figuresFor(language);
   kept ??= first();
-  const wrong = h("div", {}), status = h("p", { class: "hint", role: "status" });
+  const wrong = h("div", {}), odd = h("div", {}), status = h("p", { class: "hint", role: "status" });
   const told = answer({ t, format }, apply);
-  const misread = (text) => put(wrong, h("p", { class: "failure", role: "alert" }, t("wrongInput", { text })));
+  const misread = (text) => put(odd, h("p", { class: "failure", role: "alert" }, t("wrongInput", { text })));
   const asking = form(kept, choices, { t, format, changed, wrong: misread });
-  let timer = null, running = null;
+  const ending = new AbortController();
+  let timer = null, running = false;
 
   function changed(asked) {
     kept = asked;
+    put(odd);
     clearTimeout(timer);
     timer = setTimeout(plan, RESTS_MS);
   }
@@ -35,31 +37,36 @@ export async function show(root, { api, t, language, announce }) {
     asking.element.scrollIntoView({ block: "nearest" });
   }
 
+  /** Ask for what was last put; while one search runs, no other is begun, for the server would finish both. */
   async function plan() {
-    running?.abort();
-    const mine = (running = new AbortController());
+    if (running) return;
+    running = true;
     const asked = kept;
     status.textContent = t("searching");
     told.element.setAttribute("aria-busy", "true");
     try {
-      const found = await api.call("/admin/control/v1/plan", { body: question(asked), signal: mine.signal });
-      put(wrong);
-      told.show(found, asked);
-      if (asked.sizes) asking.learn({ parameters: found.model.parameters });
-      told.element.hidden = false;
-      status.textContent = "";
-      announce(found.layouts.length ? `${t("time")}: ${format.seconds(found.layouts[0].seconds)}` : t("noSolution"));
+      tell(await api.call("/admin/control/v1/plan", { body: question(asked), signal: ending.signal }), asked);
     } catch (failure) {
-      if (failure.name === "AbortError" || mine.signal.aborted) return;
-      status.textContent = "";
+      if (ending.signal.aborted) return;
       put(wrong, failureBox(failure, t));
     }
-    if (mine === running) told.element.removeAttribute("aria-busy");
+    running = false;
+    status.textContent = "";
+    told.element.removeAttribute("aria-busy");
+    if (asked !== kept) plan();
+  }
+
+  function tell(found, asked) {
+    put(wrong);
+    told.show(found, asked);
+    told.element.hidden = false;
+    if (asked.sizes) asking.learn({ parameters: found.model.parameters });
+    announce(found.layouts.length ? `${t("time")}: ${format.seconds(found.layouts[0].seconds)}` : t("noSolution"));
   }
 
   told.element.hidden = true;
   put(root, h("h1", {}, t("title")), h("p", { class: "lead" }, t("intro")),
-    h("div", { class: "planner" }, asking.element, h("div", { class: "stack" }, wrong, status, told.element)));
+    h("div", { class: "planner" }, asking.element, h("div", { class: "stack" }, odd, wrong, status, told.element)));
   plan();
-  return () => { clearTimeout(timer); running?.abort(); told.close(); };
+  return () => { clearTimeout(timer); ending.abort(); told.close(); };
 }

@@ -36,7 +36,7 @@ export function controls(job, base, { api, t }, done) {
 /** Settings in a few words: "learning rate 0.0001, steps as planned". */
 export function changes(values, t) {
   return Object.entries(values ?? {}).map(([key, value]) => {
-    if (key === "paused" || key === "stop") return `${t(`key_${key}`)}: ${value ? "✓" : "–"}`;
+    if (key === "paused" || key === "stop") return t(`${key}_${value}`);
     if (value === null) return `${t(`key_${key}`)} ${t("planned")}`;
     return `${t(`key_${key}`)} ${key === "sync" ? value.policy : value}`;
   }).join(", ");

@@ -39,7 +39,7 @@ export async function showRun(root, context, [name, number]) {
   function draw() {
     see.draw(story, job);
     refresh(place.head, [job.state, job.step, story.last], () => head(job, story, t, format));
-    refresh(place.compare, [goodput, story.last, story.evaluations.at(-1)], () => comparison(job, story, goodput, t, format));
+    refresh(place.compare, [job.state, goodput, story.last, story.evaluations.at(-1)], () => comparison(job, story, goodput, t, format));
     refresh(place.samples, [story.samples.length, story.samples.at(-1)], () => panel(t("samples"), samples(story.samples, t)));
     for (const each of asked) each.told = answerTo(each, story, t) ?? each.told;
     refresh(place.answers, asked, () => (asked.length ? h("ul", { class: "answers" }, asked.map((each) =>
