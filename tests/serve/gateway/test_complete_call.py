@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from windlass.serve.gateway.complete_call import MOST_CHARS
 
@@ -59,3 +65,30 @@ def test_a_key_is_needed_and_texts_have_a_bound(guarded: Any, given_keys: Any) -
     assert httpx.post(url, json=long, headers=given_keys.bearer("user")).status_code == 400
     most = {"text": "[" * MOST_CHARS}
     assert httpx.post(url, json=most, headers=given_keys.bearer("user")).status_code == 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["curl", "python", "javascript", "java"])
+@pytest.mark.parametrize(
+    "text", ['{"prompt": "it\'s \\"so\\" \\\\ 春", "n": 2', '{"messages": [], "stream": true']
+)
+def test_the_call_runs_in_every_language(
+    guarded: Any, given_keys: Any, tmp_path: Path, language: str, text: str
+) -> None:
+    program = {"curl": "sh", "python": sys.executable, "javascript": "node", "java": "java"}[language]
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    reply = httpx.post(
+        f"{guarded.url}/v1/complete-call", json={"text": text}, headers=given_keys.bearer("user"), timeout=20
+    )
+    file = (
+        tmp_path
+        / {"curl": "call.sh", "python": "call.py", "javascript": "call.mjs", "java": "Call.java"}[language]
+    )
+    file.write_text(reply.json()["call"][language], "utf-8")
+    environment = {**os.environ, "WINDLASS_KEY": given_keys.tokens["user"]}
+    done = subprocess.run(
+        [program, str(file)], capture_output=True, text=True, env=environment, check=True, timeout=120
+    )
+    assert '"choices"' in done.stdout, done.stdout + done.stderr
+    assert ("[DONE]" in done.stdout) == ("stream" in text)
