@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -186,6 +187,26 @@ def test_a_key_that_is_revoked_in_mid_use_leads_back_to_the_door(
         expect(page.get_by_role("alert").filter(has_text="was revoked")).to_be_visible()
         page.get_by_role("button", name="中文").click()
         expect(page.get_by_role("alert").filter(has_text="已被吊销")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("locale", "words", "again"),
+    [("en-GB", "The server made a mistake", "Try again"), ("zh-CN", "服务器出错了", "重试")],
+)
+def test_a_mistake_of_the_server_is_told_with_the_id_of_the_request_and_can_be_retried(
+    gateway: Any, opened: Any, monkeypatch: pytest.MonkeyPatch, locale: str, words: str, again: str
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("a mistake of ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gateway.service, "desks", fail)
+        with opened(gateway.url, locale=locale) as page:
+            expect(page.locator("main [role=alert]")).to_contain_text(words)
+            expect(page.locator("main [role=alert] code")).to_have_text(re.compile("^[0-9a-f]{16,}$"))
+            patch.undo()
+            page.get_by_role("button", name=again).click()
+            expect(page.locator("#prompt")).to_be_visible()
 
 
 def test_a_server_that_is_gone_is_told_and_its_return_too(gateway: Any, opened: Any) -> None:
