@@ -61,6 +61,11 @@ def test_several_answers_come_with_their_scores(client: Any) -> None:
     assert len(spoken.scores[0].rivals) == 2
 
 
+def test_an_answer_may_begin_with_its_prompt(client: Any) -> None:
+    assert client.complete("the dog", max_tokens=1, echo=True).text == "the dogthe"
+    assert "".join(client.stream("the dog", max_tokens=1, echo=True)) == "the dogthe"
+
+
 def test_a_streamed_text_is_the_same_in_pieces(client: Any) -> None:
     stream = client.stream("the lazy dog", max_tokens=3)
     assert list(stream) == ["the", " lazy", " dog"]

@@ -41,6 +41,8 @@ class Settings(TypedDict, total=False):
     guided_choice: Sequence[str] | None
     logprobs: int | None
     """Scores of so many likely tokens at each place; not for streams."""
+    echo: bool | None
+    """Begin with the prompt; for completions."""
     priority: int | None
     user: str | None
     model: str | None

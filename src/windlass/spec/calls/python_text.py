@@ -43,7 +43,7 @@ SDK_SETTINGS = frozenset(
     {
         "max_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
         "repetition_penalty", "logit_bias", "n", "seed", "stop", "response_format", "guided_json",
-        "guided_regex", "guided_choice", "logprobs", "priority", "user", "model",
+        "guided_regex", "guided_choice", "logprobs", "echo", "priority", "user", "model",
     }
 )  # fmt: skip
 """How an answer is written, as windlass.sdk takes it; a test holds these tables to the client."""
@@ -99,6 +99,10 @@ class Asking:
         ]
         found = placed[self.url_place] if len(placed) > self.url_place else next(iter(named), None)
         return str(found.value) if found is not None and found.kind == "string" else ""
+
+    def holds(self, cursor: int) -> bool:
+        """Whether the cursor stands between its parentheses."""
+        return self.call.open < cursor and (self.call.end is None or cursor < self.call.end)
 
     def argument(self, name: str) -> Node | None:
         for entry in self.tree.entries:
@@ -183,7 +187,10 @@ def _asking(text: str, call: Call, api: Api) -> Asking | None:
         return None
     tree, slips = read_arguments(text[: call.end], call.open)
     found = Asking(call, style, None, tree, tuple(slips))
-    return replace(found, operation=_operation(found, api))
+    operation = _operation(found, api)
+    if style != "http" and (operation is None or operation.body is None):
+        return None
+    return replace(found, operation=operation)
 
 
 def _style(text: str, call: Call, api: Api) -> Style | None:
