@@ -18,6 +18,7 @@ export async function show(root, { api, t, language, announce }) {
   const format = figuresFor(language);
   kept ??= first();
   const wrong = h("div", {}), odd = h("div", {}), status = h("p", { class: "hint", role: "status" });
+  const brief = h("p", { class: "brief", "aria-hidden": "true" });      // on a phone the answer is far below the sliders
   const told = answer({ t, format }, apply);
   const misread = (text) => put(odd, h("p", { class: "failure", role: "alert" }, t("wrongInput", { text })));
   const asking = form(kept, choices, { t, format, changed, wrong: misread });
@@ -60,11 +61,19 @@ export async function show(root, { api, t, language, announce }) {
     put(wrong);
     told.show(found, asked);
     told.element.hidden = false;
+    brief.textContent = inShort(found);
     if (asked.sizes) asking.learn({ parameters: found.model.parameters });
     announce(found.layouts.length ? `${t("time")}: ${format.seconds(found.layouts[0].seconds)}` : t("noSolution"));
   }
 
+  function inShort({ layouts: [best] }) {
+    if (!best) return t("noSolution");
+    const money = best.dollars ? format.dollars(Math.sqrt(best.dollars[0] * best.dollars[1])) : t("unknown");
+    return [format.seconds(best.seconds), money, format.bytes(best.memory_bytes)].join(" · ");
+  }
+
   told.element.hidden = true;
+  asking.element.append(brief);
   put(root, h("h1", {}, t("title")), h("p", { class: "lead" }, t("intro")),
     h("div", { class: "planner" }, asking.element, h("div", { class: "stack" }, odd, wrong, status, told.element)));
   plan();
