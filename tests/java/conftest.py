@@ -81,8 +81,11 @@ class Jdk:
 
     def run(self, *arguments: str, key: str | None = None) -> str:
         """Run a program to its end, which must be a good one."""
-        with self.start(*arguments, key=key) as process:
+        process = self.start(*arguments, key=key)
+        try:
             told, complaint = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()  # one that never ends must not be waited for
         assert process.returncode == 0, complaint + told
         return told
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from windlass.serve.gateway.access import Access
+from windlass.spec.calls.write import Whole, write_java
 
 pytestmark = pytest.mark.slow
 
@@ -73,3 +74,14 @@ def test_every_block_runs_and_prints_what_the_page_says(
         assert found.strip(), f"this prints nothing:\n{block}"
         if wanted:
             assert found.replace(site, SITE) == wanted, block
+
+
+def test_the_java_that_completed_calls_are_written_in_runs(
+    jdk: Any, site: str, given_keys: Any, tmp_path: Path
+) -> None:
+    body = {"model": "poems", "prompt": 'the "lazy"\n\\dog', "max_tokens": 3, "stream": True}
+    source = tmp_path / "Call.java"
+    source.write_text(write_java(Whole("POST", f"{site}/v1/completions", body)))
+    told = jdk.run(str(source), key=given_keys.tokens["user"])
+    assert told.count("data: {") == 3
+    assert "data: [DONE]" in told

@@ -157,8 +157,9 @@ final class Asking {
     }
 
     private UnreachableException unreachable(Throwable error) {
-        String reason = error instanceof IOException ? "cannot be reached" : "could not be asked";
-        return new UnreachableException(site + ": " + reason + " (" + error + ")", error);
+        String what = error instanceof IOException ? "cannot be reached" : "could not be asked";
+        String why = error.getMessage() == null ? error.getClass().getSimpleName() : error.getMessage();
+        return new UnreachableException(site + ": " + what + " (" + why + "); is the service running there?", error);
     }
 
     static Throwable unwrapped(Throwable error) {
