@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from windlass.spec.calls.complete import complete
 from windlass.spec.calls.offer import Offer, put
 
 BODIES = [
@@ -104,6 +105,19 @@ def test_no_text_is_too_broken(
 def test_deep_and_long_texts_are_answered(offer_for: Callable[..., Offer], text: str) -> None:
     for before in ("", "curl -d '", "client.complete(", "windlass serve "):
         offer_for(before + text, kind="auto")
+
+
+@pytest.mark.parametrize("text", [*BODIES, *CURLS, *PYTHONS])
+def test_any_server_may_be_asked(text: str) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"odd": {"$ref": "#/components/schemas/None"}},
+        "required": ["odd"],
+    }
+    odd = {"post": {"requestBody": {"content": {"application/json": {"schema": schema}}}}}
+    for document in ({}, {"paths": {"/v1/completions": {"post": {}}}}, {"paths": {"/v1/completions": odd}}):
+        for end in range(0, len(text), 3):
+            complete(text[:end], document=document)
 
 
 @QUICK

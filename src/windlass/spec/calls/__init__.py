@@ -3,7 +3,7 @@
     text and cursor -> its kind (kinds.py) -> its pieces -> where the cursor stands (spot.py) -> Offer
 
     complete.py      the door: one text, one cursor, one Offer
-    json_text.py     values as JSON and Python write them, finished or not, as a tree with places
+    json_text.py     values as JSON and Python write them, finished or not, as a tree with places (tree.py)
     shell_text.py    words of a shell; curl_text.py, cli_text.py and python_text.py what calls are made of
     from_curl.py     from_python.py, from_cli.py: who may stand at the cursor in each kind of call
     bodies.py        the same inside a body, wherever one stands (body.py)

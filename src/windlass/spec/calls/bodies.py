@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 
 from windlass.spec.calls.body import Body, fixes_of
 from windlass.spec.calls.fill import Filler
-from windlass.spec.calls.json_text import Node, read_value
+from windlass.spec.calls.json_text import read_value
 from windlass.spec.calls.offer import Candidate, Explanation, Fix
 from windlass.spec.calls.schema import Field, Operation
 from windlass.spec.calls.shell_text import Piece
 from windlass.spec.calls.spot import Spot, find_spot
+from windlass.spec.calls.tree import Node
 from windlass.spec.calls.write import Whole, write_all
 
 T = TypeVar("T", Candidate, Fix)

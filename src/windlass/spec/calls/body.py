@@ -14,11 +14,11 @@ from typing import Any
 from windlass.spec.calls.closing import Closer
 from windlass.spec.calls.fill import Filler, like, takes
 from windlass.spec.calls.fixes import Checker
-from windlass.spec.calls.json_text import QUOTES, Node, written
 from windlass.spec.calls.offer import Candidate, Explanation, Fix
 from windlass.spec.calls.rank import by_habit, ranked, right_names
 from windlass.spec.calls.schema import Api, Field
 from windlass.spec.calls.spot import Spot
+from windlass.spec.calls.tree import QUOTES, Node, written
 
 MOST_CANDIDATES = 50
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from windlass.spec.calls.fixes import Checker
-from windlass.spec.calls.json_text import CLOSERS, QUOTES, Node, written
 from windlass.spec.calls.offer import Fix
 from windlass.spec.calls.rank import by_habit, ranked, right_names
 from windlass.spec.calls.schema import Field
 from windlass.spec.calls.spot import Spot, Steps, find_spot
+from windlass.spec.calls.tree import CLOSERS, QUOTES, Node, written
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
@@ -144,9 +145,8 @@ def _open_chain(node: Node | None, path: Steps) -> list[tuple[Node, Steps]]:
     return [(node, path), *inner]
 
 
-def _countable(field: Field, models: object) -> list[Any]:
-    names = list(models) if field.names_model and isinstance(models, list | tuple) else []
-    return [*names, *field.values]
+def _countable(field: Field, models: Sequence[str]) -> list[Any]:
+    return [*(models if field.names_model else ()), *field.values]
 
 
 def _shown(value: Any) -> str:

@@ -10,10 +10,11 @@ from windlass.spec.calls.bodies import in_body, whole_call
 from windlass.spec.calls.fill import Filler
 from windlass.spec.calls.from_curl import complete_curl
 from windlass.spec.calls.from_python import complete_python
-from windlass.spec.calls.json_text import plain, read_value
+from windlass.spec.calls.json_text import read_value
 from windlass.spec.calls.offer import SERVER, Offer, put_all
 from windlass.spec.calls.schema import Api
 from windlass.spec.calls.shell_text import whole_text
+from windlass.spec.calls.tree import plain
 
 
 def complete(

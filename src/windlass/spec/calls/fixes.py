@@ -11,10 +11,10 @@ from dataclasses import field as dataclass_field
 from typing import Any
 
 from windlass.spec.calls.fill import Filler, clamped, takes
-from windlass.spec.calls.json_text import Entry, Node, plain, written
 from windlass.spec.calls.offer import Fix
 from windlass.spec.calls.rank import MOST_WRONG, right_name, right_names
 from windlass.spec.calls.schema import Api, Field
+from windlass.spec.calls.tree import Entry, Node, plain, written
 
 YES, NO = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
@@ -29,21 +29,16 @@ class Checker:
     """Where the text ends; a word that ends there is still being typed."""
     known: frozenset[str] = frozenset()
     """Names beside those of the document that are right at the top: arguments of a client."""
-
-    looks: list[None] = dataclass_field(default_factory=list)
-    """One for each name that was compared with the right ones; there is a bound."""
+    compared: list[str] = dataclass_field(default_factory=list)
+    """Wrong names so far; only so many are looked up."""
 
     @property
     def api(self) -> Api:
         return self.filler.api
 
-    def _near(self, name: str, names: list[str]) -> str | None:
-        self.looks.append(None)
-        return right_name(name, names) if len(self.looks) <= MOST_WRONG else None
-
     def check(self, node: Node | None, field: Field, *, top: bool = True) -> list[Fix]:
         """Return what is wrong with a value, and below it."""
-        if node is None or node.kind in ("word", "code") or not self.api:
+        if node is None or node.kind in ("word", "code"):
             return []
         if node.kind in ("object", "arguments") and field.has("object"):
             return self._object(node, field, top=top)
@@ -56,12 +51,7 @@ class Checker:
     def _object(self, node: Node, field: Field, *, top: bool) -> list[Fix]:
         fields = {each.name: each for each in self.api.fields(field)}
         if not fields:
-            inner = [
-                (entry, self.api.inside(field, (str(entry.key.value),)))
-                for entry in node.entries
-                if entry.key
-            ]
-            return [fix for entry, each in inner if each for fix in self.check(entry.value, each, top=False)]
+            return self._open_object(node, field)
         found: list[Fix] = []
         used = {key for key in node.keys if key in fields}
         for entry in node.entries:
@@ -71,31 +61,44 @@ class Checker:
             found += self._missing(node, field, used)
         return found
 
+    def _open_object(self, node: Node, field: Field) -> list[Fix]:
+        """Check the values of an object whose keys only a pattern describes."""
+        named = [(entry, str(entry.key.value)) for entry in node.entries if entry.key is not None]
+        inner = [(entry, self.api.inside(field, (name,))) for entry, name in named]
+        return [fix for entry, each in inner if each for fix in self.check(entry.value, each, top=False)]
+
     def _entry(
         self, node: Node, entry: Entry, fields: dict[str, Field], used: set[str], *, is_open: bool
     ) -> list[Fix]:
-        key = entry.key
-        assert key is not None
-        name = str(key.value)
+        assert entry.key is not None
+        name = str(entry.key.value)
         field = fields.get(name)
-        if entry.colon < 0:
+        if entry.colon < 0 or (field is None and is_open):
             return []
         if field is None:
-            useful = [each for each, known in fields.items() if known.is_useful and each not in used]
-            near = self._near(name, useful)
-            if near is None or is_open:
-                return (
-                    [] if is_open else [self._removed(node, entry, f"'{name}' is unknown here; leave it out")]
-                )
-            used.add(near)
-            right = near if node.kind == "arguments" else written(near)
-            renamed = Fix(f"'{name}' is unknown here; '{near}' is meant", right, (key.start, key.end))
-            return [renamed, *self.check(entry.value, fields[near], top=False)]
-        if not field.is_useful and entry.value is not None and plain(entry.value) is not None:
-            if not takes(field, plain(entry.value)):
-                return [self._removed(node, entry, f"'{name}' is not supported here; leave it out")]
-            return []
-        return self.check(entry.value, field, top=False)
+            return self._unknown(
+                node, entry, name, {key: fields[key] for key in fields if key not in used}, used
+            )
+        value = plain(entry.value)
+        if not field.is_useful and value is not None and not takes(field, value):
+            return [self._removed(node, entry, f"'{name}' is not supported here; leave it out")]
+        return self.check(entry.value, field, top=False) if field.is_useful else []
+
+    def _unknown(
+        self, node: Node, entry: Entry, name: str, free: dict[str, Field], used: set[str]
+    ) -> list[Fix]:
+        """Give a key its right name, or take it out."""
+        near = self._near(name, [each for each, field in free.items() if field.is_useful])
+        if near is None or entry.key is None:
+            return [self._removed(node, entry, f"'{name}' is unknown here; leave it out")]
+        used.add(near)
+        right = near if node.kind == "arguments" else written(near)
+        renamed = Fix(f"'{name}' is unknown here; '{near}' is meant", right, (entry.key.start, entry.key.end))
+        return [renamed, *self.check(entry.value, free[near], top=False)]
+
+    def _near(self, name: str, names: list[str]) -> str | None:
+        self.compared.append(name)
+        return right_name(name, names) if len(self.compared) <= MOST_WRONG else None
 
     def _removed(self, node: Node, entry: Entry, about: str) -> Fix:
         """Take an entry out, together with the comma that parts it from a neighbour."""

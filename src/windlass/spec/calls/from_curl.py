@@ -10,11 +10,12 @@ from windlass.spec.calls.addresses import addresses, header_values, near_path
 from windlass.spec.calls.bodies import Part, in_body, whole_call
 from windlass.spec.calls.curl_text import Command, header_name, read_command
 from windlass.spec.calls.fill import Filler
-from windlass.spec.calls.json_text import plain, read_value
+from windlass.spec.calls.json_text import read_value
 from windlass.spec.calls.offer import Candidate, Explanation, Fix, Offer, put_all
 from windlass.spec.calls.rank import ranked
 from windlass.spec.calls.schema import Api, Operation
 from windlass.spec.calls.shell_text import quoted
+from windlass.spec.calls.tree import plain
 from windlass.spec.calls.write import KEY
 
 OPTIONS = {

@@ -11,7 +11,7 @@ from windlass.spec.calls.addresses import addresses, header_values, near_path, s
 from windlass.spec.calls.bodies import guess, whole_call, with_keys
 from windlass.spec.calls.body import Body, fixes_of
 from windlass.spec.calls.fill import Filler
-from windlass.spec.calls.json_text import read_arguments, written
+from windlass.spec.calls.json_text import read_arguments
 from windlass.spec.calls.offer import Candidate, Explanation, Fix, Offer, put_all
 from windlass.spec.calls.python_text import (
     HTTP_ARGUMENTS,
@@ -29,6 +29,7 @@ from windlass.spec.calls.python_text import (
 from windlass.spec.calls.rank import ranked
 from windlass.spec.calls.schema import Api, Field, Operation
 from windlass.spec.calls.spot import Spot, find_spot
+from windlass.spec.calls.tree import written
 from windlass.spec.calls.write import KEY
 
 MOST_NAME = 200
@@ -40,13 +41,10 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*$|[A-Za-z_][\w.]*\.$")
 def complete_python(text: str, cursor: int, filler: Filler, server: str) -> Offer:
     """Offer what may come next in a program."""
     asking = find_asking(text, cursor, filler.api)
-    inside = asking is not None and asking.call.open < cursor <= (asking.call.end or len(text) + 1) - (
-        asking.call.end is not None
-    )
-    if asking is None or not inside:
-        candidates, explains = _callees(text, cursor, filler.api), None
-    else:
+    if asking is not None and asking.holds(cursor):
         candidates, explains = Arguments(text, cursor, asking, filler, server).offered()
+    else:
+        candidates, explains = _callees(text, cursor, filler.api), None
     if asking is None:
         return Offer(kinds.PYTHON, "", "", tuple(candidates), (), text, explains, {})
     fixes = _fixes(text, asking, filler)
@@ -142,6 +140,8 @@ def _root(asking: Asking, api: Api) -> tuple[Field, frozenset[str]]:
     first = SDK[asking.call.method][1]
     theirs = {SDK_NAMES.get(first, first): first}
     allowed = SDK_SETTINGS if asking.call.method not in ("embed", "tokenize", "detokenize") else {"model"}
+    if "chat" in asking.call.method:
+        allowed = allowed - {"logprobs"}  # a number there, and a truth value in the body
     kept = {
         theirs.get(name, name): each for name, each in properties.items() if name in allowed | set(theirs)
     }

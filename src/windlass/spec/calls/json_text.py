@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from windlass.spec.calls.offer import Fix
+from windlass.spec.calls.tree import CLOSERS, QUOTES, Entry, Kind, Node, written
 
 MOST_DEPTH = 48
 """Deeper nesting is stepped over: no body of an API has it, and reading is recursive."""
@@ -21,8 +20,6 @@ MOST_DEPTH = 48
 MOST_SLIPS = 200
 """Whoever makes more has written something else."""
 
-CLOSERS = {"{": "}", "[": "]", "(": ")"}
-QUOTES = {'"': '"', "'": "'", "“": "”", "”": "”", "‘": "’", "’": "’", "`": "`"}
 COMMAS, COLONS = ",，", ":："
 LITERALS: dict[str, Any] = {
     "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
@@ -33,50 +30,6 @@ _WORD = re.compile(r"[^\s,:=\[\]{}()\"'“”‘’`，：]+")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _PREFIX = re.compile(r"[rRbBfFuU]{1,2}(?=[\"'])")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
-
-Kind = Literal["object", "arguments", "list", "string", "number", "literal", "word", "code"]
-
-
-@dataclass
-class Node:
-    """A value at [start, end)."""
-
-    kind: Kind
-    start: int
-    end: int
-    closed: bool = True
-    value: Any = None
-    """What a string, number or literal stands for; the characters of a word or of code."""
-    entries: list[Entry] = field(default_factory=list)
-    """Of an object, and of a call's arguments, whose positions have no key."""
-    items: list[Node] = field(default_factory=list)
-    comma: bool = False
-    """Whether a comma follows the last entry or item."""
-    quote: str = ""
-
-    @property
-    def keys(self) -> list[str]:
-        return [str(entry.key.value) for entry in self.entries if entry.key is not None]
-
-
-@dataclass
-class Entry:
-    """A key and its value; `colon` is where the sign between them stands, -1 while there is none."""
-
-    key: Node | None
-    value: Node | None = None
-    colon: int = -1
-
-    @property
-    def start(self) -> int:
-        first = self.key or self.value
-        return first.start if first is not None else self.colon
-
-    @property
-    def end(self) -> int:
-        if self.value is not None:
-            return self.value.end
-        return self.colon + 1 if self.colon >= 0 else self.key.end if self.key is not None else 0
 
 
 def read_value(text: str, *, python: bool = False) -> tuple[Node | None, list[Fix]]:
@@ -91,45 +44,6 @@ def read_arguments(text: str, start: int) -> tuple[Node, list[Fix]]:
     return reader.holder("arguments"), reader.slips
 
 
-def written(value: Any, *, python: bool = False) -> str:
-    """Write a value as the language has it."""
-    if not python:
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, dict):
-        return (
-            "{"
-            + ", ".join(f"{written(k, python=True)}: {written(v, python=True)}" for k, v in value.items())
-            + "}"
-        )
-    if isinstance(value, list):
-        return "[" + ", ".join(written(each, python=True) for each in value) + "]"
-    return repr(value)
-
-
-def plain(node: Node | None) -> Any:
-    """Return what a tree stands for; what is not known (a variable, a call) is None."""
-    if node is None or node.kind in ("word", "code"):
-        return None
-    if node.kind in ("object", "arguments"):
-        return {str(entry.key.value): plain(entry.value) for entry in node.entries if entry.key is not None}
-    if node.kind == "list":
-        return [plain(item) for item in node.items]
-    return node.value
-
-
-def walk(node: Node | None) -> Iterator[Node]:
-    """Yield a node and all below it."""
-    if node is None:
-        return
-    yield node
-    for entry in node.entries:
-        yield from walk(entry.value)
-    for item in node.items:
-        yield from walk(item)
-
-
 class Reader:
     """One pass over a text; `at` only grows."""
 
@@ -139,6 +53,7 @@ class Reader:
         self.at = at
         self.slips: list[Fix] = []
         self._depth = 0
+        self._comma_at = 0
 
     def value(self) -> Node | None:
         """Read the value that begins here, if one does."""

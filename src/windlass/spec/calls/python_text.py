@@ -10,9 +10,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from windlass.spec.calls.json_text import CLOSERS, Node, plain, read_arguments
+from windlass.spec.calls.json_text import read_arguments
 from windlass.spec.calls.offer import Fix
 from windlass.spec.calls.schema import Api, Operation
+from windlass.spec.calls.tree import CLOSERS, Node, plain
 
 OPENAI = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
 """What OpenAI's client has a method for, named like the path."""

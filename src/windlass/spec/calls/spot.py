@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from windlass.spec.calls.json_text import Entry, Kind, Node, plain
+from windlass.spec.calls.tree import Entry, Kind, Node, plain
 
 Role = Literal["key", "colon", "value", "after", "done"]
 Steps = tuple[str | int, ...]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.spec.calls.json_text import written
+from windlass.spec.calls.tree import written
 
 KEY = "WINDLASS_KEY"
 WAIT_S = 600
