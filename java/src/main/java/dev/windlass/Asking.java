@@ -95,6 +95,9 @@ final class Asking {
             Throwable error,
             CompletableFuture<?> sending,
             CompletableFuture<Heard> result) {
+        if (error != null && result.isDone()) {
+            return; // whoever asked gave it up, which is no fault of the site
+        }
         if (error instanceof TimeoutException) {
             sending.cancel(true);
             timedOut(result);

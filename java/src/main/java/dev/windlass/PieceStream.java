@@ -35,6 +35,7 @@ public final class PieceStream implements Iterable<Piece>, AutoCloseable {
     private final Deque<Piece> ready = new ArrayDeque<>();
     private Events events = new Events();
     private URI site;
+    private String model;
     private Usage usage;
     private int resumed;
     private boolean isDone;
@@ -48,7 +49,7 @@ public final class PieceStream implements Iterable<Piece>, AutoCloseable {
         this.transport = transport;
         this.deadline = deadline;
         this.path = path;
-        this.body = new LinkedHashMap<>(body);
+        this.body = body;
         this.asking = new Asking(transport, deadline, Order.streaming(path, body, false));
         transport.began(this);
         try {
@@ -120,7 +121,7 @@ public final class PieceStream implements Iterable<Piece>, AutoCloseable {
      * @return empty until it has said something
      */
     public Optional<String> model() {
-        return Optional.ofNullable((String) body.get("model"));
+        return Optional.ofNullable(model);
     }
 
     /**
@@ -208,7 +209,7 @@ public final class PieceStream implements Iterable<Piece>, AutoCloseable {
         if (chunk.has("error")) {
             throw new ServiceException(200, Refusal.of(chunk.object("error"), site), "", null);
         }
-        body.put("model", chunk.text("model"));
+        model = chunk.text("model");
         usage = chunk.has("usage") ? Usage.of(chunk.object("usage")) : usage;
         for (Fields choice : chunk.objects("choices")) {
             told.take(Piece.of(choice)).ifPresent(this::deliver);
@@ -241,11 +242,20 @@ public final class PieceStream implements Iterable<Piece>, AutoCloseable {
         told.again();
         events = new Events();
         try {
-            open(asking.again(failure, Order.streaming(path, body, told.hasBegun())));
+            open(asking.again(failure, repeated()));
         } catch (WindlassException last) {
             close();
             throw told.hasBegun() && isOfSites(last) ? broken(last) : last;
         }
+    }
+
+    /** Asks for the very version that has begun, where one has. */
+    private Order repeated() {
+        Map<String, Object> again = new LinkedHashMap<>(body);
+        if (told.hasBegun()) {
+            again.put("model", model);
+        }
+        return Order.streaming(path, again, told.hasBegun());
     }
 
     private static boolean isOfSites(WindlassException failure) {
