@@ -248,7 +248,7 @@ def test_the_deadline_ends_a_call_and_the_servers_work(opened: Any, gateway: Any
     with pytest.raises(DeadlinePassed):
         client.complete("the", max_tokens=5, deadline=0.3)
     engine.wait_for(lambda received: any(isinstance(one, Cancel) for one in received))
-    stream = client.stream("the", max_tokens=5, deadline=0.3)
+    stream = client.stream("the", max_tokens=5, deadline=1.5)
     assert next(stream) == "the"
     with pytest.raises(DeadlinePassed):
         next(stream)
