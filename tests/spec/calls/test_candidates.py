@@ -139,3 +139,30 @@ def median_s(offer_for: Callable[..., Offer], text: str) -> float:
         offer_for(text)
         taken.append(time.process_time() - start)
     return statistics.median(taken)
+
+
+def test_what_openais_client_does_not_know_goes_into_extra_body(offer_for: Callable[..., Offer]) -> None:
+    call = 'client.completions.create(model="poems", top_k=5, prompt="Hi")'
+    assert offer_for(call).fixed == call.replace("top_k=5", 'extra_body={"top_k": 5}')
+
+
+def test_the_field_under_the_cursor_is_explained(offer_for: Callable[..., Offer]) -> None:
+    told = offer_for('{"model": "poems", "prompt": "Hi", "temper¦ature": 0.7}').explains
+    assert told is not None
+    assert (told.name, told.type, told.range, told.default) == ("temperature", "number", "0 to 2", "1")
+    assert told.about
+    header = offer_for(f"curl {URL}/v1/completions -H 'x-deadline-ms: 5").explains
+    assert header is not None
+    assert header.name == "X-Deadline-Ms"
+    option = offer_for("windlass serve poems --replicas ").explains
+    assert option is not None
+    assert option.type == "integer"
+
+
+def test_parameters_are_offered_with_type_range_default_and_meaning(offer_for: Callable[..., Offer]) -> None:
+    offered = {each.text: each for each in offer_for('{"model": "poems", "prompt": "Hi", ').candidates}
+    assert "model" not in offered
+    assert "suffix" not in offered, "it only takes null"
+    assert offered["max_tokens"].default == "16"
+    assert offered["top_p"].range == "above 0, at most 1"
+    assert all(each.type and each.about for each in offered.values())

@@ -96,8 +96,25 @@ def _fixes(text: str, asking: Asking, filler: Filler) -> list[Fix]:
     if asking.style == "http":
         return [*asking.slips, *_http_fixes(part, asking, filler)]
     root, known = _root(asking, filler.api)
-    fixes = [*asking.slips, *fixes_of(part, asking.tree, root, filler, python=True, known=known)]
+    moved = _into_extra_body(text, asking)
+    fixes = [*asking.slips, *moved, *fixes_of(part, asking.tree, root, filler, python=True, known=known)]
     return _with_outer(fixes, asking, len(text))
+
+
+def _into_extra_body(text: str, asking: Asking) -> list[Fix]:
+    """Let OpenAI's client send what it does not know by name."""
+    operation = asking.operation
+    unknown = NOT_OPENAI.get(operation.path, frozenset()) if operation is not None else frozenset()
+    named = [(str(entry.key.value), entry) for entry in asking.tree.entries if entry.key is not None]
+    found = [
+        (name, entry.value, entry) for name, entry in named if name in unknown and entry.value is not None
+    ]
+    if asking.style != "openai" or len(found) != 1 or asking.argument("extra_body") is not None:
+        return []
+    name, value, entry = found[0]
+    about = f"OpenAI's client sends '{name}' only inside extra_body"
+    inner = f"extra_body={{{written(name)}: {text[value.start : value.end]}}}"
+    return [Fix(about, inner, (entry.start, entry.end))] if value.closed else []
 
 
 def _http_fixes(part: str, asking: Asking, filler: Filler) -> list[Fix]:
