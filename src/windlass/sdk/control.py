@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from windlass.sdk.effects import Call, Flow, Request, close, give
+from windlass.sdk.effects import Call, Flow, Request, close, give, look, wait
 from windlass.sdk.events import EventReader
 from windlass.sdk.exchange import Exchange, Trip
 from windlass.sdk.failures import ApiFailure, NotThere, Unreachable
@@ -28,6 +28,9 @@ Take = Callable[[Json], Call[None]]
 
 NONE_OF_THEM = 10**12
 """A place in a journal that none reaches: who waits behind it hears of the end alone."""
+BEGIN_S = 60.0
+"""How long a run may take to begin; after that, nobody works on it."""
+LOOK_EVERY_S = 0.5
 
 
 class Control:
@@ -122,21 +125,20 @@ class Control:
         """Ask a run to go back to the settings before its last change."""
         return (yield from self._change(run, "undo"))
 
-    def watch(self, run: str, *, after: int = 0, deadline: float | None = None) -> Flow[Json, int]:
-        """Yield the records of a run's journal as they come, until the run ends; the result counts them.
+    def watch(self, run: str, *, after: int = 0, deadline: float | None = None) -> Flow[Json, Run]:
+        """Yield the records of a run's journal as they come, until it ends; the result is how it stands then.
 
         for record in jobs.watch("poems"):
             print(record["event"])
         """
-        return Flow(self._watch(run, after, deadline, give))
+        return Flow(self._to_its_end(run, after, deadline, give))
 
     def wait(self, run: str, *, deadline: float | None = None) -> Call[Run]:
         """Wait until nobody works on a run any more; return how it stands then.
 
         jobs.wait("poems", deadline=3600).state
         """
-        yield from self._watch(run, NONE_OF_THEM, deadline, _nothing)
-        return (yield from self.show(run))
+        return (yield from self._to_its_end(run, NONE_OF_THEM, deadline, _nothing))
 
     def follow(self, run: str, *, screen: Screen | None = None, deadline: float | None = None) -> Call[Run]:
         """Draw how a run goes on, in a notebook or a terminal, until it ends; return how it stands then.
@@ -150,15 +152,25 @@ class Control:
             yield from ()
 
         try:
-            yield from self._watch(run, 0, deadline, draw)
+            return (yield from self._to_its_end(run, 0, deadline, draw))
         finally:
             show.close()
-        return (yield from self.show(run))
 
-    def _watch(self, run: str, after: int, deadline: float | None, take: Take) -> Call[int]:
+    def _to_its_end(self, run: str, after: int, deadline: float | None, take: Take) -> Call[Run]:
+        """Watch a run until it is over; one that was just submitted may take a while to begin."""
+        trip = yield from self.exchange.trip(deadline)
+        asked = yield from look()
+        while True:
+            after = yield from self._watch(run, after, trip, take)
+            standing = yield from self.show(run)
+            now = yield from look()
+            if standing.state != "new" or now - asked >= BEGIN_S:
+                return standing
+            yield from wait(LOOK_EVERY_S)
+
+    def _watch(self, run: str, after: int, trip: Trip, take: Take) -> Call[int]:
         """Read events; when the connection breaks, go on behind the last one that came."""
         path = yield from self._path(run)
-        trip = yield from self.exchange.trip(deadline)
         seen = after
         while True:
             headers = {"accept": "text/event-stream", "last-event-id": str(seen)}
