@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
 import subprocess
@@ -63,10 +65,11 @@ def generated(heard: list[Any]) -> int:
 
 @pytest.fixture
 def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+    """Return a port below those that outgoing connections are given: none of them takes it meanwhile."""
+    while True:
+        port = 20_000 + secrets.randbelow(10_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def test_it_compiles_without_a_warning_and_its_own_checks_pass(jdk: Any) -> None:

@@ -1,5 +1,6 @@
 """The stores that every contract of this room is tested against: local disk, memory, and a real S3 server."""
 
+import contextlib
 import json
 import os
 import secrets
@@ -21,9 +22,11 @@ KEY, SECRET = "windlass", "windlass-secret"
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port below those that outgoing connections are given: none of them takes it meanwhile."""
+    while True:
+        port = 20_000 + secrets.randbelow(10_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 @pytest.fixture(scope="session")
