@@ -13,8 +13,6 @@ export const title = "title";
 
 export async function show(root, context) {
   const { api, t } = context;
-  const described = loadDocument(api);
-  described.catch(() => undefined); // told where it is waited for
   const listed = await api.call("/v1/models");
   const offered = listed.data.filter((each) => each.family !== "bert");
   if (!offered.length)
@@ -22,7 +20,7 @@ export async function show(root, context) {
   const play = new Play(context, offered);
   put(root, play.element);
   play.arrange();
-  play.ready = play.settle(described);
+  play.ready = play.settle();
   return () => play.end();
 }
 
@@ -41,9 +39,9 @@ class Play {
   }
 
   /** Typing can begin at once; the settings follow when the server's document is there. */
-  async settle(described) {
+  async settle() {
     try {
-      this.description = await described;
+      this.description = await loadDocument(this.api);
       this.arrange();
     } catch (failure) {
       put(this.settings, failureBox(failure, this.t));
