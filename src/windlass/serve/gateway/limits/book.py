@@ -7,8 +7,6 @@ database, and from memory while nothing changed there, so most requests wait for
 from __future__ import annotations
 
 import asyncio
-import math
-import time
 
 from windlass.serve.gateway.caller import Caller
 from windlass.serve.records.bucket import Rule, rules_of
@@ -19,8 +17,6 @@ from windlass.spec.limits import Limits, ServeLimits
 from windlass.store.database import Database
 
 MOST_REMEMBERED = 20_000
-LOOK_EVERY_S = 0.01
-"""A limit that was changed is in force so much later, at the latest."""
 Rules = list[tuple[Name, Rule]]
 
 
@@ -32,11 +28,12 @@ class Book:
         self._keys = Keys(database) if database else None
         self._tenants = Tenants(database) if database else None
         self._page: tuple[int | None, dict[tuple[str, str], Rules]] = (0, {})
-        self._looked_at = -math.inf
 
     async def rules(self, caller: Caller) -> Rules:
         """Return every budget that a request of this caller takes from."""
-        self._turn(time.monotonic())
+        revision = self._database.revision() if self._database else 0
+        if revision is None or revision != self._page[0]:
+            self._page = revision, {}
         known = self._page[1]
         whose = caller.key, caller.tenant
         found = known.get(whose)
@@ -45,15 +42,6 @@ class Book:
             if len(known) < MOST_REMEMBERED:
                 known[whose] = found
         return found
-
-    def _turn(self, now: float) -> None:
-        """Begin a new page if anything changed; that is asked now and then, not at every request."""
-        if now - self._looked_at < LOOK_EVERY_S:
-            return
-        revision = self._database.revision() if self._database else 0
-        if revision is None or revision != self._page[0]:
-            self._page = revision, {}
-        self._looked_at = now
 
     async def _read(self, caller: Caller) -> Rules:
         if self._database is None:
