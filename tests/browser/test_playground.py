@@ -17,6 +17,7 @@ from windlass.serve.gateway.admission import Room
 from windlass.serve.gateway.limits.gate import Gate
 from windlass.serve.records.state import open_state
 from windlass.spec.limits import Limits, ServeLimits
+from windlass.spec.serve import Price
 from windlass.spec.wire import Generate
 from windlass.store.database import sqlite_url
 
@@ -152,6 +153,15 @@ def test_tokens_are_counted_while_typing_and_what_would_be_refused_is_told_befor
     page.get_by_label("Most tokens").fill("127")
     expect(page.locator("#meter")).to_contain_text("would be refused")
     assert engine.of(Generate) == []
+
+
+def test_a_price_is_told_while_typing(opened: Any, start_gateway: Any) -> None:
+    gateway = start_gateway()
+    gateway.wait_until("/readyz", 200)
+    gateway.service.price = Price(read=10, write=10_000, currency="EUR")
+    with opened(gateway.url) as page:
+        page.get_by_role("textbox", name="Prompt").fill("the lazy dog")
+        expect(page.locator("#meter")).to_contain_text("costs at most €0.6")
 
 
 def test_time_and_what_is_left_of_the_quota_are_told_before_sending(

@@ -32,6 +32,24 @@ class Transport(Table):
     )
 
 
+class Price(Table):
+    """What tokens cost. Nothing is charged: callers are told beforehand."""
+
+    read: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = Field(
+        0.0, description="for a million tokens of prompts"
+    )
+    write: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = Field(
+        0.0, description="for a million tokens of answers"
+    )
+    currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] = Field(
+        "USD", description="its code, as ISO 4217 has it"
+    )
+
+    def most(self, prompt_tokens: int, most_tokens: int) -> float:
+        """Return what a request costs if its answers are as long as they may be."""
+        return (prompt_tokens * self.read + most_tokens * self.write) / 1e6
+
+
 class Serve(Table):
     """How to answer."""
 
@@ -86,6 +104,9 @@ class Serve(Table):
     engine_args: str = Field("", description="further options of `vllm serve`, as on its command line")
     engine_executable: str = Field("vllm", description="the vLLM program; found on PATH if it is a bare name")
     limits: ServeLimits = Field(ServeLimits(), description="how much may be asked for")
+    price: Price | None = Field(
+        None, description="what tokens cost; dry runs and the page tell it before anything is asked"
+    )
     health: Health = Field(Health(), description="questions whose answers are known")
     rollout: Rollout = Field(Rollout(), description="how a new version is judged")
     scale: Scale | None = Field(

@@ -14,6 +14,7 @@ from windlass.serve.gateway.admission import Room
 from windlass.serve.gateway.limits.gate import Gate
 from windlass.serve.records.state import open_state
 from windlass.spec.limits import Limits, ServeLimits
+from windlass.spec.serve import Price
 from windlass.spec.wire import Generate
 from windlass.store.database import sqlite_url
 
@@ -113,6 +114,17 @@ def test_a_dry_run_tells_what_the_route_would_refuse(
 def test_a_dry_run_of_messages_and_inputs_counts_them(http: httpx.Client) -> None:
     assert dry(http, "/v1/chat/completions", {"model": "tiny", "messages": TALK})["most_tokens"] > 1
     assert dry(http, "/v1/embeddings", {"model": "tiny", "input": [[1, 2], [3]]})["prompt_tokens"] == 3
+
+
+def test_a_dry_run_tells_the_price_where_there_is_one(http: httpx.Client, gateway: Any) -> None:
+    asked = {"model": "tiny", "prompt": [5, 6], "max_tokens": 7}
+    assert dry(http, "/v1/completions", asked)["cost"] is None
+    gateway.service.price = Price(read=0.5, write=2, currency="EUR")
+    try:
+        told = dry(http, "/v1/completions", asked | {"n": 2})
+    finally:
+        gateway.service.price = None
+    assert told["cost"] == {"most": pytest.approx((2 * 0.5 + 14 * 2) / 1e6), "currency": "EUR"}
 
 
 def test_a_dry_run_foretells_times_and_what_is_left(start_gateway: Any, tmp_path: Path) -> None:

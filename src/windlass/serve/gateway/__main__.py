@@ -86,6 +86,7 @@ def furnished(args: argparse.Namespace, serve: Serve) -> Service:
     service.database = None if serve.state is None else open_state(serve.state)
     service.control = None if args.control is None else Upstream.at(args.control)
     service.deadline_s = serve.deadline
+    service.price = serve.price
     service.prompts = prompts_of(serve.privacy)
     service.admission = Gate(
         serve.limits,

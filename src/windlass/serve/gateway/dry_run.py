@@ -45,6 +45,14 @@ class Budget(BaseModel):
     """What this request would take at most."""
 
 
+class Cost(BaseModel):
+    """What a request costs if its answers are as long as they may be."""
+
+    most: float
+    currency: str
+    """Its code, as ISO 4217 has it."""
+
+
 class DryRunReply(BaseModel):
     """The answer to POST /v1/dry-run."""
 
@@ -62,6 +70,8 @@ class DryRunReply(BaseModel):
     first_token_s: float | None = None
     whole_s: float | None = None
     """Estimates, from what this gateway answered lately."""
+    cost: Cost | None = None
+    """Told where [serve.price] says what tokens cost."""
     quota: list[Budget] = []
 
 
@@ -110,8 +120,16 @@ async def _foreseen(desk: Desk, wish: Wish, service: Service, caller: Caller) ->
         most_tokens=wish.most_tokens,
         first_token_s=estimate.first_s if estimate else None,
         whole_s=estimate.whole_s if estimate else None,
+        cost=_cost(service, wish),
         quota=await _budgets(gate, wish, caller) if isinstance(gate, Gate) else [],
     )
+
+
+def _cost(service: Service, wish: Wish) -> Cost | None:
+    price = service.price
+    if price is None:
+        return None
+    return Cost(most=price.most(wish.prompt_tokens, wish.most_tokens), currency=price.currency)
 
 
 async def _budgets(gate: Gate, wish: Wish, caller: Caller) -> list[Budget]:

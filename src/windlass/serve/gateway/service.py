@@ -31,6 +31,7 @@ from windlass.serve.gateway.served import Served, load_routed
 from windlass.serve.gateway.telemetry import Journey
 from windlass.serve.gateway.upstream import Upstream
 from windlass.spec.errors import WindlassError, did_you_mean
+from windlass.spec.serve import Price
 from windlass.spec.steer import Route, RoutedModel, Routing
 from windlass.spec.wire import Embed, Generate, Offered, Work
 from windlass.store.database import Database
@@ -62,6 +63,8 @@ class Service:
     """Where prompts are kept, if anywhere."""
     deadline_s: float | None = None
     """The longest that any answer may take."""
+    price: Price | None = None
+    """What tokens cost, where somebody said so."""
     routes: dict[str, Route] = field(default_factory=dict)
     brownout: int = 0
     steering: Path | None = None

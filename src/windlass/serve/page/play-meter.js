@@ -38,6 +38,7 @@ function foreseen(told, t) {
   const parts = [
     h("strong", {}, t("countedOf", { tokens: told.prompt_tokens, context: told.context_length })),
     t("atMost", { tokens: whole }),
+    told.cost ? t("costs", { price: money(told.cost) }) : null,
     told.first_token_s === null ? null : t("first", { seconds: seconds(told.first_token_s) }),
     told.whole_s === null ? null : t("takes", { seconds: seconds(told.whole_s) }),
     ...["tokens_minute", "tokens_day"].map((kind) =>
@@ -49,7 +50,7 @@ function foreseen(told, t) {
   ].filter(Boolean);
   return h(
     "span",
-    { title: t("priceless") },
+    { title: told.cost ? t("costsAbout") : t("priceless") },
     parts.flatMap((part, n) => (n ? [" · ", part] : [part])),
   );
 }
@@ -73,6 +74,11 @@ function refused(error, t, amend) {
       ? h("button", { type: "button", class: "quiet small", on: { click: () => amend(error.corrected) } }, t("useCorrected"))
       : null,
   );
+}
+
+function money({ most, currency }) {
+  const form = { style: "currency", currency, maximumSignificantDigits: 2 };
+  return new Intl.NumberFormat(document.documentElement.lang, form).format(most);
 }
 
 const seconds = (value) => (value < 1 ? value.toFixed(2) : value.toFixed(1));
