@@ -7,7 +7,7 @@ from pathlib import Path
 
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
-from windlass.operate.bench.contenders import default_folder, installed_peers
+from windlass.operate.bench.contenders import PEERS_IN, default_folder, installed_peers
 from windlass.operate.bench.gateway import LITELLM, Asked, bench_gateway
 
 ASKED = Asked()
@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     ):
         parser.add_argument(option, type=int, default=whole, metavar="N", help=f"{what} (default: {whole})")
     parser.add_argument("--no-litellm", action="store_true", help="leave LiteLLM out")
-    parser.add_argument("--peers-in", type=Path, metavar="DIR", help=f"(default: {default_folder()})")
+    parser.add_argument("--peers-in", type=Path, metavar="DIR", help=PEERS_IN)
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_home(parser)
     parser.set_defaults(run=run)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
-from windlass.operate.bench.contenders import default_folder, installed_peers
+from windlass.operate.bench.contenders import PEERS_IN, default_folder, installed_peers
 from windlass.operate.bench.limits import limit_figures
 from windlass.operate.bench.serve import Asked, Cell, as_json, bench_serve, figures
 from windlass.spec.errors import BadInput
@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--peers", metavar="LIST", help="which to measure, or 'none' (default: all installed)"
     )
-    parser.add_argument("--peers-in", type=Path, metavar="DIR", help=f"(default: {default_folder()})")
+    parser.add_argument("--peers-in", type=Path, metavar="DIR", help=PEERS_IN)
     for option, whole, what in (
         ("--prompt", ASKED.prompt, "tokens of a prompt"),
         ("--output", ASKED.output, "tokens of an answer"),

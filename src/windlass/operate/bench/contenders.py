@@ -23,6 +23,7 @@ from windlass.spec.errors import BadInput, NotFound, ProcessFailed, did_you_mean
 from windlass.spec.wire import Failed, Generate, Tokens
 
 PEERS = "WINDLASS_PEERS"
+PEERS_IN = f"where bench/peers put them (default: ${PEERS} or ~/.cache/windlass/peers)"
 CARD = "peer.json"
 OURS = "windlass"
 
