@@ -1,6 +1,6 @@
-"""Builds the engine's native library; everything else about the package is in pyproject.toml.
+"""Builds the native libraries; everything else about the package is in pyproject.toml.
 
-The library is optional: where it cannot be built or run, the engine computes with torch instead.
+They are optional: where one cannot be built or run, torch or numpy computes instead.
 """
 
 from __future__ import annotations
@@ -11,28 +11,31 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-NATIVE = Path("src/windlass/serve/engine/native")
+ROOMS = {
+    "windlass.serve.engine": Path("src/windlass/serve/engine"),
+    "windlass.models": Path("src/windlass/models"),
+}
 X86 = ["-mavx2", "-mfma", "-mf16c"] if platform.machine() in ("x86_64", "AMD64") else []
 
 # Products and sums are fused only where the source says so: results must not depend on how a compiler
 # arranges the code for one row and for many.
 FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-Wall", "-Wextra", *X86]
 
-SOURCES = sorted(path for path in NATIVE.iterdir() if path.suffix in (".cpp", ".h"))
-# The library says what it was built from; one of other sources is not used (see native.py).
-SUM = zlib.crc32(b"".join(path.read_bytes() for path in SOURCES))
 
-setup(
-    ext_modules=[
-        Extension(
-            "windlass.serve.engine._native",
-            sources=[str(path) for path in SOURCES if path.suffix == ".cpp"],
-            depends=[str(path) for path in SOURCES],
-            extra_compile_args=FLAGS,
-            define_macros=[("WINDLASS_SOURCES", f"{SUM}u")],
-            extra_link_args=["-pthread"],
-            language="c++",
-            optional=True,
-        )
-    ]
-)
+def native(room: str, folder: Path) -> Extension:
+    sources = sorted(path for path in (folder / "native").iterdir() if path.suffix in (".cpp", ".h"))
+    # The library says what it was built from; one of other sources is not used (see models/library.py).
+    checksum = zlib.crc32(b"".join(path.read_bytes() for path in sources))
+    return Extension(
+        f"{room}._native",
+        sources=[str(path) for path in sources if path.suffix == ".cpp"],
+        depends=[str(path) for path in sources],
+        extra_compile_args=FLAGS,
+        define_macros=[("WINDLASS_SOURCES", f"{checksum}u")],
+        extra_link_args=["-pthread"],
+        language="c++",
+        optional=True,
+    )
+
+
+setup(ext_modules=[native(room, folder) for room, folder in ROOMS.items()])

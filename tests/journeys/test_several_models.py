@@ -23,7 +23,7 @@ from windlass.operate.registry import Registry
 from windlass.operate.serving.supervisor import Supervisor
 from windlass.serve.records.state import state_url
 from windlass.spec.serve import Serve
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Shape
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 PATIENCE_S = 120.0
 VOCABULARY = 300
-SHAPES: dict[str, Shape] = {
+SHAPES: dict[str, Network] = {
     "base": LlamaShape(
         vocabulary=VOCABULARY, context=128, layers=2, width=32, heads=4, kv_heads=2, ffn_width=48
     ),

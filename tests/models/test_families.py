@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from windlass.models.build import build, outline
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, RopeScaling
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network, RopeScaling
 
-AnyShape = LlamaShape | Gpt2Shape | BertShape
+AnyShape = Network
 
 TINY: list[AnyShape] = [
     LlamaShape(vocabulary=61, context=32, layers=2, width=24, heads=6, kv_heads=2, ffn_width=40),

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from windlass.models.build import build
 from windlass.models.huggingface import load_model, save_model
 from windlass.spec.errors import BadInput, Damaged, NotFound
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, RopeScaling
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network, RopeScaling
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
 
@@ -285,7 +285,7 @@ def published(kind: str, folder: Path, dtype: torch.dtype = torch.float32, **sav
     return theirs
 
 
-def shaken(shape: LlamaShape | Gpt2Shape | BertShape) -> Any:
+def shaken(shape: Network) -> Any:
     return shake(build(shape, seed=4))
 
 

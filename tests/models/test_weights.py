@@ -21,7 +21,7 @@ from windlass.models.mapped import narrowed, widened
 from windlass.models.sizes import weight_sizes
 from windlass.models.weights import Float, load_weights
 from windlass.spec.errors import BadInput, Damaged, NotFound
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
 
@@ -43,16 +43,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_sizes_are_those_of_the_built_model(shape: LlamaShape | Gpt2Shape | BertShape) -> None:
+def test_sizes_are_those_of_the_built_model(shape: Network) -> None:
     built = {name: tuple(weight.shape) for name, weight in outline(shape).named_parameters()}
     assert weight_sizes(shape) == built
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_weights_are_those_that_torch_loads(
-    shape: LlamaShape | Gpt2Shape | BertShape, dtype: str, tmp_path: Path
-) -> None:
+def test_weights_are_those_that_torch_loads(shape: Network, dtype: str, tmp_path: Path) -> None:
     save_model(build(shape, seed=1, dtype=TYPES[dtype]), tmp_path, most_shard_bytes=20_000)
     weights = load_weights(tmp_path)
     assert (weights.shape, weights.precision) == (shape, dtype)

@@ -14,10 +14,10 @@ from windlass.parallel.inventory import embedding_weights, head_weights, layer_w
 from windlass.parallel.memory import held_weights, state_bytes
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import Cut, Layout, Schedule
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Shape
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
 
 LLAMA = LlamaShape(vocabulary=512, context=32, layers=8, width=32, heads=4, kv_heads=2, ffn_width=96)
-SHAPES: tuple[Shape, ...] = (
+SHAPES: tuple[Network, ...] = (
     LLAMA,
     LLAMA.model_copy(update={"tied": True}),
     Gpt2Shape(vocabulary=301, context=32, layers=8, width=32, heads=4, ffn_width=128),
@@ -157,14 +157,14 @@ def test_stages_go_round_in_loops_or_down_and_up_again(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_predicted_costs_add_up_to_the_whole_forward_pass(shape: Shape) -> None:
+def test_predicted_costs_add_up_to_the_whole_forward_pass(shape: Network) -> None:
     known = predicted_costs(shape)
     assert shape.layers * known.layer + known.head == pytest.approx(shape.forward_flops_per_token())
     assert known.embedding < known.layer / 50
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_weights_are_those_of_the_built_model(shape: Shape) -> None:
+def test_weights_are_those_of_the_built_model(shape: Network) -> None:
     named = {**embedding_weights(shape), **head_weights(shape)}
     for layer in range(shape.layers):
         named |= {f"layers.{layer}.{name}": size for name, size in layer_weights(shape).items()}
@@ -173,7 +173,7 @@ def test_weights_are_those_of_the_built_model(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_one_process_holds_every_weight(shape: Shape) -> None:
+def test_one_process_holds_every_weight(shape: Network) -> None:
     layout = Layout()
     assert held_weights(cut_model(shape, layout), shape, layout) == [shape.parameters]
 
@@ -220,7 +220,7 @@ def test_without_tensor_parallelism_no_feature_is_divided() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_divided_weight_exists_and_every_large_one_is_divided(shape: Shape) -> None:
+def test_every_divided_weight_exists_and_every_large_one_is_divided(shape: Network) -> None:
     features = cut_model(shape, Layout(tp=2)).features
     sizes = {**embedding_weights(shape), **head_weights(shape), **layer_weights(shape)}
     assert features.keys() <= sizes.keys()
@@ -236,7 +236,7 @@ def test_biases_go_with_outputs_but_not_with_sums() -> None:
 
 
 @given(st.sampled_from(SHAPES), st.integers(1, 5))
-def test_the_boxes_of_all_tp_processes_make_the_whole_weight(shape: Shape, tp: int) -> None:
+def test_the_boxes_of_all_tp_processes_make_the_whole_weight(shape: Network, tp: int) -> None:
     cut = Cut(pieces=(), features=cut_model(shape, Layout(tp=2)).features, how="")
     for name, weight in outline(shape).named_parameters():
         boxes = [box_of(name, weight.shape, cut, rank, tp) for rank in range(tp)]

@@ -14,7 +14,7 @@ from windlass.parallel.recompute import recompute_blocks
 from windlass.parallel.stage import Stage
 from windlass.parallel.vocabulary import repeatable_loss
 from windlass.spec.layout import Layout
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Shape
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
 
 SIZES = {"vocabulary": 37, "context": 16, "layers": 3, "width": 16, "heads": 2, "ffn_width": 24}
 SHAPES = {
@@ -56,7 +56,7 @@ def test_processes_divide_the_tokens_of_a_sequence_without_rest(
 
 
 @each_shape
-def test_stages_together_compute_what_the_model_computes(shape: Shape) -> None:
+def test_stages_together_compute_what_the_model_computes(shape: Network) -> None:
     layout = Layout(pp=3)
     cut = cut_model(shape, layout)
     model = build(shape, seed=3)
@@ -74,7 +74,7 @@ def test_stages_together_compute_what_the_model_computes(shape: Shape) -> None:
 
 
 @each_shape
-def test_a_stage_holds_nothing_of_the_others(shape: Shape) -> None:
+def test_a_stage_holds_nothing_of_the_others(shape: Network) -> None:
     cut = cut_model(shape, Layout(pp=3))
     stages = [Stage(outline(shape), piece, None) for piece in cut.pieces]
     names = [set(dict(stage.model.named_parameters())) for stage in stages]
@@ -86,7 +86,7 @@ def test_a_stage_holds_nothing_of_the_others(shape: Shape) -> None:
 
 
 @each_shape
-def test_the_loss_that_can_go_back_twice_is_the_same_loss(shape: Shape) -> None:
+def test_the_loss_that_can_go_back_twice_is_the_same_loss(shape: Network) -> None:
     model = build(shape, seed=3)
     x_BTD = torch.randn(2, shape.context, shape.width, requires_grad=True)
     targets_BT = torch.randint(0, shape.vocabulary, (2, shape.context))
@@ -104,7 +104,7 @@ def test_the_loss_that_can_go_back_twice_is_the_same_loss(shape: Shape) -> None:
 
 @each_shape
 @pytest.mark.parametrize("what", ["selective", "full"])
-def test_recomputing_changes_no_bit_of_the_gradients(shape: Shape, what: str) -> None:
+def test_recomputing_changes_no_bit_of_the_gradients(shape: Network, what: str) -> None:
     tokens = torch.randint(0, shape.vocabulary, (2, shape.context))
     gradients = []
     for policy in ("none", what):

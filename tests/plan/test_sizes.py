@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.plan.cost.sizes import sizes_of
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Shape
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
 
 
 @st.composite
-def shapes(draw: st.DrawFn) -> Shape:
+def shapes(draw: st.DrawFn) -> Network:
     heads = draw(st.sampled_from([1, 2, 4, 8]))
     common = {
         "vocabulary": draw(st.integers(1000, 100_000)),
@@ -28,7 +28,7 @@ def shapes(draw: st.DrawFn) -> Shape:
 
 
 @given(shapes())
-def test_the_sizes_have_the_weights_of_the_shape_up_to_vectors_and_positions(shape: Shape) -> None:
+def test_the_sizes_have_the_weights_of_the_shape_up_to_vectors_and_positions(shape: Network) -> None:
     vectors = shape.layers * (10 * shape.width + shape.ffn_width) + 10 * shape.width + shape.vocabulary
     positions, dense_of_the_head = shape.context * shape.width, shape.width**2
     missing = shape.parameters - sizes_of(shape).parameters
@@ -36,7 +36,7 @@ def test_the_sizes_have_the_weights_of_the_shape_up_to_vectors_and_positions(sha
 
 
 @given(shapes())
-def test_a_layer_has_exactly_the_matrices_of_the_shape(shape: Shape) -> None:
+def test_a_layer_has_exactly_the_matrices_of_the_shape(shape: Network) -> None:
     assert sizes_of(shape).layer_weights == shape.layer_matrix_parameters
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from windlass.spec.config import config_from_shape, shape_from_config, special_tokens_of
 from windlass.spec.errors import BadInput
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, RopeScaling
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network, RopeScaling
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128256,
@@ -51,7 +51,7 @@ shapes = st.one_of(
 
 
 @given(shapes)
-def test_a_written_shape_is_read_back(shape: LlamaShape | Gpt2Shape | BertShape) -> None:
+def test_a_written_shape_is_read_back(shape: Network) -> None:
     assert shape_from_config(config_from_shape(shape), "config.json") == shape
 
 

@@ -19,7 +19,7 @@ BAR = 24
 
 def draw_cut(run: Run, found: dict[str, Any]) -> None:
     """Print what `operate.cut.describe_cut` found."""
-    layout, shape, cut = run.layout, run.shape, Cut.model_validate(found["cut"])
+    layout, shape, cut = run.layout, run.network, Cut.model_validate(found["cut"])
     print(f"{shape.family}, {format_count(shape.parameters)} weights, {shape.layers} layers on {layout}")
     print()
     rows = [_row(position, cut, found) for position in range(layout.pp)]

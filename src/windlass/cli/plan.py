@@ -16,6 +16,7 @@ from windlass.operate.jobs import effective_values
 from windlass.operate.runs import plan_job
 from windlass.spec.errors import AskedWrongly, did_you_mean, nearest
 from windlass.spec.run import Run
+from windlass.spec.shape import HmmShape, MlpShape, NgramShape, Shape
 from windlass.spec.units import format_bytes, format_count, format_seconds
 
 WORDS = {
@@ -92,17 +93,34 @@ def _check_words(args: argparse.Namespace) -> None:
         raise AskedWrongly(f"plan: '{args.word}' is not known", hint=did_you_mean(args.word, list(WORDS)))
 
 
+def _sizes(shape: Shape) -> str:
+    match shape:
+        case NgramShape():
+            return f"up to {shape.order} tokens in a row, {shape.vocabulary} different ones"
+        case HmmShape():
+            return f"{shape.states} states, {shape.vocabulary} tokens, sequences of {shape.context}"
+        case MlpShape():
+            return (
+                f"{shape.layers} layers, width {shape.width}, window {shape.window}, context {shape.context}"
+            )
+    return f"{shape.layers} layers, width {shape.width}, {shape.heads} heads, context {shape.context}"
+
+
+def _learning(planned: Run) -> list[tuple[str, str]]:
+    """What only those have that learn by gradients."""
+    return [
+        *effective_rows(effective_values(planned, planned.job.sync)),
+        ("tokens", format_count(planned.steps * planned.tokens_per_step)),
+        ("compiled", "yes" if planned.compile else "no"),
+    ]
+
+
 def _print_plan(planned: Run) -> None:
     shape, predicted = planned.shape, planned.predicted
     rows = [
         ("model", f"{shape.family}, {format_count(shape.parameters)} weights"),
-        (
-            "sizes",
-            f"{shape.layers} layers, width {shape.width}, {shape.heads} heads, context {shape.context}",
-        ),
-        *effective_rows(effective_values(planned, planned.job.sync)),
-        ("tokens", format_count(planned.steps * planned.tokens_per_step)),
-        ("compiled", "yes" if planned.compile else "no"),
+        ("sizes", _sizes(shape)),
+        *([] if isinstance(shape, NgramShape | HmmShape) else _learning(planned)),
         ("memory", format_bytes(predicted.memory_bytes)),
         ("speed", f"{format_count(round(predicted.tokens_per_s))} tokens/s"),
         ("time", format_seconds(predicted.seconds)),

@@ -16,13 +16,13 @@ from windlass.models.bert import Bert
 from windlass.models.gpt2 import Gpt2
 from windlass.models.language import LanguageModel
 from windlass.models.llama import Llama
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, MlpShape, Network
 
 DEVIATION = 0.02
 
 
 def build(
-    shape: LlamaShape | Gpt2Shape | BertShape,
+    shape: Network,
     *,
     seed: int | None = None,
     device: str | torch.device = "cpu",
@@ -39,7 +39,7 @@ def build(
     return model
 
 
-def outline(shape: LlamaShape | Gpt2Shape | BertShape) -> LanguageModel:
+def outline(shape: Network) -> LanguageModel:
     """Return the model without memory for its weights (device "meta"), for weights to be put in."""
     with torch.device("meta"):
         match shape:
@@ -49,6 +49,10 @@ def outline(shape: LlamaShape | Gpt2Shape | BertShape) -> LanguageModel:
                 return Gpt2(shape)
             case BertShape():
                 return Bert(shape)
+            case MlpShape():
+                from windlass.models.mlp import Mlp
+
+                return Mlp(shape)
 
 
 @torch.no_grad()

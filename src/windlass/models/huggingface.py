@@ -23,7 +23,7 @@ from windlass.models.names import NAMINGS, Pair
 from windlass.models.tensors import MOST_SHARD_BYTES, Promise, Writer, write_tensors
 from windlass.models.weights import Weights, load_weights, stored_size
 from windlass.spec.config import config_from_shape
-from windlass.spec.shape import Shape
+from windlass.spec.shape import Network
 from windlass.store.place import Place
 
 
@@ -74,7 +74,7 @@ def save_model(
 
 
 def save_weights(
-    shape: Shape,
+    shape: Network,
     weights: WeightSource,
     writer: Writer,
     *,

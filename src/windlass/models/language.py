@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
+from windlass.spec.shape import Network
 
 
 class KeyValues(Protocol):
@@ -45,7 +45,7 @@ class LanguageModel(nn.Module, ABC):
     exit: ClassVar[tuple[str, ...]] = ()
     """The modules that `finish` and `logits` need, apart from a tied output matrix."""
 
-    shape: LlamaShape | Gpt2Shape | BertShape
+    shape: Network
     layers: nn.ModuleDict
     """The blocks by number; a process that computes some of them holds only those."""
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
+from windlass.spec.shape import LlamaShape, Network
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Naming:
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Endings of the first published files, to the present ones."""
 
-    def pairs(self, shape: LlamaShape | Gpt2Shape | BertShape) -> Iterator[Pair]:
+    def pairs(self, shape: Network) -> Iterator[Pair]:
         """Yield every tensor that a model of this shape stores."""
         for ours, theirs in self.outside.items():
             if ours != "head.weight" or not _tied(shape):
@@ -70,7 +70,7 @@ class Naming:
         return name if head in outside_body else f"{self.prefix}{name}"
 
 
-def _tied(shape: LlamaShape | Gpt2Shape | BertShape) -> bool:
+def _tied(shape: Network) -> bool:
     return not isinstance(shape, LlamaShape) or shape.tied
 
 

@@ -5,12 +5,12 @@ Rows are what a matrix gives, columns what it takes.
 
 from __future__ import annotations
 
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
 
 Sizes = dict[str, tuple[int, ...]]
 
 
-def weight_sizes(shape: LlamaShape | Gpt2Shape | BertShape) -> Sizes:
+def weight_sizes(shape: Network) -> Sizes:
     """Return the size of every weight that a model of this shape stores; a tied matrix is there once."""
     outside, inside = _of_llama(shape) if isinstance(shape, LlamaShape) else _of_the_biased(shape)
     layers = {

@@ -21,9 +21,9 @@ from windlass.models.grouped import BITS, LANES, NIBBLE, Grouped, without_quanti
 from windlass.models.mapped import MappedTensors, widened
 from windlass.models.names import NAMINGS, Pair
 from windlass.models.sizes import weight_sizes
-from windlass.spec.config import shape_from_config
+from windlass.spec.config import network_from_config
 from windlass.spec.errors import BadInput
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
+from windlass.spec.shape import Network
 
 __all__ = ["Float", "Grouped", "Weights", "load_weights"]
 
@@ -55,7 +55,7 @@ class Weights:
 
     def __init__(
         self,
-        shape: LlamaShape | Gpt2Shape | BertShape,
+        shape: Network,
         files: MappedTensors,
         where: Mapping[str, _Part],
         quantised: str,
@@ -95,14 +95,14 @@ def load_weights(directory: str | os.PathLike[str]) -> Weights:
     """Open and check a model; bytes that differ from what its manifest says are refused."""
     folder = Path(directory)
     told, quantised = without_quantisation(read_config(folder), str(folder / CONFIG))
-    shape = shape_from_config(told, str(folder / CONFIG))
+    shape = network_from_config(told, str(folder / CONFIG))
     check_manifest(folder)
     files = MappedTensors(folder)
     where = _own_places(files, shape) if quantised else _their_places(files, shape)
     return Weights(shape, files, where, quantised)
 
 
-def _own_places(files: MappedTensors, shape: LlamaShape | Gpt2Shape | BertShape) -> dict[str, _Part]:
+def _own_places(files: MappedTensors, shape: Network) -> dict[str, _Part]:
     """Find the weights of a quantised directory, whose tensors have our names."""
     sizes, stored = weight_sizes(shape), set(files.names())
     where = {name: _Part(name if name in stored else f"{name}.q") for name in sizes}
@@ -144,7 +144,7 @@ def _stored_grouped(files: MappedTensors, name: str, width: int) -> Grouped:
     return Grouped(bits, q, scale, padded // scale.shape[1], width)
 
 
-def _their_places(files: MappedTensors, shape: LlamaShape | Gpt2Shape | BertShape) -> dict[str, _Part]:
+def _their_places(files: MappedTensors, shape: Network) -> dict[str, _Part]:
     """Find the weights of a Hugging Face directory."""
     naming, sizes = NAMINGS[shape.family], weight_sizes(shape)
     stored = {naming.present(name): name for name in files.names()}

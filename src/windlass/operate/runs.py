@@ -28,13 +28,14 @@ from windlass.plan.effective import adapted
 from windlass.plan.local.calibrate import find_experience
 from windlass.plan.local.machine import measure_machine
 from windlass.plan.search import CorpusFacts, plan_run
-from windlass.spec.config import shape_from_config
+from windlass.plan.statistics import plan_statistic
+from windlass.spec.config import network_from_config
 from windlass.spec.errors import AskedWrongly, BadInput, NotFound, WindlassError
-from windlass.spec.job import Checkpoint, Corpus, Elastic, Job, Tokenizer
+from windlass.spec.job import STATISTICS, Checkpoint, Corpus, Elastic, Job, Tokenizer
 from windlass.spec.layout import Layout, check_layout
 from windlass.spec.progress import Report
 from windlass.spec.run import CHECKPOINTS, JOURNAL, RESULT, RUN_FILE, Run
-from windlass.spec.shape import Shape
+from windlass.spec.shape import Network
 from windlass.spec.sync import Sync
 from windlass.store.journal import Journal
 from windlass.store.lock import locked
@@ -102,16 +103,19 @@ def prepare(job: Job, home: Path, report: Report) -> RunFolder:
 
 def plan_job(job: Job, home: Path, report: Report) -> Run:
     """Make every choice that the job leaves open."""
-    shape: Shape | None = None
+    shape: Network | None = None
     start_from: Path | None = None
     if job.model.start_from is not None:
         _, start_from, _ = resolve_model(home, job.model.start_from)
         shape = _shape_to_go_on_with(start_from, job)
     path = build_corpus(_corpus_for(job, start_from), home, report)
+    facts, machine = corpus_facts(path), measure_machine()
+    if job.model.family in STATISTICS:
+        return plan_statistic(job, facts, machine)
     return plan_run(
         job,
-        corpus_facts(path),
-        measure_machine(),
+        facts,
+        machine,
         start_shape=shape,
         start_from=str(start_from) if start_from else None,
         experience=find_experience(home),
@@ -230,10 +234,10 @@ def _same(one: Job, other: Job) -> bool:
     return _essence(one) == _essence(other)
 
 
-def _shape_to_go_on_with(start_from: Path, job: Job) -> Shape:
+def _shape_to_go_on_with(start_from: Path, job: Job) -> Network:
     """Return the sizes of a model that exists; the job's objective must be one that it was made for."""
     config = start_from / "config.json"
-    shape = shape_from_config(json.loads(config.read_text()), str(config))
+    shape = network_from_config(json.loads(config.read_text()), str(config))
     if (shape.family == "bert") != (job.model.family == "bert"):
         raise BadInput(
             f"[model] start_from: {job.model.start_from} is a {shape.family} model, not {job.model.family}",

@@ -17,9 +17,9 @@ from windlass.parallel.memory import held_weights, state_bytes
 from windlass.parallel.schedule import bubble
 from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.layout import Cut, Layout
-from windlass.spec.shape import Shape
+from windlass.spec.shape import Network
 
-SHAPE: TypeAdapter[Shape] = TypeAdapter(Shape)
+SHAPE: TypeAdapter[Network] = TypeAdapter(Network)
 RULES = ("fixed", "balanced")
 
 
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> None:
 
 
 def describe(
-    shape: Shape,
+    shape: Network,
     layout: Layout,
     micro_batches: int,
     speeds: Sequence[float] | None = None,
@@ -58,7 +58,7 @@ def unevenness(cut: Cut, layout: Layout, speeds: Sequence[float] | None) -> floa
     return max(loads_of(cut, layout, speeds)) * whole_speed
 
 
-def _by(rule: str, shape: Shape, layout: Layout, speeds: Sequence[float] | None) -> Cut:
+def _by(rule: str, shape: Network, layout: Layout, speeds: Sequence[float] | None) -> Cut:
     return cut_model(shape, layout.model_copy(update={"cut": rule, "stages": None}), speeds=speeds)
 
 

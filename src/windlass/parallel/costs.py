@@ -11,12 +11,12 @@ from torch import Tensor
 from windlass.models.build import build
 from windlass.models.loss import summed_loss
 from windlass.parallel.cut import Costs
-from windlass.spec.shape import Shape
+from windlass.spec.shape import Network
 
 REPEATS = 3
 
 
-def measured_costs(shape: Shape, sequences: int, device: torch.device) -> Costs:
+def measured_costs(shape: Network, sequences: int, device: torch.device) -> Costs:
     """Return the seconds of a forward and a backward pass over so many sequences, the best of a few."""
     model = build(shape.model_copy(update={"layers": 1}), seed=1, device=device)
     tokens_BT = torch.zeros(sequences, shape.context, dtype=torch.int64, device=device)

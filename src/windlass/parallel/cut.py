@@ -17,7 +17,7 @@ from windlass.parallel.inventory import embedding_weights, features_of, kind_of
 from windlass.parallel.memory import check_memories, room_for_layers
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import Cut, Layout, Piece
-from windlass.spec.shape import Shape
+from windlass.spec.shape import Network
 
 Span = tuple[int, int]
 
@@ -31,7 +31,7 @@ class Costs:
     head: float
 
 
-def predicted_costs(shape: Shape) -> Costs:
+def predicted_costs(shape: Network) -> Costs:
     """Return FLOPs per token of a forward pass; a backward pass is twice that for each of them alike.
 
     A look-up multiplies nothing: it is counted as one operation for each value that it moves.
@@ -47,7 +47,7 @@ def predicted_costs(shape: Shape) -> Costs:
 
 
 def cut_model(
-    shape: Shape,
+    shape: Network,
     layout: Layout,
     *,
     costs: Costs | None = None,
@@ -109,7 +109,7 @@ def box_of(name: str, size: Sequence[int], cut: Cut, tp_rank: int, tp: int) -> t
 
 
 def _balanced_counts(
-    shape: Shape,
+    shape: Network,
     layout: Layout,
     costs: Costs,
     speeds: Sequence[float] | None,
@@ -161,7 +161,7 @@ def _fill(
     return counts
 
 
-def _most(shape: Shape, layout: Layout, memories: Sequence[int] | None) -> list[int]:
+def _most(shape: Network, layout: Layout, memories: Sequence[int] | None) -> list[int]:
     """Return how many layers each process may get at most."""
     if memories is None:
         return [shape.layers] * layout.pp
@@ -189,7 +189,7 @@ def _pieces(counts: Sequence[int], layout: Layout, costs: Costs) -> tuple[Piece,
     return tuple(pieces)
 
 
-def _check_stages(layout: Layout, shape: Shape) -> None:
+def _check_stages(layout: Layout, shape: Network) -> None:
     if layout.stage_count > shape.layers:
         raise BadInput(f"{layout.stage_count} stages, but the model has only {shape.layers} layers")
     if layout.stages is not None and sum(layout.stages) != shape.layers:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Shape
+from windlass.spec.shape import BertShape, LlamaShape, Network
 
 Weights = Mapping[str, tuple[int, ...]]
 """Shapes by name; inside a layer, the name without "layers.N."."""
@@ -22,7 +22,7 @@ WORDS = ("embedding.weight", "head.weight", "head.bias")
 """What has a row or a value for each word of the vocabulary: divided along 0."""
 
 
-def layer_weights(shape: Shape) -> Weights:
+def layer_weights(shape: Network) -> Weights:
     """Return the weights of one layer; all layers of a family are alike."""
     width, inner, biased = shape.width, shape.ffn_width, not isinstance(shape, LlamaShape)
     rows = {
@@ -39,7 +39,7 @@ def layer_weights(shape: Shape) -> Weights:
     return found | _norm("attention_norm", shape) | _norm("ffn_norm", shape)
 
 
-def embedding_weights(shape: Shape) -> Weights:
+def embedding_weights(shape: Network) -> Weights:
     """Return what turns tokens into the residual stream."""
     found: dict[str, tuple[int, ...]] = {"embedding.weight": (shape.vocabulary, shape.width)}
     if not isinstance(shape, LlamaShape):
@@ -50,7 +50,7 @@ def embedding_weights(shape: Shape) -> Weights:
     return found
 
 
-def head_weights(shape: Shape) -> Weights:
+def head_weights(shape: Network) -> Weights:
     """Return what turns the residual stream into scores of words.
 
     A tied output matrix is among them under the embedding's name: a pipeline keeps a copy at both ends.
@@ -64,7 +64,7 @@ def head_weights(shape: Shape) -> Weights:
     return found | dense | _norm("head.norm", shape) | {"head.bias": (shape.vocabulary,)}
 
 
-def features_of(shape: Shape) -> dict[str, int]:
+def features_of(shape: Network) -> dict[str, int]:
     """Name each kind of weight that tensor parallelism divides, and the dimension along which."""
     outside = {**embedding_weights(shape), **head_weights(shape)}
     found = {name: 0 for name in layer_weights(shape) if name.startswith(COLUMNS)}
@@ -77,10 +77,10 @@ def kind_of(name: str) -> str:
     return name.split(".", 2)[2] if name.startswith("layers.") else name
 
 
-def _kv_width(shape: Shape) -> int:
+def _kv_width(shape: Network) -> int:
     return shape.kv_heads * shape.head_width if isinstance(shape, LlamaShape) else shape.width
 
 
-def _norm(name: str, shape: LlamaShape | Gpt2Shape | BertShape) -> dict[str, tuple[int, ...]]:
+def _norm(name: str, shape: Network) -> dict[str, tuple[int, ...]]:
     parts = ("weight",) if isinstance(shape, LlamaShape) else ("weight", "bias")
     return {f"{name}.{part}": (shape.width,) for part in parts}

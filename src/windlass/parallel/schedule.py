@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from windlass.parallel.cut import Costs, cut_model, loads_of
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import Cut, Layout, Schedule
-from windlass.spec.shape import Shape
+from windlass.spec.shape import Network
 from windlass.spec.units import format_bytes
 
 WORTH_IT = 0.10
@@ -60,7 +60,7 @@ def place(
 
 def propose_recut(
     cut: Cut,
-    shape: Shape,
+    shape: Network,
     layout: Layout,
     stage_seconds: Sequence[float],
     *,

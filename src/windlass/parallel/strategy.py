@@ -91,7 +91,7 @@ class Strategy:
         with self._arithmetic():
             inputs_BT, targets_BT = self._own(*batch)
             if self.pipeline is not None:
-                return self.pipeline.look(inputs_BT, targets_BT, self.run.shape.width)
+                return self.pipeline.look(inputs_BT, targets_BT, self.run.network.width)
             return self._summed(inputs_BT, targets_BT)
 
     def rest(self) -> None:
@@ -125,7 +125,7 @@ class Strategy:
 
     def _build(self, piece: Piece) -> Stage:
         layout, device = self.run.layout, self.grid.device
-        model = outline(self.run.shape)
+        model = outline(self.run.network)
         stage = Stage(model, piece, self.divided)
         if layout.tp > 1:
             divide_features(model, self.grid.mesh["tp"], sequence=layout.sequence)
@@ -155,13 +155,13 @@ def _divided_sequence(run: Run, grid: Grid) -> DividedSequence | None:
     group = grid.group("cp")
     if group is None:
         return None
-    return DividedSequence(group, run.shape.context, grid.device, causal=run.objective == "causal")
+    return DividedSequence(group, run.network.context, grid.device, causal=run.objective == "causal")
 
 
 def _loss(run: Run, grid: Grid) -> Loss:
     if run.layout.tp == 1:
         return repeatable_loss if run.layout.pp > 1 and run.layout.schedule in SPLIT else summed_loss
-    return VocabularyLoss(grid.mesh["tp"], run.shape.vocabulary, sequence=run.layout.sequence)
+    return VocabularyLoss(grid.mesh["tp"], run.network.vocabulary, sequence=run.layout.sequence)
 
 
 def _shard(stage: Stage, grid: Grid) -> None:

@@ -14,7 +14,7 @@ from windlass.plan.local.calibrate import Experience
 from windlass.plan.local.machine import MachineFacts
 from windlass.plan.local.step import Step, local_step
 from windlass.spec.job import Job
-from windlass.spec.shape import Shape
+from windlass.spec.shape import Network
 
 BEST_SHARE = 0.80
 HALF_WIDTH = 110.0
@@ -29,11 +29,11 @@ class Clock:
     machine: MachineFacts
     experience: Experience | None = None
 
-    def tokens_per_s(self, shape: Shape, batch: int, micro_batch: int) -> float:
+    def tokens_per_s(self, shape: Network, batch: int, micro_batch: int) -> float:
         """Return the speed with steps of `batch` sequences, `micro_batch` of them computed at once."""
         return batch * shape.context / self.step_s(shape, batch, micro_batch)
 
-    def step_s(self, shape: Shape, batch: int, micro_batch: int) -> float:
+    def step_s(self, shape: Network, batch: int, micro_batch: int) -> float:
         """Return the seconds of a step."""
         known = self.measured
         if known is None:
@@ -54,7 +54,7 @@ def peak_share(width: int) -> float:
     return BEST_SHARE * width / (width + HALF_WIDTH)
 
 
-def step_seconds(shape: Shape, batch_tokens: int, peak_flops: float) -> float:
+def step_seconds(shape: Network, batch_tokens: int, peak_flops: float) -> float:
     """Time of one optimizer step, by the peak alone."""
     flops = shape.training_flops_per_token() * batch_tokens
     return flops / (peak_flops * peak_share(shape.width)) + STEP_OVERHEAD_S

@@ -8,7 +8,7 @@ from __future__ import annotations
 from windlass.plan.local.memory import held_bytes
 from windlass.plan.local.step import Step
 from windlass.spec.layout import Layout
-from windlass.spec.shape import Shape
+from windlass.spec.shape import Network
 
 PROCESS_BYTES = 400 << 20
 """Of a process that has imported torch and holds nothing."""
@@ -17,7 +17,7 @@ WASTE = 1.1
 ALONE = Layout()
 
 
-def training_bytes(shape: Shape, micro_batch_sequences: int, layout: Layout = ALONE) -> int:
+def training_bytes(shape: Network, micro_batch_sequences: int, layout: Layout = ALONE) -> int:
     """Peak memory of a training process, of the fullest if there are several.
 
     A step is taken to have several micro-batches: from the second on, gradients are there beside activations.

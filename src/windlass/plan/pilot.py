@@ -22,7 +22,7 @@ from windlass.spec.errors import BadInput
 from windlass.spec.job import Checkpoint, Elastic, Job, Model
 from windlass.spec.layout import Layout
 from windlass.spec.run import Run
-from windlass.spec.shape import LlamaShape, Shape
+from windlass.spec.shape import LlamaShape, Network
 from windlass.spec.sync import Sync
 
 LADDER = (
@@ -46,7 +46,7 @@ class Pilot:
     """One small run."""
 
     model: Model
-    shape: Shape
+    shape: Network
     steps: int
     batch_sequences: int
     learning_rate: float
@@ -67,7 +67,7 @@ class Choice:
 
     times: float
     """Compute, as a multiple of the run's."""
-    shape: Shape
+    shape: Network
     tokens: float
     estimate: Estimate
 
@@ -98,7 +98,7 @@ def design(run: Run, share: float) -> list[Pilot]:
 
 
 def run_flops(run: Run) -> float:
-    return run.steps * run.tokens_per_step * run.shape.training_flops_per_token()
+    return run.steps * run.tokens_per_step * run.network.training_flops_per_token()
 
 
 def pilot_job(job: Job, pilot: Pilot, number: int) -> Job:
@@ -128,7 +128,7 @@ def fixed_job(run: Run) -> Job:
             "warmup_steps": run.warmup_steps, "scaling": "constant",
         }
     )  # fmt: skip
-    model = run.job.model.model_copy(update=_narrowed(run.shape, 1.0))
+    model = run.job.model.model_copy(update=_narrowed(run.network, 1.0))
     return run.job.model_copy(update={"name": f"{run.job.name[:48]}-checked", "model": model, "train": train})
 
 
@@ -138,25 +138,25 @@ def answer(run: Run, corpus_tokens: int, pilots: Sequence[Pilot], losses: Sequen
         Point(p.shape.matrix_parameters, useful_tokens(p.tokens, corpus_tokens), loss)
         for p, loss in zip(pilots, losses, strict=True)
     ]
-    fit = fit_law(points, Prior.of_vocabulary(run.shape.vocabulary))
+    fit = fit_law(points, Prior.of_vocabulary(run.network.vocabulary))
     tokens = useful_tokens(run.steps * run.tokens_per_step, corpus_tokens)
     choices = tuple(
         _best(run, corpus_tokens, fit, times, max(p.weights for p in points)) for times in BUDGETS
     )
     by_law = tuple(fit.law.loss(p.weights, p.tokens) for p in points)
-    return Answer(fit.predict(run.shape.matrix_parameters, tokens), fit, by_law, choices)
+    return Answer(fit.predict(run.network.matrix_parameters, tokens), fit, by_law, choices)
 
 
 def _best(run: Run, corpus_tokens: int, fit: LossFit, times: float, largest: float) -> Choice:
     """Try every size of the dial; the compute that it leaves for tokens is known exactly."""
     open_job = run.job.model_copy(update={"model": _open(run)})
-    shapes = [build_shape(open_job, run.shape.vocabulary, width) for width in WIDTHS]
-    near = [shape for shape in (*shapes, run.shape) if shape.matrix_parameters <= FARTHEST * largest]
+    shapes = [build_shape(open_job, run.network.vocabulary, width) for width in WIDTHS]
+    near = [shape for shape in (*shapes, run.network) if shape.matrix_parameters <= FARTHEST * largest]
 
-    def tokens(shape: Shape) -> float:
+    def tokens(shape: Network) -> float:
         return times * run_flops(run) / shape.training_flops_per_token()
 
-    def loss(shape: Shape) -> float:
+    def loss(shape: Network) -> float:
         return fit.law.loss(shape.matrix_parameters, useful_tokens(tokens(shape), corpus_tokens))
 
     best = min(near, key=loss)
@@ -171,7 +171,7 @@ def _open(run: Run) -> Model:
             **dict.fromkeys(
                 ("parameters", "start_from", "layers", "width", "heads", "kv_heads", "ffn_width")
             ),
-            "context": run.shape.context,
+            "context": run.network.context,
         }
     )
 
@@ -179,22 +179,22 @@ def _open(run: Run) -> Model:
 def _pilot(run: Run, width_share: float, flops: float) -> Pilot:
     """The batch is that of the run, unless a pilot would have too few steps to be on the law: then its tokens
     are dealt out in smaller ones."""
-    model = run.job.model.model_copy(update=_narrowed(run.shape, width_share))
+    model = run.job.model.model_copy(update=_narrowed(run.network, width_share))
     shape = build_shape(
         run.job.model_copy(update={"model": model, "layout": Layout()}),
-        run.shape.vocabulary,
+        run.network.vocabulary,
         model.width or 1,
         model.layers,
     )
     tokens = flops / shape.training_flops_per_token()
     batch = max(1, min(run.batch_sequences, int(tokens / (ENOUGH_STEPS * shape.context))))
     steps = round(tokens / (batch * shape.context))
-    rate = run.learning_rate * choose_learning_rate(shape.width) / choose_learning_rate(run.shape.width)
+    rate = run.learning_rate * choose_learning_rate(shape.width) / choose_learning_rate(run.network.width)
     warmup = round(run.warmup_steps / run.steps * steps)
     return Pilot(model, shape, steps, batch, float(f"{rate:.3g}"), warmup)
 
 
-def _narrowed(shape: Shape, share: float) -> dict[str, Any]:
+def _narrowed(shape: Network, share: float) -> dict[str, Any]:
     """Return the sizes of a like model of another width: heads keep theirs as long as there is one."""
     heads = max(1, round(share * shape.heads))
     width = max(1, round(share * shape.width / (2 * heads))) * 2 * heads

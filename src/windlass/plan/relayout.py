@@ -23,7 +23,7 @@ from windlass.plan.search import MICRO_BATCH_TOKENS
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import Layout, check_layout
 from windlass.spec.run import Run
-from windlass.spec.shape import LlamaShape, Shape
+from windlass.spec.shape import LlamaShape, Network
 from windlass.spec.units import format_bytes
 
 KEPT = {"dp": 1.0, "sharded": 0.89, "cp": 0.75, "tp": 0.75, "pp": 0.74}
@@ -149,8 +149,8 @@ def _models(run: Run, workers: int) -> Iterator[dict[str, int]]:
     if workers > own.world:
         yield {"tp": own.tp, "pp": own.pp, "cp": own.cp}
         return
-    for tp in _dividing(run.shape, workers):
-        for pp in _degrees(min(workers // tp, run.shape.layers), own.pp):
+    for tp in _dividing(run.network, workers):
+        for pp in _degrees(min(workers // tp, run.network.layers), own.pp):
             for cp in {1, own.cp}:
                 yield {"tp": tp, "pp": pp, "cp": cp}
 
@@ -176,7 +176,7 @@ def _degrees(most: int, own: int) -> list[int]:
     return sorted({*powers, most, *([own] if own <= most else [])} - {0})
 
 
-def _dividing(shape: Shape, workers: int) -> list[int]:
+def _dividing(shape: Network, workers: int) -> list[int]:
     sizes = [shape.heads, shape.ffn_width, *([shape.kv_heads] if isinstance(shape, LlamaShape) else [])]
     common = math.gcd(*sizes)
     return [tp for tp in range(1, min(common, workers) + 1) if common % tp == 0]
@@ -220,13 +220,13 @@ def _micro_of(run: Run, layout: Layout, memory_bytes: int | None) -> int | None:
     """
     own = run.job.layout
     alike = all(getattr(layout, axis) == getattr(own, axis) for axis in MODEL_AXES)
-    quick = max(run.micro_batch_sequences, MICRO_BATCH_TOKENS // run.shape.context)
+    quick = max(run.micro_batch_sequences, MICRO_BATCH_TOKENS // run.network.context)
     most = run.job.train.micro_batch_sequences or quick
     while most >= 1:
         micro = _micro_up_to(run, layout, most)
         if memory_bytes is None or (alike and micro <= run.micro_batch_sequences):
             return micro
-        if training_bytes(run.shape, micro, layout) <= memory_bytes:
+        if training_bytes(run.network, micro, layout) <= memory_bytes:
             return micro
         most = min(most, micro) // 2
     return None
@@ -245,7 +245,7 @@ def _changed(layout: Layout, changes: dict[str, object]) -> Layout:
 
 def _possible(layout: Layout, run: Run, micro: int) -> bool:
     try:
-        check_layout(layout, run.shape, run.batch_sequences, micro)
+        check_layout(layout, run.network, run.batch_sequences, micro)
     except BadInput:
         return False
     return True
@@ -261,7 +261,7 @@ def _why_nothing(run: Run, workers: int, memory_bytes: int | None) -> str:
         return f"{_workers(workers)}: no layout of them can divide this model and its batch"
     assert memory_bytes is not None
     least = min(
-        training_bytes(run.shape, 1, _built(run, candidate.degrees))
+        training_bytes(run.network, 1, _built(run, candidate.degrees))
         for candidate in _candidates(run, workers)
     )
     room = format_bytes(memory_bytes)

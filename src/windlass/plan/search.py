@@ -26,7 +26,7 @@ from windlass.spec.errors import BadInput, BadJob
 from windlass.spec.job import Job, objective_of
 from windlass.spec.layout import Layout, check_layout
 from windlass.spec.run import Prediction, Run
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Shape
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
 from windlass.spec.units import format_bytes, format_count, format_seconds
 
 WIDTHS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096)
@@ -56,7 +56,7 @@ def plan_run(
     corpus: CorpusFacts,
     machine: MachineFacts,
     *,
-    start_shape: Shape | None = None,
+    start_shape: Network | None = None,
     start_from: str | None = None,
     experience: Experience | None = None,
 ) -> Run:
@@ -114,7 +114,7 @@ def plan_run(
     )
 
 
-def choose_shape(job: Job, corpus: CorpusFacts, clock: Clock, budget_s: float | None) -> Shape:
+def choose_shape(job: Job, corpus: CorpusFacts, clock: Clock, budget_s: float | None) -> Network:
     """Take the sizes that the job gives, or turn the dial: to its wanted weights, or to the least loss."""
     if job.model.width is not None:
         return build_shape(job, corpus.vocabulary, job.model.width, job.model.layers)
@@ -124,14 +124,14 @@ def choose_shape(job: Job, corpus: CorpusFacts, clock: Clock, budget_s: float | 
         return min(shapes, key=lambda s: abs(s.parameters - wanted))
     seconds = budget_s or DEFAULT_TIME_S
 
-    def loss(shape: Shape) -> float:
+    def loss(shape: Network) -> float:
         speed = _usual_speed(clock, shape)
         return expected_loss(shape.matrix_parameters, seconds * speed, corpus.train_tokens, shape.vocabulary)
 
     return min((s for s in shapes if _fits(s, clock.machine, job.layout)), key=loss, default=shapes[0])
 
 
-def build_shape(job: Job, vocabulary: int, width: int, layers: int | None = None) -> Shape:
+def build_shape(job: Job, vocabulary: int, width: int, layers: int | None = None) -> Network:
     """Derive all sizes from the width; what the job states stays."""
     model = job.model
     heads = model.heads or choose_heads(width, job.layout.tp)
@@ -167,7 +167,7 @@ def choose_heads(width: int, tp: int) -> int:
     return min(possible, key=lambda heads: (abs(heads - wanted), heads), default=wanted)
 
 
-def choose_batch(job: Job, shape: Shape, clock: Clock, budget_s: float | None) -> int:
+def choose_batch(job: Job, shape: Network, clock: Clock, budget_s: float | None) -> int:
     """Enough steps to learn in, then as large a batch as the budget allows."""
     if job.train.tokens is not None:
         total = float(job.train.tokens)
@@ -187,7 +187,7 @@ def divisible(batch: int, layout: Layout) -> int:
     return -(-batch // unit) * unit
 
 
-def choose_steps(job: Job, shape: Shape, batch: int, clock: Clock, budget_s: float | None) -> int:
+def choose_steps(job: Job, shape: Network, batch: int, clock: Clock, budget_s: float | None) -> int:
     if job.train.steps is not None:
         return job.train.steps
     tokens = batch * shape.context
@@ -198,7 +198,7 @@ def choose_steps(job: Job, shape: Shape, batch: int, clock: Clock, budget_s: flo
     return max(1, int(budget_s * clock.tokens_per_s(shape, batch, micro) / tokens))
 
 
-def choose_micro_batch(shape: Shape, batch: int, memory_bytes: int) -> int:
+def choose_micro_batch(shape: Network, batch: int, memory_bytes: int) -> int:
     """The largest divisor of the batch that is fast (it fits the caches) and fits in half of the memory."""
     divisors = [d for d in range(1, batch + 1) if batch % d == 0]
     quick = [d for d in divisors if d * shape.context <= MICRO_BATCH_TOKENS]
@@ -215,20 +215,20 @@ def choose_warmup(steps: int) -> int:
     return min(steps // 10, 1000)
 
 
-def _usual_speed(clock: Clock, shape: Shape) -> float:
+def _usual_speed(clock: Clock, shape: Network) -> float:
     """Return tokens a second with micro-batches of the usual size, for choices that come before the batch."""
     sequences = max(1, MICRO_BATCH_TOKENS // shape.context) * clock.job.layout.replicas
     return clock.tokens_per_s(shape, sequences, sequences // clock.job.layout.replicas)
 
 
-def _memory_bytes(clock: Clock, shape: Shape, batch: int, micro: int) -> int:
+def _memory_bytes(clock: Clock, shape: Network, batch: int, micro: int) -> int:
     known, layout = clock.measured, clock.job.layout
     if known is None:
         return training_bytes(shape, micro, layout)
     return local_memory(known.profile, Step(shape, layout, batch, micro, threads=1)).bytes
 
 
-def _loss(job: Job, shape: Shape, tokens: int, corpus: CorpusFacts) -> float | None:
+def _loss(job: Job, shape: Network, tokens: int, corpus: CorpusFacts) -> float | None:
     """The law is one of models that predict the next token; of masked ones none is known that would hold."""
     if objective_of(job) == "masked":
         return None
@@ -241,12 +241,12 @@ def _compiles(job: Job, machine: MachineFacts, seconds: float) -> bool:
     return job.machine.compile == "auto" and machine.has_compiler and seconds > COMPILE_PAYS_AFTER_S
 
 
-def _fits(shape: Shape, machine: MachineFacts, layout: Layout) -> bool:
+def _fits(shape: Network, machine: MachineFacts, layout: Layout) -> bool:
     """Whether one process fits; how many of them share a machine is the launcher's business."""
     return training_bytes(shape, 1, layout) <= machine.memory_bytes
 
 
-def _check_fits(shape: Shape, corpus: CorpusFacts, machine: MachineFacts, layout: Layout) -> None:
+def _check_fits(shape: Network, corpus: CorpusFacts, machine: MachineFacts, layout: Layout) -> None:
     if shape.vocabulary < corpus.vocabulary:
         raise BadInput(
             f"the model knows {shape.vocabulary} tokens, but the corpus has {corpus.vocabulary}",
@@ -268,7 +268,7 @@ def _check_fits(shape: Shape, corpus: CorpusFacts, machine: MachineFacts, layout
 
 
 def _reasons(
-    shape: Shape, steps: int, batch: int, corpus: CorpusFacts, clock: Clock, budget_s: float | None
+    shape: Network, steps: int, batch: int, corpus: CorpusFacts, clock: Clock, budget_s: float | None
 ) -> tuple[str, ...]:
     tokens, machine = steps * batch * shape.context, clock.machine
     epochs = tokens / corpus.train_tokens

@@ -1,6 +1,7 @@
 """Shapes to and from the config.json of Hugging Face, without loading any of its libraries.
 
-Input: the parsed config.json of a LlamaForCausalLM, GPT2LMHeadModel or BertForMaskedLM directory.
+Input: the parsed config.json of a LlamaForCausalLM, GPT2LMHeadModel or BertForMaskedLM directory, or of a
+family that only Windlass has (own_config.py).
 Output: a Shape, or an error that names the field we cannot honour. A field that changes what the model
 computes is either understood or refused, never passed over.
 """
@@ -13,7 +14,18 @@ from typing import Any
 from pydantic import ValidationError
 
 from windlass.spec.errors import BadInput, did_you_mean
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, RopeScaling
+from windlass.spec.own_config import is_own, own_fields, own_shape
+from windlass.spec.shape import (
+    BertShape,
+    Gpt2Shape,
+    HmmShape,
+    LlamaShape,
+    MlpShape,
+    Network,
+    NgramShape,
+    RopeScaling,
+    Shape,
+)
 
 Config = Mapping[str, Any]
 
@@ -63,10 +75,23 @@ _LLAMA3 = {
 }
 
 
-def shape_from_config(config: Config, where: str) -> LlamaShape | Gpt2Shape | BertShape:
+def network_from_config(config: Config, where: str) -> Network:
+    """Read the shape of a model that has weights and learns by gradients."""
+    shape = shape_from_config(config, where)
+    if isinstance(shape, NgramShape | HmmShape):
+        raise BadInput(
+            f"{where}: is an {shape.family} model, which has no weights that learn by gradients",
+            hint="supported here: llama, gpt2, bert, mlp",
+        )
+    return shape
+
+
+def shape_from_config(config: Config, where: str) -> Shape:
     """Read a shape; `where` names the file in errors."""
     if not isinstance(config, Mapping):
         raise BadInput(f"{where}: holds a {type(config).__name__}, not a table of fields")
+    if is_own(config):
+        return own_shape(config, where)
     family = _family(config, where)
     for field, allowed in SUPPORTED[family].items():
         if field in config and config[field] not in allowed:
@@ -81,7 +106,7 @@ def shape_from_config(config: Config, where: str) -> LlamaShape | Gpt2Shape | Be
 
 
 def config_from_shape(
-    shape: LlamaShape | Gpt2Shape | BertShape,
+    shape: Shape,
     *,
     dtype: str = "float32",
     special_tokens: Mapping[str, int | list[int] | None] | None = None,
@@ -97,12 +122,15 @@ def config_from_shape(
         raise BadInput(
             f"special token field '{unknown[0]}'", hint=did_you_mean(unknown[0], list(SPECIAL_TOKENS))
         )
+    tokens = {key: given.get(key) for key in SPECIAL_TOKENS}
+    if isinstance(shape, MlpShape | NgramShape | HmmShape):
+        return {"dtype": dtype, **tokens, **own_fields(shape)}
     return {
         "architectures": [ARCHITECTURES[shape.family][0]],
         "model_type": shape.family,
         "dtype": dtype,
         "torch_dtype": dtype,
-        **{key: given.get(key) for key in SPECIAL_TOKENS},
+        **tokens,
         **_fields(shape),
     }
 

@@ -42,10 +42,14 @@ class Clean(Table):
 class Tokenizer(Table):
     """How text becomes token ids."""
 
-    kind: Literal["bpe", "char", "file"] = Field(
-        "bpe", description="train a byte-level BPE, take single characters, or use a given tokenizer.json"
+    kind: Literal["bpe", "char", "word", "file"] = Field(
+        "bpe",
+        description="train a byte-level BPE, take single characters, the most frequent words between spaces,"
+        " or use a given tokenizer.json",
     )
-    vocabulary: Count = Field(8192, description="size of a trained BPE, special tokens included")
+    vocabulary: Count = Field(
+        8192, description="size of a trained BPE or of the list of words, special tokens included"
+    )
     path: str | None = Field(None, description="tokenizer.json to use when kind is 'file'")
 
     @model_validator(mode="after")
@@ -133,11 +137,68 @@ class Corpus(Table):
         return self
 
 
+class Ngram(Table):
+    """An n-gram model (family 'ngram'): modified Kneser-Ney, interpolated."""
+
+    order: Annotated[int, Field(ge=1, le=7)] = Field(5, description="longest sequence that is counted")
+    prune: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        (), description="drop sequences seen no oftener than this, by order; the last number repeats"
+    )
+    memory: Bytes = Field(1 << 30, description="most memory to count in, e.g. '1GiB'; the rest goes to disk")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Ngram:
+        if len(self.prune) > self.order:
+            raise ValueError(f"prune lists {len(self.prune)} numbers, but the order is {self.order}")
+        if self.prune and self.prune[0]:
+            raise ValueError("prune must begin with 0: single tokens are kept, so that every one has a score")
+        if list(self.prune) != sorted(self.prune):
+            raise ValueError("prune must not fall: what is kept needs what is shorter")
+        return self
+
+    @property
+    def thresholds(self) -> tuple[int, ...]:
+        """One number for each order."""
+        given = self.prune or (0,)
+        return given + given[-1:] * (self.order - len(given))
+
+
+class Hmm(Table):
+    """A hidden Markov model (family 'hmm'), trained by Baum-Welch; a step is one iteration."""
+
+    states: Annotated[int, Field(ge=1, le=65536)] = Field(128, description="number of hidden states")
+    initial: Literal["classes", "random"] = Field(
+        "classes", description="begin with states that stand for classes of tokens with like neighbours"
+    )
+    smoothing: Annotated[float, Field(ge=0)] = Field(
+        1e-3, description="added to every expected count, so that nothing becomes impossible; 0 for none"
+    )
+
+
+class Mlp(Table):
+    """A feed-forward model of the last tokens (family 'mlp')."""
+
+    window: Annotated[int, Field(ge=1, le=1024)] = Field(8, description="tokens that are looked back at")
+    start: Literal["word2vec", "random"] = Field(
+        "word2vec",
+        description="where the vectors of tokens begin: skip-gram with negative sampling, or anywhere",
+    )
+    word2vec_epochs: Annotated[int, Field(ge=1)] = Field(1, description="passes over the text (word2vec)")
+    negatives: Annotated[int, Field(ge=1)] = Field(5, description="drawn against each true pair (word2vec)")
+    distance: Annotated[int, Field(ge=1)] = Field(5, description="farthest pair of tokens (word2vec)")
+
+
+OWN_TABLES = ("ngram", "hmm", "mlp")
+"""Families whose settings are in a table of their own."""
+STATISTICS = ("ngram", "hmm")
+"""Families that are trained by counting, really or in expectation."""
+
+
 class Model(Table):
     """The model to train; what is left out, the planner fills in."""
 
-    family: Literal["llama", "gpt2", "bert"] = Field(
-        "llama", description="architecture, compatible with Hugging Face"
+    family: Literal["llama", "gpt2", "bert", "mlp", "ngram", "hmm"] = Field(
+        "llama", description="transformers compatible with Hugging Face, or older kinds"
     )
     parameters: Count | None = Field(None, description="aim for about this many weights, e.g. '15M'")
     start_from: str | None = Field(None, description="go on from this registered model, e.g. 'base@3'")
@@ -158,6 +219,25 @@ class Model(Table):
     rope_scaling: RopeScaling | None = Field(
         None, description="stretch rotary positions as Llama 3.1 does (llama)"
     )
+    ngram: Ngram = Field(Ngram(), description="an n-gram model (family 'ngram')")
+    hmm: Hmm = Field(Hmm(), description="a hidden Markov model (family 'hmm')")
+    mlp: Mlp = Field(Mlp(), description="a feed-forward model of the last tokens (family 'mlp')")
+
+    @model_validator(mode="after")
+    def _has_only_its_own(self) -> Model:
+        for name in OWN_TABLES:
+            if name != self.family and getattr(self, name) != type(getattr(self, name))():
+                raise ValueError(f"[model.{name}] belongs to family '{name}', not to {self.family}")
+        if self.family in STATISTICS:
+            networks = ("parameters", "layers", "width", "heads", "ffn_width", "start_from")
+            given = [key for key in networks if getattr(self, key) is not None]
+            if given:
+                raise ValueError(
+                    f"{given[0]} does not go with family '{self.family}'; see [model.{self.family}]"
+                )
+        if self.family == "mlp" and self.heads is not None:
+            raise ValueError("an mlp has no heads")
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> Model:
@@ -336,6 +416,8 @@ class Job(Table):
             raise ValueError(
                 f"[train] objective '{wanted}' does not fit family '{self.model.family}'; use '{right}'"
             )
+        if self.model.family in STATISTICS and self.sync != Sync():
+            raise ValueError(f"[sync] is for what learns by gradients, not for family '{self.model.family}'")
         if self.sync.local and self.layout.shares is not None:
             raise ValueError("[layout] shares go with [sync] policy = 'every-step' only")
         return self

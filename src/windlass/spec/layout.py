@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from windlass.spec.errors import AskedWrongly, BadInput, did_you_mean
-from windlass.spec.shape import LlamaShape, Shape
+from windlass.spec.shape import HmmShape, LlamaShape, MlpShape, Network, NgramShape, Shape
 from windlass.spec.table import Table
 
 Degree = Annotated[int, Field(ge=1, le=65536)]
@@ -183,7 +183,10 @@ def check_layout(layout: Layout, shape: Shape, batch_sequences: int, micro_batch
 
     The size of a micro-batch counts where the layout does not say their number.
     """
-    reason = next(_misfits(layout, shape, batch_sequences, micro_batch_sequences), None)
+    if isinstance(shape, NgramShape | HmmShape):
+        reason = next(_statistic_misfits(layout, shape), None)
+    else:
+        reason = next(_misfits(layout, shape, batch_sequences, micro_batch_sequences), None)
     if reason is not None:
         raise BadInput(f"layout {layout}: {reason}", hint="`windlass plan JOB show-cut` shows what fits")
 
@@ -206,8 +209,18 @@ def _contradictions(layout: Layout) -> Iterator[str]:
         yield "the asynchronous schedule goes with pp, dp and tp only"
 
 
-def _misfits(layout: Layout, shape: Shape, batch_sequences: int, micro_sequences: int) -> Iterator[str]:
+def _statistic_misfits(layout: Layout, shape: NgramShape | HmmShape) -> Iterator[str]:
+    """Yield what does not go with counting: its text can be divided, the model cannot."""
+    if layout.world > layout.dp:
+        yield f"a model of family '{shape.family}' is not divided; use dp to divide its text"
+    if layout.dp > 1 and isinstance(shape, NgramShape):
+        yield "n-grams are counted by one worker, on as many cores as [machine] threads says; leave out dp"
+
+
+def _misfits(layout: Layout, shape: Network, batch_sequences: int, micro_sequences: int) -> Iterator[str]:
     """Yield what this model and this batch forbid."""
+    if isinstance(shape, MlpShape) and layout.tp * layout.pp * layout.cp > 1:
+        yield "an mlp is small; divide its text (dp) or its weights (sharded), not its layers or features"
     if layout.stage_count > shape.layers:
         yield f"{layout.stage_count} stages, but the model has only {shape.layers} layers"
     if layout.stages is not None and sum(layout.stages) != shape.layers:
@@ -219,7 +232,7 @@ def _misfits(layout: Layout, shape: Shape, batch_sequences: int, micro_sequences
     yield from _batch_misfits(layout, batch_sequences, micro_sequences)
 
 
-def _feature_misfits(layout: Layout, shape: Shape) -> Iterator[str]:
+def _feature_misfits(layout: Layout, shape: Network) -> Iterator[str]:
     sizes = {"heads": shape.heads, "ffn_width": shape.ffn_width}
     if isinstance(shape, LlamaShape):
         sizes["kv_heads"] = shape.kv_heads

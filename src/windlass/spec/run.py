@@ -18,7 +18,7 @@ from typing import Literal
 
 from windlass.spec.job import Job
 from windlass.spec.layout import Layout
-from windlass.spec.shape import Shape
+from windlass.spec.shape import HmmShape, Network, NgramShape, Shape
 from windlass.spec.table import Table
 
 RUN_FILE = "run.json"
@@ -66,6 +66,12 @@ class Run(Table):
     compile: bool
     predicted: Prediction
     code: str
+
+    @property
+    def network(self) -> Network:
+        """The shape of a run that learns by gradients; there is no other in what asks for it."""
+        assert not isinstance(self.shape, NgramShape | HmmShape)
+        return self.shape
 
     @property
     def tokens_per_step(self) -> int:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Positive = Annotated[int, Field(ge=1)]
 
 FAMILIES = ("llama", "gpt2", "bert")
+"""The transformers, which every layout can divide."""
 
 
 class RopeScaling(BaseModel):
@@ -183,9 +184,88 @@ class BertShape(_Shape):
         return float(length)
 
 
+class MlpShape(_Shape):
+    """A feed-forward model of the last `window` tokens (Bengio et al. 2003), with a tied head.
+
+    The vectors of the window go through one matrix into the residual stream, in which `layers` blocks follow.
+    """
+
+    family: Literal["mlp"] = "mlp"
+    window: Positive
+    heads: Literal[1] = 1
+    norm_epsilon: float = 1e-5
+
+    @property
+    def layer_matrix_parameters(self) -> int:
+        return 2 * self.width * self.ffn_width
+
+    @property
+    def matrix_parameters(self) -> int:
+        mix = self.window * self.width**2
+        return mix + self.layers * self.layer_matrix_parameters + self.vocabulary * self.width
+
+    @property
+    def parameters(self) -> int:
+        return self.matrix_parameters + (self.layers + 1) * self.width
+
+    def forward_flops_per_token(self, length: int | None = None) -> float:
+        """Two per weight in a product: there is no attention."""
+        return 2.0 * self.matrix_parameters
+
+
+class NgramShape(BaseModel):
+    """Counts of sequences of up to `order` tokens, smoothed by modified Kneser-Ney."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    family: Literal["ngram"] = "ngram"
+    vocabulary: Positive
+    context: Positive
+    order: Annotated[int, Field(ge=1, le=7)]
+    ngrams: tuple[int, ...] = ()
+    """How many there are of each order; nothing until they are counted."""
+
+    @property
+    def parameters(self) -> int:
+        return sum(self.ngrams)
+
+    @property
+    def width(self) -> int:
+        """It has no vectors."""
+        return 0
+
+
+class HmmShape(BaseModel):
+    """A hidden Markov model: states that follow each other, and tokens that they emit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    family: Literal["hmm"] = "hmm"
+    vocabulary: Positive
+    context: Positive
+    states: Positive
+
+    @property
+    def parameters(self) -> int:
+        return self.states * (1 + self.states + self.vocabulary)
+
+    @property
+    def width(self) -> int:
+        """Its vector of a text is the probability of each state."""
+        return self.states
+
+
 S = TypeVar("S", bound=_Shape)
 
-Shape = Annotated[LlamaShape | Gpt2Shape | BertShape, Field(discriminator="family")]
+Network = Annotated[LlamaShape | Gpt2Shape | BertShape | MlpShape, Field(discriminator="family")]
+"""What is trained by gradients."""
+
+Statistic = Annotated[NgramShape | HmmShape, Field(discriminator="family")]
+"""What is trained by counting, really or in expectation."""
+
+Shape = Annotated[
+    LlamaShape | Gpt2Shape | BertShape | MlpShape | NgramShape | HmmShape, Field(discriminator="family")
+]
 
 
 def _width_divides(shape: S) -> S:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import argparse
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from windlass.spec.door import INTERRUPTED, DoorParser, emit, run_door
 from windlass.spec.member import Member, add_member, member_of, settle
+from windlass.spec.run import RUN_FILE, Run
+from windlass.spec.shape import HmmShape, NgramShape
+from windlass.store.place import Place
 
 BENCHES = ("peers", "layouts", "sync", "asynchronous", "elastic")
 
@@ -68,8 +72,7 @@ def _bench(args: argparse.Namespace) -> dict[str, Any]:
 
 def _run(folder: Path, member: Member) -> int:
     settle(member)
-    from windlass.train.loop import train
-
+    train = _training(folder)
     asked_to_stop = False
 
     def stop(_signal: int, _frame: object) -> None:
@@ -79,6 +82,23 @@ def _run(folder: Path, member: Member) -> int:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     return 0 if train(folder, lambda: asked_to_stop, member) else INTERRUPTED
+
+
+def _training(folder: Path) -> Callable[[Path, Callable[[], bool], Member | None], bool]:
+    """Return what does a run of this family."""
+    match Run.model_validate_json(Place(folder).read(RUN_FILE)).shape:
+        case NgramShape():
+            from windlass.train.counting.run import train as count
+
+            return count
+        case HmmShape():
+            from windlass.train.hidden.run import train as expect
+
+            return expect
+        case _:
+            from windlass.train.loop import train
+
+            return train
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def refusals(run: Run, sync: Sync) -> Iterator[str]:
     What compression leaves out would then differ between the ends, but a checkpoint has one place for it.
     """
     kept = sync.compress in ("top-k", "powersgd") and not sync.local
-    if kept and run.layout.dp > 1 and getattr(run.shape, "tied", True):
+    if kept and run.layout.dp > 1 and getattr(run.network, "tied", True):
         yield f"compress = '{sync.compress}' does not go with an asynchronous pipeline that ties its ends"
 
 
@@ -162,7 +162,7 @@ class AsyncTrainer(Trainer):
 
     def _limit_of(self, holdings: Sequence[Holding]) -> float:
         weights = sum(math.prod(h.shape) for h in holdings if h.tensor.grad is not None)
-        return limit_of_part(self.run.job.train.clip or math.inf, weights / self.run.shape.parameters)
+        return limit_of_part(self.run.job.train.clip or math.inf, weights / self.run.network.parameters)
 
     def _hear(self) -> StepFacts:
         """Hear what all processes know of the oldest step that was computed."""

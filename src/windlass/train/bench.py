@@ -30,7 +30,7 @@ from windlass.spec.errors import BadInput, ProcessFailed
 from windlass.spec.job import Corpus, Job, Machine, Tokenizer, Train
 from windlass.spec.progress import silent
 from windlass.spec.run import Run
-from windlass.spec.shape import LlamaShape, Shape
+from windlass.spec.shape import LlamaShape, Network
 from windlass.train.loop import save_run
 from windlass.train.peak import peak_flops
 from windlass.train.record import Record
@@ -77,7 +77,7 @@ def bench_corpus(vocabulary: int) -> Corpus:
     return Corpus(sources=sources, tokenizer=Tokenizer(vocabulary=vocabulary))
 
 
-def planned(job: Job, home: Path, *, cores: int = 1, start_shape: Shape | None = None) -> Run:
+def planned(job: Job, home: Path, *, cores: int = 1, start_shape: Network | None = None) -> Run:
     """Build a job's corpus, once, and plan its run for a machine that has all it needs."""
     path = build_corpus(job.corpus, home, silent)
     corpus = load_corpus(path)
@@ -149,7 +149,7 @@ def _steps_of(peer: subprocess.Popen[str]) -> Iterator[float]:
 
 
 def _figures(run: Run, rounds: Rounds) -> dict[str, float]:
-    flops = run.shape.training_flops_per_token() * run.tokens_per_step
+    flops = run.network.training_flops_per_token() * run.tokens_per_step
     shares = [flops / s / peak for s, peak in zip(rounds["ours_compiled"], rounds["peak"], strict=True)]
     speeds = {
         f"{name}_tokens_per_s": run.tokens_per_step / statistics.median(seconds)
@@ -173,8 +173,8 @@ def _ratio(slow: list[float], fast: list[float]) -> float:
 
 def _describe(run: Run) -> dict[str, Any]:
     return {
-        "shape": run.shape.model_dump(mode="json"),
-        "parameters": run.shape.parameters,
+        "shape": run.network.model_dump(mode="json"),
+        "parameters": run.network.parameters,
         "batch_sequences": run.batch_sequences,
         "threads": run.threads,
     }

@@ -87,7 +87,7 @@ def bench_async(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
     return {
         "figures": figures_of(courses, run.tokens_per_step),
         "losses": {schedule: course.losses for schedule, course in courses.items()},
-        "run": {"shape": run.shape.model_dump(mode="json"), "parameters": run.shape.parameters},
+        "run": {"shape": run.network.model_dump(mode="json"), "parameters": run.network.parameters},
     }
 
 

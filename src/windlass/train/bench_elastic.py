@@ -34,7 +34,7 @@ from windlass.spec.job import Checkpoint, Job, Machine, Train
 from windlass.spec.job_text import job_text
 from windlass.spec.layout import Layout
 from windlass.spec.run import JOURNAL
-from windlass.spec.shape import LlamaShape, Shape
+from windlass.spec.shape import LlamaShape, Network
 from windlass.store.journal import Journal
 from windlass.store.place import Place
 from windlass.train.bench import bench_corpus, planned
@@ -62,8 +62,8 @@ LOOK_EVERY_S = 0.1
 def bench_elastic(
     repeats: int,
     *,
-    step_shape: Shape = STEP_SHAPE,
-    save_shape: Shape = SAVE_SHAPE,
+    step_shape: Network = STEP_SHAPE,
+    save_shape: Network = SAVE_SHAPE,
     save_every_s: float = SAVE_EVERY_S,
     saves: int = SAVES,
     steps: int = STEPS,
@@ -108,7 +108,7 @@ class Paces:
         return statistics.fmean(sorted(self.steps_s)[: max(1, len(self.steps_s) // 4)])
 
 
-def _pair(home: Path, shape: Shape, steps: int, number: int, repeats: int) -> tuple[Paces, Paces]:
+def _pair(home: Path, shape: Network, steps: int, number: int, repeats: int) -> tuple[Paces, Paces]:
     """Measure a plain and an elastic run; which goes first changes from pair to pair."""
     found: dict[bool, Paces] = {}
     for elastic in (False, True) if number % 2 == 0 else (True, False):
@@ -124,7 +124,7 @@ def _pair(home: Path, shape: Shape, steps: int, number: int, repeats: int) -> tu
     return found[False], found[True]
 
 
-def _stall(home: Path, shape: Shape, every_s: float, saves: int) -> tuple[float, float]:
+def _stall(home: Path, shape: Network, every_s: float, saves: int) -> tuple[float, float]:
     """Return for how long training waits at a save, and the seconds of a step; the first save is left out."""
     emit({"event": "note", "message": f"saving {shape.parameters / 1e6:.0f}M weights every {every_s:g} s"})
     job = _job("saves").model_copy(update={"checkpoint": Checkpoint(seconds=every_s)})
@@ -174,7 +174,7 @@ class Watch:
 
 
 @contextlib.contextmanager
-def _training(home: Path, job: Job, shape: Shape, *, elastic: bool) -> Iterator[Watch]:
+def _training(home: Path, job: Job, shape: Network, *, elastic: bool) -> Iterator[Watch]:
     """Start a new run of the job on all cores, with the command that a user gives, and end it afterwards."""
     folder = home / "runs" / job.name / str(len(list((home / "runs" / job.name).glob("*"))) + 1)
     folder.mkdir(parents=True)

@@ -64,7 +64,7 @@ def bench_layouts(repeats: int, layouts: Mapping[str, str] = LAYOUTS) -> dict[st
             for name, planned in runs.items()
         }
         facts = _rounds(teams, repeats)
-    return {"figures": _figures(runs, facts), "rounds": facts, "parameters": run.shape.parameters}
+    return {"figures": _figures(runs, facts), "rounds": facts, "parameters": run.network.parameters}
 
 
 def laid_out(run: Run, layout: str) -> Run:
@@ -72,7 +72,7 @@ def laid_out(run: Run, layout: str) -> Run:
     wanted = parse_layout(layout)
     job = run.job.model_copy(update={"layout": wanted})
     planned = adapted(run.model_copy(update={"job": job}), wanted, step=0)
-    check_layout(wanted, planned.shape, planned.batch_sequences, planned.micro_batch_sequences)
+    check_layout(wanted, planned.network, planned.batch_sequences, planned.micro_batch_sequences)
     return planned
 
 
@@ -158,7 +158,7 @@ def _idle_in_theory(run: Run) -> dict[str, float]:
     layout = run.layout
     micro = micro_batches_of(layout, run.batch_sequences, run.micro_batch_sequences)
     schedule = bubble(layout.schedule, layout.pp, micro, layout.virtual)
-    loads = loads_of(cut_model(run.shape, layout), layout)
+    loads = loads_of(cut_model(run.network, layout), layout)
     return {
         "bubble_in_theory": schedule,
         "idle_in_theory": 1 - (1 - schedule) * statistics.mean(loads) / max(loads),

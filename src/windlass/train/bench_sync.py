@@ -66,7 +66,7 @@ def bench_sync(steps: int = STEPS, policies: Mapping[str, Sync] = POLICIES) -> d
             emit({"event": "note", "message": f"{name}: {told}"})
             done = {"done": number + 1, "total": len(policies), "unit": "policies"}
             emit({"event": "progress", "stage": "policies", **done})
-    return {"figures": figures_of(outcomes), "policies": outcomes, "parameters": run.shape.parameters}
+    return {"figures": figures_of(outcomes), "policies": outcomes, "parameters": run.network.parameters}
 
 
 def figures_of(outcomes: Mapping[str, Outcome]) -> dict[str, float]:

@@ -142,14 +142,14 @@ def _loss(run: Run, corpus: BuiltCorpus, model: LanguageModel, state: State, sai
         objective = build_objective(run, corpus)
         return evaluate(
             lambda batch: _summed(model, *batch), corpus.validation, objective,
-            context=run.shape.context, sequences=sequences,
+            context=run.network.context, sequences=sequences,
         ).loss  # fmt: skip
     return _loss_of_step(run, corpus, model, state.samples)
 
 
 def _loss_of_step(run: Run, corpus: BuiltCorpus, model: LanguageModel, samples: int) -> float:
     """Return the loss on the samples that the step after `samples` used ones reads."""
-    objective, context = build_objective(run, corpus), run.shape.context
+    objective, context = build_objective(run, corpus), run.network.context
     positions = np.arange(samples, samples + run.batch_sequences, dtype=np.int64)
     summed = 0.0
     for at in range(0, len(positions), run.micro_batch_sequences):
@@ -167,7 +167,7 @@ def _summed(model: LanguageModel, inputs_BT: Tensor, targets_BT: Tensor) -> Tens
 
 def load_weights(run: Run, path: Path) -> LanguageModel:
     """Put a whole model together from a checkpoint of any layout; moments must be whole too."""
-    model, source = outline(run.shape), Assembled(path)
+    model, source = outline(run.network), Assembled(path)
     model.to_empty(device="cpu")
     model.place_tables(torch.device("cpu"))
     for name, parameter in model.named_parameters():

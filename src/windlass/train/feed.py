@@ -42,7 +42,7 @@ class Feed:
     def batches(self, samples: int, part: int | None = None) -> list[tuple[Tensor, Tensor]]:
         """Read this replica's part of the step that follows `samples` used ones."""
         run, positions = self._run, self.positions(samples, part)
-        tokens = read_batch(self._corpus.train, positions, context=run.shape.context, seed=run.job.seed)
+        tokens = read_batch(self._corpus.train, positions, context=run.network.context, seed=run.job.seed)
         self.digest += digest_of(positions)
         micro = run.micro_batch_sequences
         self._look_ahead(samples + run.batch_sequences, part)
@@ -66,7 +66,7 @@ class Feed:
         """Return how many answers a step asks for, of so many replicas that add up what they learn."""
         run = self._run
         sequences = run.batch_sequences * of_replicas // run.layout.replicas
-        return sequences * self.objective.asked_of(run.shape.context)
+        return sequences * self.objective.asked_of(run.network.context)
 
     def _look_ahead(self, samples: int, part: int | None) -> None:
         """Let shards of the next step be fetched while this one computes."""

@@ -93,7 +93,7 @@ def tell_start(trainer: Trainer) -> None:
     run = trainer.run
     trainer.record.tell(
         "started",
-        parameters=run.shape.parameters,
+        parameters=run.network.parameters,
         steps=run.steps,
         device=trainer.device.type,
         threads=torch.get_num_threads(),
@@ -269,7 +269,7 @@ class _Teller:
             rate=facts.rate,
             gradient_norm=round(facts.gradient_norm, 4),
             tokens_per_s=round(speed, 1),
-            share_of_peak=round(speed * run.shape.training_flops_per_token() / self._peak, 4),
+            share_of_peak=round(speed * run.network.training_flops_per_token() / self._peak, 4),
             seconds_left=round((run.steps - step) * self._step_s, 1),
             **self._more(),
         )

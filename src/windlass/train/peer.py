@@ -69,7 +69,7 @@ def arguments_of(run: Run, args: argparse.Namespace) -> transformers.TrainingArg
 def _dataset(run: Run) -> list[dict[str, torch.Tensor]]:
     """The sequences that we train on ourselves."""
     part = load_corpus(Path(run.corpus)).train
-    rows = read_batch(part, range(64 * run.batch_sequences), context=run.shape.context, seed=run.job.seed)
+    rows = read_batch(part, range(64 * run.batch_sequences), context=run.network.context, seed=run.job.seed)
     return [{"input_ids": torch.from_numpy(row), "labels": torch.from_numpy(row)} for row in rows[:, :-1]]
 
 

@@ -145,7 +145,7 @@ def held(size: Size, layers: int) -> Held:
         strategy.held.clip(1.0)
         optimizer.step()
         strategy.held.clear()
-    shape = run.shape
+    shape = run.network
     return Held(
         processes=_world(),
         width=shape.width,
@@ -185,7 +185,7 @@ def _grid(layout: Layout) -> Grid:
 
 
 def _strategy(run: Run, grid: Grid) -> Strategy:
-    return Strategy(run, grid, cut_model(run.shape, run.layout))
+    return Strategy(run, grid, cut_model(run.network, run.layout))
 
 
 def _run(shape: LlamaShape, layout: Layout, sequences: int, *, micro_batches: int = 1) -> Run:
@@ -196,8 +196,8 @@ def _run(shape: LlamaShape, layout: Layout, sequences: int, *, micro_batches: in
 
 def _batch(run: Run, seed: int) -> Batch:
     generator = torch.Generator().manual_seed(seed)
-    size = (run.micro_batch_sequences, run.shape.context)
-    tokens = torch.randint(run.shape.vocabulary, size, generator=generator)
+    size = (run.micro_batch_sequences, run.network.context)
+    tokens = torch.randint(run.network.vocabulary, size, generator=generator)
     return tokens, tokens.roll(-1, 1)
 
 

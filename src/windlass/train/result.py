@@ -1,13 +1,15 @@
 """Turns a finished run into a model directory that anyone can load.
 
-Input: the weights, one at a time, as the last checkpoint has them: no process needs to hold them all.
-Output: a Hugging Face directory (config.json, safetensors, tokenizer files) with windlass.json, which
-says where the model comes from and how good it is, and a manifest.
+Input: the weights, one at a time, as the last checkpoint has them: no process needs to hold them all; or,
+of a family that is not a network, whatever writes its files. Output: a directory as Hugging Face has them
+(config.json, safetensors, tokenizer files) with windlass.json, which says where the model comes from and
+how good it is, and a manifest.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,26 +19,41 @@ from windlass.corpus.built import BuiltCorpus
 from windlass.corpus.tokenizer import Tokenizer
 from windlass.models.huggingface import WeightSource, save_weights
 from windlass.spec.run import LINEAGE, RESULT, Run
+from windlass.spec.shape import Shape
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
 from windlass.train.evaluate import Evaluation
+
+SpecialTokens = Mapping[str, int | list[int] | None]
+WriteModel = Callable[[DirectoryWriter, SpecialTokens], Shape]
+"""Writes config.json and what it describes; returns the shape as it turned out."""
 
 
 def save_result(
     folder: Path, run: Run, source: WeightSource, corpus: BuiltCorpus, evaluation: Evaluation
 ) -> Path:
-    """Write the model directory of a finished run."""
+    """Write the model directory of a finished run of a network."""
+
+    def write(writer: DirectoryWriter, special_tokens: SpecialTokens) -> Shape:
+        save_weights(run.network, source, writer, special_tokens=special_tokens)
+        return run.network
+
+    return save_directory(folder, run, write, corpus, evaluation)
+
+
+def save_directory(
+    folder: Path, run: Run, write: WriteModel, corpus: BuiltCorpus, evaluation: Evaluation
+) -> Path:
+    """Write the model directory of a finished run of any family."""
     target = folder / RESULT
     Place(target).remove()
     writer = DirectoryWriter(Place(target))
     tokenizer = corpus.tokenizer
-    special_tokens = {"eos_token_id": tokenizer.end_id, "pad_token_id": tokenizer.pad_id}
-    save_weights(run.shape, source, writer, special_tokens=special_tokens)
+    shape = write(writer, {"eos_token_id": tokenizer.end_id, "pad_token_id": tokenizer.pad_id})
     writer.write("tokenizer.json", tokenizer.json)
-    writer.write("tokenizer_config.json", _json(_tokenizer_config(tokenizer, run.shape.context)))
-    lineage = _lineage(run, evaluation)
-    writer.write(LINEAGE, _json(lineage))
-    writer.commit({"kind": "model", "family": run.shape.family})
+    writer.write("tokenizer_config.json", _json(_tokenizer_config(tokenizer, shape.context)))
+    writer.write(LINEAGE, _json(_lineage(run, shape, evaluation)))
+    writer.commit({"kind": "model", "family": shape.family})
     return target
 
 
@@ -59,11 +76,11 @@ def _json(value: dict[str, Any]) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _lineage(run: Run, evaluation: Evaluation) -> dict[str, Any]:
+def _lineage(run: Run, shape: Shape, evaluation: Evaluation) -> dict[str, Any]:
     return {
         "job": run.job.model_dump(mode="json"),
-        "shape": run.shape.model_dump(mode="json"),
-        "parameters": run.shape.parameters,
+        "shape": shape.model_dump(mode="json"),
+        "parameters": shape.parameters,
         "corpus": run.corpus,
         "corpus_digest": run.corpus_digest,
         "start_from": run.start_from,

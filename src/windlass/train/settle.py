@@ -31,16 +31,16 @@ MEASURE_S = 0.1
 def settle_run(run: Run, folder: Path, device: torch.device) -> tuple[Grid, Cut]:
     """Cut the model and take this process to its place."""
     layout = run.layout
-    check_layout(layout, run.shape, run.batch_sequences)
+    check_layout(layout, run.network, run.batch_sequences)
     crew: Crew = Alone() if layout.world == 1 else Together()
     cut = saved_cut(run, folder, crew)
     if layout.pp == 1:
-        return Grid(layout, device, crew), cut or cut_model(run.shape, layout)
+        return Grid(layout, device, crew), cut or cut_model(run.network, layout)
     costs = _costs(run, device, crew)
-    rough = cut or cut_model(run.shape, layout, costs=costs)
+    rough = cut or cut_model(run.network, layout, costs=costs)
     ranks, speeds = _placed(run, rough, device, crew)
     if cut is None and layout.placement == "load-aware":
-        cut = cut_model(run.shape, layout, costs=costs, speeds=speeds)
+        cut = cut_model(run.network, layout, costs=costs, speeds=speeds)
     return Grid(layout, device, crew, ranks), cut or rough
 
 
@@ -48,7 +48,7 @@ def _costs(run: Run, device: torch.device, crew: Crew) -> Costs | None:
     """Return what rank 0 measured, if the cut shall be by that; all ranks must cut alike."""
     if run.layout.cut != "measured":
         return None
-    own = measured_costs(run.shape, run.micro_batch_sequences, device) if crew.rank == 0 else None
+    own = measured_costs(run.network, run.micro_batch_sequences, device) if crew.rank == 0 else None
     return Costs(**crew.share(asdict(own) if own else None)[0])
 
 
@@ -65,7 +65,7 @@ def _placed(run: Run, cut: Cut, device: torch.device, crew: Crew) -> tuple[list[
         speeds=[fact["speed"] for fact in known],
         memories=[fact["free"] for fact in known],
         cut=cut,
-        needs=state_bytes(cut, run.shape, layout),
+        needs=state_bytes(cut, run.network, layout),
     )
     each = layout.world // layout.pp
     blocks = [ranks[start : start + each] for start in range(0, layout.world, each)]

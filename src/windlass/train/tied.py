@@ -23,7 +23,7 @@ def tied_gradient(
     holdings: Sequence[Holding], grid: Grid, run: Run, micro_batches: int
 ) -> TiedGradient | None:
     """Return this process's part in the exchange, None if it has none. All processes must ask together."""
-    if not getattr(run.shape, "tied", True):
+    if not getattr(run.network, "tied", True):
         return None
     group, tied = grid.ends(), [h for h in holdings if h.name == TIED]
     if group is None or not tied:

@@ -260,7 +260,7 @@ class Trainer:
             self.strategy.look,
             self.corpus.validation,
             self.feed.objective,
-            context=self.run.shape.context,
+            context=self.run.network.context,
             sequences=sequences,
             share=(self.replica, self.run.layout.replicas),
             add_up=self._add_up,
@@ -284,7 +284,7 @@ class Trainer:
                 self.strategy.last_scores,
                 tokenizer.encode(prompt),
                 SAMPLE_TOKENS,
-                context=run.shape.context,
+                context=run.network.context,
                 seed=run.job.seed,
                 end=tokenizer.end_id,
             )
@@ -363,7 +363,7 @@ class Trainer:
             return
         told = self.grid.crew.share(pipeline.take_busy())
         seconds = [max(busy.get(str(n), 0.0) for busy in told) for n in range(layout.stage_count)]
-        better = propose_recut(self.strategy.cut, self.run.shape, layout, seconds)
+        better = propose_recut(self.strategy.cut, self.run.network, layout, seconds)
         if better is None:
             return
         stages = [piece.until - piece.first for piece in better.pieces]

@@ -21,14 +21,14 @@ from windlass.serve.engine.load import Options, load_engine
 from windlass.serve.engine.server import Server
 from windlass.serve.engine.step import Settings
 from windlass.spec.errors import BadInput
-from windlass.spec.shape import BertShape, LlamaShape, Shape
+from windlass.spec.shape import BertShape, LlamaShape, Network
 from windlass.spec.wire import Offered
 
 LLAMA = LlamaShape(vocabulary=90, context=128, layers=2, width=32, heads=4, kv_heads=4, ffn_width=48)
 BERT = BertShape(vocabulary=90, context=64, layers=2, width=32, heads=4, ffn_width=48)
 
 
-def saved(folder: Path, shape: Shape, *, broken: bool = False) -> Path:
+def saved(folder: Path, shape: Network, *, broken: bool = False) -> Path:
     model = build(shape, seed=1)
     if broken:
         with torch.no_grad():
@@ -38,7 +38,7 @@ def saved(folder: Path, shape: Shape, *, broken: bool = False) -> Path:
 
 
 @contextmanager
-def side(folder: Path, name: str, shape: Shape) -> Iterator[Side]:
+def side(folder: Path, name: str, shape: Network) -> Iterator[Side]:
     """A version behind a socket, in a thread."""
     scratch = Path(tempfile.mkdtemp(prefix="wl-"))
     family = "bert" if isinstance(shape, BertShape) else "llama"

@@ -18,10 +18,10 @@ from windlass.serve.engine.compress import compress
 from windlass.serve.engine.load import Options, load_runner
 from windlass.serve.engine.perplexity import summed_loss
 from windlass.spec.errors import BadInput, Damaged
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Shape
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
 
 LLAMA = LlamaShape(vocabulary=97, context=40, layers=2, width=64, heads=4, kv_heads=2, ffn_width=96)
-SHAPES: dict[str, Shape] = {
+SHAPES: dict[str, Network] = {
     "llama": LLAMA,
     "llama tied": LLAMA.model_copy(update={"tied": True}),
     "llama odd sizes": LLAMA.model_copy(update={"width": 40, "ffn_width": 37}),
@@ -31,14 +31,14 @@ SHAPES: dict[str, Shape] = {
 BERT = BertShape(vocabulary=53, context=32, layers=1, width=48, heads=3, ffn_width=37)
 
 
-def saved(shape: Shape, folder: Path) -> Path:
+def saved(shape: Network, folder: Path) -> Path:
     save_model(build(shape, seed=2), folder)
     return folder
 
 
 @pytest.mark.parametrize("precision", ["int8", "int4"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_matrices_become_integers_and_the_rest_stays(shape: Shape, precision: str, tmp_path: Path) -> None:
+def test_matrices_become_integers_and_the_rest_stays(shape: Network, precision: str, tmp_path: Path) -> None:
     source = saved(shape, tmp_path / "a")
     told = compress(source, tmp_path / "b", precision, None)
     before, after = load_weights(source), load_weights(tmp_path / "b")
@@ -65,7 +65,7 @@ def test_the_head_keeps_eight_bits_and_a_table_of_its_own_two_bytes(tmp_path: Pa
 
 
 @pytest.mark.parametrize("shape", [LLAMA, SHAPES["gpt2"], BERT], ids=["llama", "gpt2", "bert"])
-def test_bfloat16_is_a_directory_that_anyone_reads(shape: Shape, tmp_path: Path) -> None:
+def test_bfloat16_is_a_directory_that_anyone_reads(shape: Network, tmp_path: Path) -> None:
     source = saved(shape, tmp_path / "a")
     compress(source, tmp_path / "b", "bfloat16", None)
     original, rounded = load_model(source).state_dict(), load_model(tmp_path / "b").state_dict()
@@ -137,7 +137,7 @@ def test_flipped_bytes_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [LLAMA, SHAPES["gpt2"]], ids=["llama", "gpt2"])
-def test_moments_are_those_of_what_goes_in(shape: Shape, tmp_path: Path) -> None:
+def test_moments_are_those_of_what_goes_in(shape: Network, tmp_path: Path) -> None:
     model = build(shape, seed=3).eval()
     tokens = np.random.default_rng(1).integers(0, 97, (9, 20))
     seen: list[torch.Tensor] = []
@@ -157,7 +157,7 @@ def test_moments_are_those_of_what_goes_in(shape: Shape, tmp_path: Path) -> None
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8", "int4"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_the_served_loss_is_that_of_torch_on_the_same_weights(
-    shape: Shape, precision: str, tmp_path: Path
+    shape: Network, precision: str, tmp_path: Path
 ) -> None:
     folder = saved(shape, tmp_path / "a")
     if precision != "float32":

@@ -8,10 +8,10 @@ sides, so no half of the scores can be skipped (`causal`).
 from __future__ import annotations
 
 from windlass.plan.cost.case import Sizes
-from windlass.spec.shape import BertShape, LlamaShape, Shape
+from windlass.spec.shape import BertShape, LlamaShape, Network
 
 
-def sizes_of(shape: Shape) -> Sizes:
+def sizes_of(shape: Network) -> Sizes:
     """Return the sizes of any family that can be asked for in a job file."""
     llama = shape if isinstance(shape, LlamaShape) else None
     return Sizes(

@@ -12,7 +12,7 @@ from typing import Literal
 
 from windlass.plan.local.profile import Block
 from windlass.plan.local.rates import Rates
-from windlass.spec.shape import LlamaShape, Shape
+from windlass.spec.shape import LlamaShape, Network
 
 STREAM_PASSES, INNER_PASSES, SCORE_PASSES = 32, 5, 4
 """Over the residual stream (norms, rotations, sums), over the inner features, and over scores of words."""
@@ -56,7 +56,7 @@ class Dims:
         return self.vocabulary * self.width * (1 if self.tied else 2)
 
 
-def dims_of(shape: Shape) -> Dims:
+def dims_of(shape: Network) -> Dims:
     is_llama = isinstance(shape, LlamaShape)
     kv_heads = shape.kv_heads if isinstance(shape, LlamaShape) else shape.heads
     return Dims(

@@ -6,10 +6,10 @@ That cutter knows the names of all weights; a plan needs only the numbers. Tests
 from __future__ import annotations
 
 from windlass.spec.layout import Layout
-from windlass.spec.shape import Shape
+from windlass.spec.shape import Network
 
 
-def stage_layers(shape: Shape, layout: Layout) -> list[int]:
+def stage_layers(shape: Network, layout: Layout) -> list[int]:
     """Return the layers of each process along the pipeline axis."""
     if layout.stages is None and layout.cut != "fixed":
         return _balanced(shape, layout)
@@ -21,7 +21,7 @@ def stage_layers(shape: Shape, layout: Layout) -> list[int]:
     return counts
 
 
-def _balanced(shape: Shape, layout: Layout) -> list[int]:
+def _balanced(shape: Network, layout: Layout) -> list[int]:
     """Give layers away one by one, each to the process that is then least loaded."""
     layer = 2.0 * shape.layer_matrix_parameters
     layer += 4.0 * shape.attention_width * shape.seen_keys(shape.context)

@@ -20,7 +20,7 @@ from windlass.plan.local.timetable import pipeline_s
 from windlass.plan.local.wholes import ends_s, layer_s
 from windlass.spec.layout import Layout
 from windlass.spec.run import Run
-from windlass.spec.shape import Shape
+from windlass.spec.shape import Network
 
 STEP_OVERHEAD_S = 0.002
 """Reading samples, telling of the step, agreeing on it."""
@@ -36,7 +36,7 @@ CHEAP = 0.15
 class Step:
     """A step to be predicted, as far as its time depends on it."""
 
-    shape: Shape
+    shape: Network
     layout: Layout
     batch_sequences: int
     micro_batch_sequences: int
@@ -62,7 +62,7 @@ class LocalStep:
 def step_of(run: Run) -> Step:
     sync = run.job.sync
     return Step(
-        shape=run.shape,
+        shape=run.network,
         layout=run.layout,
         batch_sequences=run.batch_sequences,
         micro_batch_sequences=run.micro_batch_sequences,
@@ -90,7 +90,7 @@ def local_step(profile: Profile, step: Step) -> LocalStep:
     return LocalStep(sum(parts.values()), parts)
 
 
-def held_weights(shape: Shape, layout: Layout) -> float:
+def held_weights(shape: Network, layout: Layout) -> float:
     """Return the weights that the fullest process holds and updates."""
     dims, counts = dims_of(shape), stage_layers(shape, layout)
     ends = shape.parameters - shape.layers * dims.layer_weights

@@ -27,7 +27,7 @@ from windlass.models.files import check_manifest, listed, read_config
 from windlass.models.mapped import MappedTensors, widened
 from windlass.models.names import NAMINGS
 from windlass.models.sizes import weight_sizes
-from windlass.spec.config import shape_from_config
+from windlass.spec.config import network_from_config
 from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.errors import BadInput, Damaged, NotFound
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
@@ -174,7 +174,7 @@ def main(argv: list[str]) -> int:
         parser.add_argument(name, type=Path)
     parser.add_argument("--of", default="", help="what the model is called")
     args = parser.parse_args(argv)
-    shape = shape_from_config(read_config(args.base), str(args.base / "config.json"))
+    shape = network_from_config(read_config(args.base), str(args.base / "config.json"))
     adapter = load_adapter(args.source, shape)
     numbers = sum(down.size + up.size for down, up in adapter.matrices.values())
     writer = DirectoryWriter(Place(args.target))

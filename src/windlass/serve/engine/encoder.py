@@ -18,7 +18,7 @@ from windlass.models.language import LanguageModel
 from windlass.serve.engine import embed
 from windlass.serve.engine.sequence import Owner
 from windlass.serve.engine.station import Reply
-from windlass.spec.shape import Shape
+from windlass.spec.shape import Network
 from windlass.spec.wire import Embed, Failed, Generate, Order, Tokens
 
 TOKENS_PER_STEP = 2048
@@ -60,7 +60,7 @@ class Encoder:
         self._replies: list[Reply] = []
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> Network:
         return self._model.shape
 
     @property

@@ -1,19 +1,16 @@
-"""The engine's native library (native/*.cpp), loaded by ctypes.
-
-setup.py builds it beside this file. There may be none (no compiler at installation), or one that this
-processor cannot run; then `library` returns None and the engine computes with torch.
-"""
+"""The engine's native library (native/*.cpp); where there is none, the engine computes with torch."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from windlass.models.library import open_library
 
 KINDS = {"float32": 0, "bfloat16": 1, "int8": 2, "int4": 3}
 MIX, OUT, UP, DOWN = range(4)
@@ -22,7 +19,6 @@ MIX, OUT, UP, DOWN = range(4)
 _POINTER = ctypes.c_void_p
 _INT = ctypes.c_int
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "windlass_sources": (ctypes.c_uint, []),
     "windlass_team_new": (_POINTER, [_INT]),
     "windlass_team_free": (None, [_POINTER]),
     "windlass_pack": (_POINTER, [_INT, _INT, _INT, _INT, _POINTER, _POINTER]),
@@ -72,26 +68,7 @@ class Batch(ctypes.Structure):
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """Return the library, or None where it is not there or cannot run."""
-    found = sorted(Path(__file__).parent.glob("_native*.so"))
-    if not found:
-        return None
-    try:
-        shared = ctypes.CDLL(str(found[0]))
-        for name, (result, arguments) in _SIGNATURES.items():
-            function = getattr(shared, name)
-            function.restype, function.argtypes = result, arguments
-        is_ours = shared.windlass_sources() == sources_sum()
-        return shared if is_ours and shared.windlass_supported() else None
-    except (OSError, AttributeError):  # built for another machine, or from other sources
-        return None
-
-
-def sources_sum() -> int:
-    """Return the checksum of the sources beside this file; setup.py computes the same."""
-    sources = sorted(
-        path for path in (Path(__file__).parent / "native").iterdir() if path.suffix in (".cpp", ".h")
-    )
-    return zlib.crc32(b"".join(path.read_bytes() for path in sources))
+    return open_library(Path(__file__).parent, "windlass", _SIGNATURES)
 
 
 def at(array: NDArray[Any] | None) -> int | None:
