@@ -99,7 +99,7 @@ def test_the_number_of_processes_changes_nothing(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks, cuts of long documents and duplicates across blocks included."""
-    for setting in ("build.BLOCK_BYTES", "build.SMALL_BYTES", "tokenise.BLOCK_BYTES"):
+    for setting in ("hands.BLOCK_BYTES", "hands.SMALL_BYTES", "tokenise.BLOCK_BYTES"):
         monkeypatch.setattr(f"windlass.corpus.{setting}", 1 << 14)
     long = "\n".join(f"line {i} of a long text, 第{i}行。" for i in range(3000))
     texts = [*lines(900), long, *lines(30), *(line + " again" for line in lines(40))]
@@ -211,12 +211,12 @@ def test_a_killed_build_leaves_no_corpus_and_no_process_and_the_next_one_succeed
     corpus = asked(tmp_path / "rows.jsonl", tokenizer=Tokenizer(vocabulary=300))
     script = (
         "import sys, os, signal, psutil; from pathlib import Path\n"
-        "from windlass.corpus import build; from windlass.spec.job import Corpus\n"
+        "from windlass.corpus import build, hands; from windlass.spec.job import Corpus\n"
         "def report(p):\n"
         "    if p.stage == sys.argv[3]:\n"
         "        print(*[child.pid for child in psutil.Process().children()], flush=True)\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "build.SMALL_BYTES = 0\n"
+        "hands.SMALL_BYTES = 0\n"
         "corpus = Corpus.model_validate_json(sys.argv[1])\n"
         "build.build_corpus(corpus, Path(sys.argv[2]), report, processes=2)\n"
     )

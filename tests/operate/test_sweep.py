@@ -81,7 +81,7 @@ def test_a_broken_line_is_told_as_it_is_by_a_build(job: Path, capsys: pytest.Cap
 def test_ports_of_the_embedded_runner_are_open_to_this_machine_only() -> None:
     import grpc
 
-    from windlass.plan.sweep.pipeline import on_loopback
+    from windlass.store.beam import on_loopback
 
     with on_loopback(), ThreadPoolExecutor(1) as pool:
         server = grpc.server(pool)

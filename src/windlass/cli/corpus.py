@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +15,13 @@ from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.corpus.build import build_corpus, find_built, is_whole
 from windlass.corpus.built import PARTS, BuiltCorpus, load_corpus
+from windlass.corpus.hands import Hands
 from windlass.corpus.stats import draw_lengths
-from windlass.spec.errors import BadInput, NotFound
+from windlass.spec.errors import AskedWrongly, BadInput, NotFound
 from windlass.spec.job import STDLIB, Job
 from windlass.spec.read import job_from, read_job
 from windlass.spec.units import format_bytes, format_count, format_seconds
+from windlass.store.beam import RUNNERS, Runner, check_beam, flag_of
 
 EPILOG = """\
 examples:
@@ -26,6 +31,8 @@ examples:
   windlass corpus build s3://bucket/crawl/*.parquet --text-field content
   windlass corpus build job.toml --set corpus.clean.duplicates=exact
   windlass corpus build books.jsonl --store s3://bucket/corpora
+  windlass corpus build s3://bucket/crawl/*.parquet --runner flink --scratch s3://bucket/scratch \\
+      --runner-option flink_master=host:8081
   windlass corpus stats CORPUS
   windlass corpus show CORPUS --documents 5 --part validation
 
@@ -76,6 +83,18 @@ def _configure_build(parser: argparse.ArgumentParser) -> None:
         help="change any setting, e.g. --set corpus.clean.similarity=0.7 (may be repeated)",
     )
     parser.add_argument("--processes", type=int, help="processes to use (default: one a core)")
+    parser.add_argument(
+        "--runner",
+        choices=("pool", *RUNNERS),
+        default="pool",
+        help="who does the work: processes here (pool), or a runner of Apache Beam (default: pool)",
+    )
+    parser.add_argument(
+        "--runner-option", action="append", default=[], metavar="KEY=VALUE", help="passed on to Beam's runner"
+    )
+    parser.add_argument(
+        "--scratch", metavar="URL", help="where Beam's workers leave results; all of them must reach it"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_home(parser)
     parser.set_defaults(run=run_build)
@@ -93,7 +112,8 @@ def run_build(args: argparse.Namespace) -> int:
         raise BadInput(f"--processes {args.processes}: must be at least 1")
     job, home, line = _asked(args), home_of(args), ProgressLine(quiet=args.json)
     begin = time.monotonic()
-    path = build_corpus(job.corpus, home, line, args.processes)
+    with _hands(args, home, line) as hands:
+        path = build_corpus(job.corpus, home, line, args.processes, hands=hands)
     line.close()
     built = load_corpus(path)
     if args.json:
@@ -102,6 +122,36 @@ def run_build(args: argparse.Namespace) -> int:
     _print_summary(built)
     print(f"\n{path.name} is ready after {format_seconds(time.monotonic() - begin)}: {path}")
     return 0
+
+
+@contextmanager
+def _hands(args: argparse.Namespace, home: Path, line: ProgressLine) -> Iterator[Hands | None]:
+    """Say who builds, if it is not the pool, and clear up behind them."""
+    if args.runner == "pool":
+        if args.runner_option or args.scratch:
+            raise AskedWrongly(
+                "--runner-option and --scratch go with --runner direct, flink, spark or dataflow"
+            )
+        yield None
+        return
+    if args.runner != "direct" and args.scratch is None:
+        raise AskedWrongly(
+            f"--runner {args.runner}: its workers need a place that all of them reach",
+            hint="example: --scratch s3://bucket/scratch",
+        )
+    check_beam("corpus build --runner")
+    from windlass.corpus.on_beam import BeamHands
+
+    log = home / "logs" / "corpus-beam.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    flags = tuple(flag_of(text) for text in args.runner_option)
+    runner = Runner(args.runner, args.processes or 1, str(log), flags)
+    scratch = f"{(args.scratch or str(home / 'scratch')).rstrip('/')}/corpus-{secrets.token_hex(4)}"
+    made = BeamHands(runner, scratch, line)
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 def run_stats(args: argparse.Namespace) -> int:

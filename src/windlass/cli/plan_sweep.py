@@ -8,11 +8,12 @@ from pathlib import Path
 from windlass.cli.home import add_home, home_of
 from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.terminal import ProgressLine, print_json
-from windlass.operate.sweep import RUNNERS, Asked, sweep_corpus
+from windlass.operate.sweep import Asked, sweep_corpus
 from windlass.plan.sweep.report import as_text
 from windlass.plan.sweep.stages import Options
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.read import parse, read_toml
+from windlass.store.beam import RUNNERS, flag_of
 
 EPILOG = """\
 Documents are grouped by their length in tokens; every group is planned as a run of its own, for every
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     out = args.out or str(home / "sweeps" / job.name)
     if "://" not in out:
         out = str(Path(out).absolute())
-    flags = tuple(_flag(text) for text in args.runner_option)
+    flags = tuple(flag_of(text) for text in args.runner_option)
     line = ProgressLine(quiet=args.json)
     asked = Asked(job, options, args.fleet, out, args.runner, args.processes, flags)
     rows = sweep_corpus(asked, home, line)
@@ -70,12 +71,3 @@ def run(args: argparse.Namespace) -> int:
         print(as_text(rows), end="")
         print(f"- written to {out}")
     return 0
-
-
-def _flag(text: str) -> str:
-    key, equals, _ = text.partition("=")
-    if not equals or not key.strip():
-        raise AskedWrongly(
-            f"--runner-option {text}: write it as key=value", hint="example: flink_master=host:8081"
-        )
-    return f"--{text.strip()}"

@@ -10,26 +10,24 @@ clears its debris and starts over.
 
 from __future__ import annotations
 
-import functools
 import json
 import shutil
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from windlass.corpus.built import PARTS, TABLE, load_corpus
-from windlass.corpus.clean import CleanBlock, clean_block
+from windlass.corpus.clean import CleanBlock
 from windlass.corpus.gathered import Gathered, gather
-from windlass.corpus.pool import processes_for, spread
-from windlass.corpus.readers import Document, documents
+from windlass.corpus.hands import Hands, Pool
 from windlass.corpus.remote import Origin, adopt, origin_for, settle
 from windlass.corpus.shards import PartWriter, shard_tokens_of, token_type
 from windlass.corpus.sources import FORMAT, SourceFile, corpus_key, list_sources
 from windlass.corpus.split import Pieces, divide
 from windlass.corpus.stats import PartCount, describe
 from windlass.corpus.streams import Tally
-from windlass.corpus.tokenise import tokenise, write_part
+from windlass.corpus.tokenise import write_part
 from windlass.corpus.tokenizer import CONFIG, FILE, Tokenizer, load_tokenizer
 from windlass.corpus.vocabulary import sample_bytes, take_characters, train_bpe
 from windlass.spec.errors import BadInput, Damaged, NotFound
@@ -40,22 +38,29 @@ from windlass.store.lock import locked
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place, told
 
-BLOCK_BYTES = 1 << 20
-SMALL_BYTES = 4 << 20
 KEY_LETTERS = 12
 CLEANED = "cleaned.text"
 
 
-def build_corpus(corpus: Corpus, home: Path, report: Report = silent, processes: int | None = None) -> Path:
-    """Build the corpus, or find it built; return its directory."""
+def build_corpus(
+    corpus: Corpus,
+    home: Path,
+    report: Report = silent,
+    processes: int | None = None,
+    *,
+    hands: Hands | None = None,
+) -> Path:
+    """Build the corpus, or find it built; return its directory.
+
+    Without `hands`, a pool of `processes` does the work.
+    """
     tally = Tally()
     given = _given_tokenizer(corpus)
     files = list_sources(corpus, tally.skipped)
     folder = _folder(corpus, home, files, given)
     origin = origin_for(corpus.store, folder.name, corpus.cache, home) if corpus.store else None
     if not is_whole(folder):
-        processes = processes_for(sum(file.bytes for file in files), processes)
-        _make(_Build(corpus, files, given, folder, tally, report, processes), origin)
+        _make(_Build(corpus, files, given, folder, tally, report, hands or Pool(processes)), origin)
     if origin is not None:
         settle(folder, origin, report)
     return folder
@@ -85,7 +90,7 @@ class _Build:
     folder: Path
     tally: Tally
     report: Report
-    processes: int
+    hands: Hands
 
     def run(self) -> None:
         gathered = self._unique(gather(self._cleaned(), self.folder / CLEANED, self.tally.skipped))
@@ -95,14 +100,10 @@ class _Build:
         gathered.path.unlink()
 
     def _cleaned(self) -> Iterator[CleanBlock]:
-        """Read in this process, clean in the others."""
         total, kept = sum(file.bytes for file in self.files), 0
-        positions: deque[int] = deque()
-        blocks = _blocks(documents(self.files, self.corpus, self.tally), self.tally, positions)
-        work = functools.partial(clean_block, corpus=self.corpus)
-        for block in spread(work, blocks, processes=self.processes):
+        for block, position in self.hands.clean(self.files, self.corpus, self.tally):
             kept += len(block.source)
-            self._say("read", min(positions.popleft(), total), total, documents=kept)
+            self._say("read", min(position, total), total, documents=kept)
             yield block
 
     def _unique(self, gathered: Gathered) -> Gathered:
@@ -170,9 +171,7 @@ class _Build:
         done, tokens, size = 0, 0, shard_tokens_of(self.corpus)
         counts = {part: PartCount(tokenizer.vocabulary) for part in parts}
         for part, pieces in parts.items():
-            # A small part is done sooner than processes are started for it.
-            processes = self.processes if pieces.text_bytes.sum() > SMALL_BYTES else 1
-            blocks = tokenise(gathered.path, pieces, tokenizer, processes)
+            blocks = self.hands.tokenise(gathered.path, pieces, tokenizer)
             with PartWriter(writer, part, token_type(tokenizer.vocabulary), size) as shards:
                 for block in write_part(shards, pieces, blocks):
                     counts[part].add(block.tokens, block.document_tokens)
@@ -215,21 +214,6 @@ def _begin(folder: Path) -> None:
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
-
-
-def _blocks(found: Iterator[Document], tally: Tally, positions: deque[int]) -> Iterator[list[Document]]:
-    """Gather documents into blocks, noting for each how far reading had come."""
-    block, size = list[Document](), 0
-    for document in found:
-        block.append(document)
-        size += len(document.text)
-        if size >= BLOCK_BYTES:
-            positions.append(tally.read_bytes)
-            yield block
-            block, size = [], 0
-    if block:
-        positions.append(tally.read_bytes)
-        yield block
 
 
 def _empty(corpus: Corpus, dropped: Counter[str], files: int) -> BadInput:

@@ -8,7 +8,7 @@ encoded in processes that map the text themselves, so only positions and tokens 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def tokenise(text: Path, pieces: Pieces, tokenizer: Tokenizer, processes: int) -
     """Yield the tokens of the pieces, in order."""
     cuts = encoder_for(tokenizer).cuts_at_lines
     with mapped(text) as data:
-        blocks = _blocks(data, pieces, cuts)
+        blocks = span_blocks(data, pieces, cuts=cuts)
         yield from spread(
             _encode, blocks, processes=processes, prepare=_prepare, arguments=(str(text), tokenizer)
         )
@@ -83,7 +83,7 @@ def mapped(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _blocks(data: mmap.mmap, pieces: Pieces, cuts: bool) -> Iterator[list[Span]]:
+def span_blocks(data: mmap.mmap, pieces: Pieces, *, cuts: bool) -> Iterator[list[Span]]:
     """Gather spans into blocks of about BLOCK_BYTES, cutting long documents where that changes nothing."""
     block, size = list[Span](), 0
     for start, length in zip(pieces.start.tolist(), pieces.text_bytes.tolist(), strict=True):
@@ -139,16 +139,23 @@ def _prepare(text: str, tokenizer: Tokenizer) -> None:
 def _encode(block: list[Span]) -> TokenBlock:
     assert _Worker.data is not None
     texts = [_Worker.data[span.start : span.stop].decode() for span in block]
-    end = np.array([_Worker.end], dtype=np.uint32)
+    tokens, counts = encode_texts(texts, [span.ends for span in block], _Worker.encoder, _Worker.end)
+    return TokenBlock(tokens, counts, sum(span.stop - span.start for span in block))
+
+
+def encode_texts(
+    texts: Sequence[str], ends: Sequence[bool], encoder: Encoder, end_id: int
+) -> tuple[Ids, Counts]:
+    """Return the tokens of texts, and how many each document has; `ends` says where one ends."""
+    end = np.array([end_id], dtype=np.uint32)
     parts: list[Ids] = []
     counts: list[int] = []
     count = 0
-    for span, ids in zip(block, _Worker.encoder.encode(texts), strict=True):
+    for is_end, ids in zip(ends, encoder.encode(texts), strict=True):
         parts.append(ids)
         count += len(ids)
-        if span.ends:
+        if is_end:
             parts.append(end)
             counts.append(count + 1)
             count = 0
-    text_bytes = sum(span.stop - span.start for span in block)
-    return TokenBlock(np.concatenate(parts), np.array(counts, dtype=np.int64), text_bytes)
+    return np.concatenate(parts), np.array(counts, dtype=np.int64)

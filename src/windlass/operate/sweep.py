@@ -7,11 +7,9 @@ sweep_workers.py is what happens in the workers.
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,12 +31,11 @@ from windlass.operate.sweep_workers import (
 )
 from windlass.plan.sweep.report import as_html, as_text
 from windlass.plan.sweep.stages import Option, Options, check_options, combinations
-from windlass.spec.errors import AskedWrongly, BadInput
+from windlass.spec.errors import BadInput
 from windlass.spec.job import Corpus, Job
 from windlass.spec.progress import Progress, Report
+from windlass.store.beam import Runner, check_beam
 from windlass.store.place import Place
-
-RUNNERS = ("direct", "flink", "spark", "dataflow")
 
 
 @dataclass(frozen=True)
@@ -59,8 +56,7 @@ def sweep_corpus(asked: Asked, home: Path, report: Report) -> dict[str, Any]:
     options = combinations(asked.options, asked.fleet)
     check_options(options, asked.job)
     files = list_sources(asked.job.corpus, Counter())
-    with _quiet():
-        _run(_pipeline(), asked, options, files, home, report)
+    _run(_pipeline(), asked, options, files, home, report)
     return _told(asked, files)
 
 
@@ -71,7 +67,7 @@ def _run(
     count = CountTokens(_tokenizer(corpus, files, home, report))
     log = home / "logs" / "sweep.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    runner = beam.Runner(asked.runner, asked.processes, str(log), asked.flags)
+    runner = Runner(asked.runner, asked.processes, str(log), asked.flags)
     with tempfile.TemporaryDirectory() as folder:
         pulse = Pulse(folder if asked.runner == "direct" else None)
         sweep = beam.Sweep(ReadBlocks(corpus), count, WriteRows(asked.out), pulse, asked.job, options)
@@ -100,26 +96,11 @@ def _told(asked: Asked, files: Sequence[SourceFile]) -> dict[str, Any]:
 
 
 def _pipeline() -> Any:
-    """Import Beam only when it is needed: it is an extra, and takes a second or two."""
-    try:
-        from windlass.plan.sweep import pipeline
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("apache_beam"):
-            raise
-        raise AskedWrongly(
-            "plan sweep needs Apache Beam, which is not installed", hint="pip install 'windlass[beam]'"
-        ) from None
+    """Import Beam only when it is needed: it takes a second or two."""
+    check_beam("plan sweep")
+    from windlass.plan.sweep import pipeline
+
     return pipeline
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hold back what Beam warns of: clouds that are not installed, options that it chose itself."""
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 def _tokenizer(corpus: Corpus, files: Sequence[SourceFile], home: Path, report: Report) -> Tokenizer:

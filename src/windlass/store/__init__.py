@@ -6,6 +6,7 @@
     retention.py  which checkpoints stay
     journal.py    append-only lines that survive a torn write
     database.py   one door to SQL: what sql.py promises, by on_sqlite.py or on_postgres.py
+    beam.py       who runs a pipeline of Apache Beam, whose results lie in places
     lock.py       one writer at a time, or many users, until their processes end
 
 Start at place.py, then manifest.py.

@@ -5,36 +5,22 @@
 This is the only module of the room that knows Beam; the stages are pure functions (stages.py), and what
 reads, counts tokens and writes is given by the caller, as plain objects that can be sent to a worker. A
 file that cannot be read goes to an output of its own, so that the reason survives whatever runner met it.
-The embedded runner is built here, because Beam's own default starts a downloaded program.
 """
 
 from __future__ import annotations
 
-import os
-import shlex
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsSingleton, TaggedOutput
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
-from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from windlass.plan.sweep.stages import Bucket, Counted, Option, added, keyed, plan_bucket
 from windlass.spec.errors import WindlassError
 from windlass.spec.job import Job
+from windlass.store.beam import Runner, running
 
-CLUSTERS = {
-    "flink": "FlinkRunner",
-    "spark": "SparkRunner",
-    "dataflow": "DataflowRunner",
-}
-LOOPBACK = "127.0.0.1"
-WORKER = "apache_beam.runners.worker.sdk_worker_main"
 OUTPUTS = ("result", "no_solution", "buckets", "unreadable")
 
 
@@ -54,57 +40,13 @@ class Sweep:
     options: tuple[Option, ...]
 
 
-@dataclass(frozen=True)
-class Runner:
-    """Who runs the pipeline: the embedded runner in some processes, or a cluster by its Beam flags."""
-
-    kind: str = "direct"
-    processes: int = 1
-    log: str = os.devnull
-    """Where processes of the embedded runner write what they have to say."""
-    flags: tuple[str, ...] = ()
-
-
 def run_sweep(sweep: Sweep, sources: Sequence[Any], runner: Runner) -> None:
     """Run the pipeline to its end; every output is written, an empty one without rows."""
-    flags = [f"--direct_num_workers={runner.processes}", *runner.flags]
-    options = PipelineOptions(flags if runner.kind == "direct" else list(runner.flags))
-    with on_loopback(), beam.Pipeline(runner=_runner(runner), options=options) as pipeline:
+    with running(runner) as pipeline:
         outputs = _outputs(pipeline, sweep, sources)
         for name in OUTPUTS:
             rows = outputs[name] | f"gather {name}" >> beam.combiners.ToList()
             rows | f"write {name}" >> beam.Map(_written, name, sweep.write)
-
-
-def _runner(runner: Runner) -> Any:
-    if runner.kind != "direct":
-        return CLUSTERS[runner.kind]
-    if runner.processes == 1:
-        return FnApiRunner()
-    command = f"{shlex.quote(sys.executable)} -m {WORKER} 2>>{shlex.quote(runner.log)}"
-    return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
-
-
-@contextmanager
-def on_loopback() -> Iterator[None]:
-    """Keep the ports through which the embedded runner talks to its processes on this machine.
-
-    Beam opens them on every interface and lets anybody connect.
-    """
-    grpc = worker_handlers.grpc
-    make = grpc.server
-
-    def server(*args: Any, **kinds: Any) -> Any:
-        made = make(*args, **kinds)
-        opened = made.add_insecure_port
-        made.add_insecure_port = lambda address: opened(address.replace("[::]", LOOPBACK))
-        return made
-
-    grpc.server = server
-    try:
-        yield
-    finally:
-        grpc.server = make
 
 
 def _outputs(pipeline: Any, sweep: Sweep, sources: Sequence[Any]) -> dict[str, Any]:
