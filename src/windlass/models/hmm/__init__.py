@@ -1,0 +1,1 @@
+"""Hidden Markov models: a state that nobody sees emits each token, and chooses the state after it."""
