@@ -8,6 +8,8 @@ K states, V tokens.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from windlass.models.files import SINGLE
+from windlass.models.files import CONFIG, SINGLE
 from windlass.models.mapped import MappedTensors
+from windlass.spec.config import config_from_shape
 from windlass.spec.errors import Damaged
+from windlass.spec.shape import HmmShape
 from windlass.store.manifest import DirectoryWriter
 
 Array = NDArray[Any]
@@ -49,6 +53,18 @@ class Weights:
 
     def astype(self, kind: type[np.floating[Any]]) -> Weights:
         return Weights(*(np.ascontiguousarray(table, dtype=kind) for table in self.tables.values()))
+
+
+def write_model(
+    writer: DirectoryWriter,
+    shape: HmmShape,
+    weights: Weights,
+    special_tokens: Mapping[str, int | list[int] | None] | None = None,
+) -> None:
+    """Write config.json and the tables into a directory that is committed later."""
+    fields = config_from_shape(shape, dtype=str(weights.start_K.dtype), special_tokens=special_tokens)
+    writer.write(CONFIG, (json.dumps(fields, indent=1) + "\n").encode())
+    write_weights(writer, weights)
 
 
 def write_weights(writer: DirectoryWriter, weights: Weights) -> None:

@@ -6,7 +6,7 @@ manyth block, the threads of a worker whichever comes next, each block computed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ AHEAD = 2
 """Blocks that wait for each thread: read while others compute, few enough to stop soon."""
 
 Tokens = NDArray[np.int64]
-Read = Callable[[Sequence[int] | NDArray[np.int64]], Tokens]
+Read = Callable[[Tokens], Tokens]
 """Sequences by number to their tokens, one row each."""
 
 
@@ -63,7 +63,8 @@ def sweep(
     with ThreadPoolExecutor(threads, initializer=_compute_alone) as pool:
         waiting: set[Future[int]] = set()
         for block in blocks:
-            waiting.add(pool.submit(_one, tables, tally, text, block))
+            tokens_NT = text.read(np.arange(block.start, block.stop, dtype=np.int64))
+            waiting.add(pool.submit(_one, tables, tally, tokens_NT))
             while len(waiting) >= threads * AHEAD:
                 ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 done += sum(future.result() for future in ended)
@@ -83,10 +84,9 @@ def _blocks(states: int, text: Text) -> Iterator[range]:
         yield range(first, min(first + size, text.count))
 
 
-def _one(tables: Tables, tally: Tally, text: Text, block: range) -> int:
-    tokens_NT = text.read(np.arange(block.start, block.stop, dtype=np.int64))
+def _one(tables: Tables, tally: Tally, tokens_NT: Tokens) -> int:
     tally.add(expect(tables, torch.from_numpy(tokens_NT)))
-    return len(block) * text.length
+    return int(tokens_NT.size)
 
 
 def _compute_alone() -> None:
