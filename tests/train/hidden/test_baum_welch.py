@@ -177,3 +177,12 @@ def test_smoothing_leaves_no_zero() -> None:
 
 def test_a_sweep_that_is_stopped_says_nothing() -> None:
     assert sweep(random_weights(3, 9), text_of(random_tokens(40, 9, 9)), stopped=lambda: True) is None
+
+
+def test_the_expectation_changes_nothing_that_it_reads() -> None:
+    for states in (1, 3):  # with one state a transposed table is the table itself
+        weights, tokens_NT = random_weights(states, 9), random_tokens(3, 9, 9)
+        before = [table.copy() for table in weights.tables.values()]
+        counted(weights, tokens_NT)
+        for table, kept in zip(weights.tables.values(), before, strict=True):
+            np.testing.assert_array_equal(table, kept)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from windlass.train.hidden.sweep import Text
@@ -68,29 +69,32 @@ def classes_of(pairs: Pairs, classes: int, seed: int) -> Ints:
 
 def neighbourhoods(pairs: Pairs, seed: int) -> Tensor:
     """Return a direction for each token that says what comes after it and what before."""
-    vocabulary = len(pairs.seen_V)
-    seen_V = torch.from_numpy(pairs.seen_V).clamp(min=1).double()
-    first_P, second_P = torch.from_numpy(pairs.first_P), torch.from_numpy(pairs.second_P)
-    count_P = torch.from_numpy(pairs.count_P).double()
-    value_P = count_P.sqrt() / (seen_V[first_P] * seen_V[second_P]) ** 0.25
-    size = (vocabulary, vocabulary)
-    matrix = torch.sparse_coo_tensor(torch.stack([first_P, second_P]), value_P, size).to_sparse_csr()
-    mirror = torch.sparse_coo_tensor(torch.stack([second_P, first_P]), value_P, size).to_sparse_csr()
-    left_VD, right_VD = _singular_vectors(matrix, mirror, min(DIRECTIONS, vocabulary), seed)
+    seen_V = np.maximum(pairs.seen_V, 1).astype(np.float64)
+    tempered_P = np.sqrt(pairs.count_P) / (seen_V[pairs.first_P] * seen_V[pairs.second_P]) ** 0.25
+    where = (pairs.first_P, pairs.second_P)
+    matrix = csr_matrix((tempered_P, where), shape=(len(seen_V), len(seen_V)))
+    left_VD, right_VD = _singular_vectors(matrix, min(DIRECTIONS, len(seen_V)), seed)
     return torch.nn.functional.normalize(torch.cat([left_VD, right_VD], 1), dim=1)
 
 
-def _singular_vectors(matrix: Tensor, mirror: Tensor, directions: int, seed: int) -> tuple[Tensor, Tensor]:
+def _singular_vectors(matrix: csr_matrix, directions: int, seed: int) -> tuple[Tensor, Tensor]:
     """Return the largest singular vectors, each times the root of its value."""
-    random = torch.Generator().manual_seed(seed)
-    width = min(directions + OVERSAMPLED, matrix.shape[1])
-    sketch = torch.randn(matrix.shape[1], width, dtype=torch.float64, generator=random)
-    basis = torch.linalg.qr(matrix @ sketch).Q
+    vocabulary = matrix.shape[0]
+    width = min(directions + OVERSAMPLED, vocabulary)
+    mirror = matrix.T.tocsr()
+    basis = _orthogonal(matrix @ np.random.default_rng(seed).standard_normal((vocabulary, width)))
     for _ in range(POWERS):
-        basis = torch.linalg.qr(matrix @ torch.linalg.qr(mirror @ basis).Q).Q
-    inner, values, right = torch.linalg.svd((mirror @ basis).T, full_matrices=False)
+        basis = _orthogonal(matrix @ _orthogonal(mirror @ basis))
+    inner, values, right = torch.linalg.svd(torch.from_numpy(mirror @ basis).T, full_matrices=False)
     root = values[:directions].sqrt()
-    return (basis @ inner)[:, :directions] * root, right[:directions].T * root
+    left = torch.from_numpy(basis) @ inner
+    return left[:, :directions] * root, right[:directions].T * root
+
+
+def _orthogonal(columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return an orthogonal basis of the same space, by torch's one thread rather than by all of numpy's."""
+    basis: NDArray[np.float64] = torch.linalg.qr(torch.from_numpy(columns)).Q.numpy()
+    return basis
 
 
 def _clustered(vectors_VD: Tensor, seen_V: Tensor, classes: int) -> Tensor:

@@ -67,15 +67,16 @@ def block_sequences(states: int, length: int, count: int) -> int:
 
 
 def tables_of(weights: Weights, dtype: torch.dtype) -> Tables:
-    emission_VK = torch.from_numpy(weights.emission_KV).T.contiguous()
+    emission_VK = torch.from_numpy(weights.emission_KV).T
     largest_V = emission_VK.amax(1)
-    emission_VK /= torch.where(largest_V > 0, largest_V, 1.0)[:, None]
     transition_KK = torch.from_numpy(weights.transition_KK).to(dtype)
     return Tables(
         start_K=torch.from_numpy(weights.start_K).to(dtype),
         transition_KK=transition_KK,
         backward_KK=transition_KK.T.contiguous(),
-        emission_VK=emission_VK.to(dtype),
+        emission_VK=(emission_VK / torch.where(largest_V > 0, largest_V, 1.0)[:, None])
+        .to(dtype)
+        .contiguous(),
         log_scale_V=largest_V.log(),
     )
 

@@ -168,7 +168,9 @@ class Climb:
         """Return rank 0's probabilities: only it reads them from the disk."""
         states, vocabulary = self.shape.states, self.shape.vocabulary
         sizes = ((states,), (states, states), (states, vocabulary))
-        tables = list(weights.astype(np.float64).tables.values()) if weights else [np.empty(s) for s in sizes]
+        # Copies: those of a checkpoint lie in its file, which is forgotten in time.
+        own = [np.array(table, np.float64) for table in weights.tables.values()] if weights else None
+        tables = own or [np.empty(size) for size in sizes]
         for table in tables if self.crew.world > 1 else ():
             dist.broadcast(torch.from_numpy(table), src=0)
         return Weights(*tables)

@@ -1,0 +1,221 @@
+"""Whole runs of Baum and Welch on a small real corpus."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.train.conftest import MACHINE, tiny_job
+from windlass.cluster.launch import free_port
+from windlass.models.statistical import load_statistical
+from windlass.operate.runs import corpus_facts
+from windlass.plan.statistics import plan_statistic
+from windlass.spec.errors import BadInput
+from windlass.spec.job import Job
+from windlass.spec.member import Member
+from windlass.spec.run import Run
+from windlass.train.checkpoint import committed
+from windlass.train.hidden.expectation import block_sequences
+from windlass.train.hidden.run import train
+from windlass.train.loop import save_run
+
+MakeRun = Callable[..., Path]
+
+
+@pytest.fixture
+def make(corpus_path: Path, tmp_path: Path) -> MakeRun:
+    """Return a maker of folders of tiny runs: `make("a", steps=3, hmm={"states": 5}, layout={"dp": 2})`."""
+
+    def folder(name: str, hmm: dict[str, Any] | None = None, **options: Any) -> Path:
+        layout, checkpoint = options.pop("layout", {}), options.pop("checkpoint", {})
+        base = tiny_job(Path("unused.txt")).model_dump(mode="json")
+        base["model"] = {"family": "hmm", "context": 32, "hmm": {"states": 6, **(hmm or {})}}
+        base["train"] = {"steps": 4, "evaluate_every": 2, "checkpoint_every": 1, **options}
+        base |= {"layout": layout, "checkpoint": checkpoint}
+        run = plan_statistic(Job.model_validate(base), corpus_facts(corpus_path), MACHINE)
+        (tmp_path / name).mkdir()
+        save_run(tmp_path / name, run)
+        return tmp_path / name
+
+    return folder
+
+
+def never() -> bool:
+    return False
+
+
+def after(borders: int) -> Callable[[], bool]:
+    """Return a question that is answered yes once it was asked so often."""
+    asked = iter(range(10**9))
+    return lambda: next(asked) >= borders
+
+
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+    records = map(json.loads, (folder / "journal.jsonl").read_text().splitlines())
+    return [record for record in records if record["event"] == kind]
+
+
+def tables(folder: Path) -> bytes:
+    return (folder / "model" / "model.safetensors").read_bytes()
+
+
+def blocks_of(folder: Path) -> int:
+    """Return how often a run asks whether to stop in one iteration."""
+    run = Run.model_validate_json((folder / "run.json").read_bytes())
+    size = block_sequences(6, 32, run.batch_sequences)
+    return -(-run.batch_sequences // size)
+
+
+def test_a_run_leaves_a_model_that_is_better_than_its_first_guess(make: MakeRun) -> None:
+    folder = make("a")
+    assert train(folder, never)
+    losses = [record["loss"] for record in events(folder, "step")]
+    assert losses == sorted(losses, reverse=True)
+    assert len(losses) == 4
+    held_out = events(folder, "evaluation")
+    assert held_out[-1]["loss"] < held_out[0]["loss"]
+    model = load_statistical(folder / "model")
+    assert model.shape.family == "hmm"
+    assert (
+        json.loads((folder / "model" / "windlass.json").read_text())["metrics"]["loss"]
+        == held_out[-1]["loss"]
+    )
+    assert events(folder, "finished")[0]["step"] == 4
+
+
+def test_classes_begin_higher_than_chance(make: MakeRun) -> None:
+    first = {}
+    for initial in ("classes", "random"):
+        folder = make(initial, {"initial": initial, "states": 12}, steps=2)
+        train(folder, never)
+        first[initial] = events(folder, "step")[-1]["loss"]
+    assert first["classes"] < first["random"]
+
+
+@pytest.mark.parametrize("border", [0, 3, 11])
+def test_a_run_that_was_stopped_anywhere_ends_with_the_same_bits(make: MakeRun, border: int) -> None:
+    whole, broken = make("whole"), make("broken")
+    train(whole, never)
+    assert not train(broken, after(border))
+    stopped_at = events(broken, "stopped")[0]["step"]
+    assert stopped_at == border // blocks_of(broken)
+    assert train(broken, never)
+    assert tables(broken) == tables(whole)
+    assert [e["loss"] for e in events(broken, "step")] == [e["loss"] for e in events(whole, "step")]
+
+
+def test_a_damaged_checkpoint_is_passed_over(make: MakeRun) -> None:
+    whole, broken = make("whole"), make("broken")
+    train(whole, never)
+    assert not train(broken, after(3 * blocks_of(broken) + 1))
+    newest = committed(broken / "checkpoints")[-1] / "model.safetensors"
+    data = bytearray(newest.read_bytes())
+    data[-5] ^= 1
+    newest.write_bytes(data)
+    assert train(broken, never)
+    assert events(broken, "resumed")[0]["step"] == 2
+    assert "passed over" in events(broken, "warning")[0]["message"]
+    assert tables(broken) == tables(whole)
+
+
+def test_only_the_newest_checkpoints_are_kept(make: MakeRun) -> None:
+    folder = make("a", steps=5, checkpoint_keep=2)
+    train(folder, never)
+    assert [path.name for path in committed(folder / "checkpoints")] == ["step-00000004", "step-00000005"]
+
+
+def test_copies_in_a_store_are_gone_on_from(make: MakeRun, tmp_path: Path) -> None:
+    whole, broken = make("whole"), make("broken", checkpoint={"store": str(tmp_path / "store")})
+    train(whole, never)
+    assert not train(broken, after(2 * blocks_of(broken) + 1))
+    for path in committed(broken / "checkpoints"):
+        (path / "manifest.json").unlink()  # the disk of this machine is lost
+    assert train(broken, never)
+    assert events(broken, "resumed")[0]["step"] == 2
+    assert tables(broken) == tables(whole)
+
+
+def test_a_run_ends_when_nothing_more_is_gained(make: MakeRun) -> None:
+    folder = make("a", {"states": 1}, steps=30)
+    assert train(folder, never)
+    assert events(folder, "finished")[0]["step"] == 3  # the first has nothing before it, the second gains
+    assert events(folder, "converged")[0]["gain"] < 1e-4
+    assert json.loads((folder / "model" / "windlass.json").read_text())["steps"] == 3
+
+
+def test_a_run_that_has_converged_stays_so(make: MakeRun) -> None:
+    folder = make("a", {"states": 1}, steps=30)
+    train(folder, never)
+    (folder / "model" / "manifest.json").unlink()  # it died before its model was written
+    assert train(folder, never)
+    assert len(events(folder, "step")) == 3
+
+
+def test_a_time_budget_ends_a_run(make: MakeRun) -> None:
+    folder = make("a", steps=None, time="1ms")
+    assert train(folder, never)
+    assert events(folder, "finished")[0]["step"] == 1
+    assert events(folder, "converged")[0]["reason"] == "the time is over"
+
+
+def test_double_precision_climbs_as_high(make: MakeRun) -> None:
+    single, double = make("single"), make("double", {"precision": "float64"})
+    for folder in (single, double):
+        train(folder, never)
+    found = [[record["loss"] for record in events(folder, "step")] for folder in (single, double)]
+    np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+def test_a_gpu_is_refused(make: MakeRun) -> None:
+    folder = make("a")
+    run = Run.model_validate_json((folder / "run.json").read_bytes())
+    machine = run.job.machine.model_copy(update={"device": "cuda"})
+    save_run(folder, run.model_copy(update={"job": run.job.model_copy(update={"machine": machine})}))
+    with pytest.raises(BadInput, match="on CPUs"):
+        train(folder, never)
+
+
+def workers(folder: Path, world: int) -> Iterator[subprocess.Popen[bytes]]:
+    meeting = f"127.0.0.1:{free_port('127.0.0.1', hash(str(folder)))}"
+    for rank in range(world):
+        arguments = Member(rank, world, meeting).arguments
+        yield subprocess.Popen(
+            [sys.executable, "-m", "windlass.train", "run", str(folder), *arguments], stdout=subprocess.PIPE
+        )
+
+
+@pytest.mark.slow
+def test_two_workers_end_with_the_bits_of_one(make: MakeRun) -> None:
+    alone, together = make("alone", {"states": 24}), make("together", {"states": 24}, layout={"dp": 2})
+    train(alone, never)
+    processes = list(workers(together, 2))
+    assert [process.wait(120) for process in processes] == [0, 0]
+    assert tables(together) == tables(alone)
+    assert [e["loss"] for e in events(together, "step")] == [e["loss"] for e in events(alone, "step")]
+    assert events(together, "started")[0]["workers"] == 2
+
+
+@pytest.mark.slow
+def test_two_workers_that_are_told_to_end_save_and_one_goes_on(make: MakeRun) -> None:
+    alone = make("alone", {"least_gain": 0}, steps=40)
+    together = make("together", {"least_gain": 0}, steps=40, layout={"dp": 2})
+    train(alone, never)
+    processes = list(workers(together, 2))
+    assert processes[0].stdout is not None
+    for line in processes[0].stdout:
+        if json.loads(line).get("event") == "step":
+            break
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    assert [process.wait(60) for process in processes] == [130, 130]
+    assert 1 <= events(together, "stopped")[0]["step"] < 40
+    run = Run.model_validate_json((together / "run.json").read_bytes())
+    save_run(together, run.model_copy(update={"layout": run.layout.model_copy(update={"dp": 1})}))
+    assert train(together, never)
+    assert tables(together) == tables(alone)
