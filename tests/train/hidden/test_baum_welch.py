@@ -105,7 +105,7 @@ def test_single_precision_finds_the_same_likelihood() -> None:
 
 
 def test_sums_do_not_depend_on_workers_or_threads() -> None:
-    weights, tokens_NT = random_weights(300, 50), random_tokens(90, 40, 50)
+    weights, tokens_NT = random_weights(300, 50), random_tokens(400, 40, 50)
     alone = sweep(weights, text_of(tokens_NT), dtype=torch.float32)
     parts = [
         sweep(weights, text_of(tokens_NT), dtype=torch.float32, share=(rank, 3), threads=2)

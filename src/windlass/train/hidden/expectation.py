@@ -20,12 +20,10 @@ from torch import Tensor
 
 from windlass.models.hmm.weights import Weights
 
-BLOCK_NUMBERS = 1 << 22
-"""Of probabilities in each of the three tables that a block needs: 16 MiB in float32."""
+BLOCK_NUMBERS = 1 << 21
+"""Of probabilities in each of the three tables that a block needs: 8 MiB in float32."""
 LEAST_SEQUENCES, MOST_SEQUENCES = 16, 1024
 """With fewer, products of matrices are slow; more gain nothing."""
-LEAST_BLOCKS = 16
-"""Of a corpus that has sequences enough: something for every worker to do."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +54,13 @@ class Expectation:
     emission_UK: Tensor
 
 
-def block_sequences(states: int, length: int, count: int) -> int:
-    """Return how many of `count` sequences go into a block.
+def block_sequences(states: int, length: int) -> int:
+    """Return how many sequences go into a block.
 
-    It depends on the sizes of the model and of the corpus alone, not on workers or threads, so the blocks,
-    and with them every rounded sum, are the same whoever computes them.
+    It depends on the sizes of the model alone, not on workers or threads, so the blocks, and with them every
+    rounded sum, are the same whoever computes them.
     """
-    most = min(MOST_SEQUENCES, BLOCK_NUMBERS // (states * length), count // LEAST_BLOCKS)
-    return max(LEAST_SEQUENCES, most)
+    return max(LEAST_SEQUENCES, min(MOST_SEQUENCES, BLOCK_NUMBERS // (states * length)))
 
 
 def tables_of(weights: Weights, dtype: torch.dtype) -> Tables:

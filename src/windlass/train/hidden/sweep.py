@@ -79,7 +79,7 @@ def sweep(
 
 
 def _blocks(states: int, text: Text) -> Iterator[range]:
-    size = block_sequences(states, text.length, text.count)
+    size = block_sequences(states, text.length)
     for first in range(0, text.count, size):
         yield range(first, min(first + size, text.count))
 
