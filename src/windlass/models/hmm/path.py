@@ -18,8 +18,8 @@ Ids = NDArray[np.integer[Any]]
 def best_path(weights: Weights, tokens_T: Ids) -> tuple[Ids, float]:
     """Return the likeliest state of each token, taken together, and their log-probability with the tokens.
 
-    Of paths that are equally likely the one of lower numbers is taken. A token that no state emits, as one
-    that training never saw and nothing was smoothed for, says nothing and costs nothing.
+    A token that no state emits, as one that training never saw and nothing was smoothed for, says nothing and
+    costs nothing.
     """
     if not len(tokens_T):
         return np.empty(0, np.int64), 0.0
