@@ -20,12 +20,15 @@ from windlass.spec.errors import BadInput
 from windlass.spec.job import Job
 from windlass.spec.member import Member
 from windlass.spec.run import Run
+from windlass.spec.settings import Settings
 from windlass.train.checkpoint import committed
-from windlass.train.hidden.expectation import block_sequences
+from windlass.train.hidden import expectation
 from windlass.train.hidden.run import train
 from windlass.train.loop import save_run
 
 MakeRun = Callable[..., Path]
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -65,10 +68,18 @@ def tables(folder: Path) -> bytes:
     return (folder / "model" / "model.safetensors").read_bytes()
 
 
-def blocks_of(folder: Path) -> int:
-    """Return how often a run asks whether to stop in one iteration."""
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the tiny corpus be more than one block, as any larger one is."""
+    monkeypatch.setattr(expectation, "MOST_SEQUENCES", 250)
+
+
+def borders_of(folder: Path) -> int:
+    """Return how often a run asks whether to stop in one iteration: before it, and at each block."""
     run = Run.model_validate_json((folder / "run.json").read_bytes())
-    return -(-run.batch_sequences // block_sequences(6, 32))
+    blocks = -(-run.batch_sequences // expectation.block_sequences(6, 32))
+    assert blocks > 2
+    return 1 + blocks
 
 
 def test_a_run_leaves_a_model_that_is_better_than_its_first_guess(make: MakeRun) -> None:
@@ -97,21 +108,23 @@ def test_classes_begin_higher_than_chance(make: MakeRun) -> None:
     assert first["classes"] < first["random"]
 
 
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("iterations", [0, 1.5, 3])
 def test_a_run_that_was_stopped_anywhere_ends_with_the_same_bits(make: MakeRun, iterations: float) -> None:
     whole, broken = make("whole"), make("broken")
     train(whole, never)
-    assert not train(broken, after(int(iterations * blocks_of(broken))))
+    assert not train(broken, after(int(iterations * borders_of(broken))))
     assert events(broken, "stopped")[0]["step"] == int(iterations)
     assert train(broken, never)
     assert tables(broken) == tables(whole)
     assert [e["loss"] for e in events(broken, "step")] == [e["loss"] for e in events(whole, "step")]
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_a_damaged_checkpoint_is_passed_over(make: MakeRun) -> None:
     whole, broken = make("whole"), make("broken")
     train(whole, never)
-    assert not train(broken, after(3 * blocks_of(broken)))
+    assert not train(broken, after(3 * borders_of(broken)))
     newest = committed(broken / "checkpoints")[-1] / "model.safetensors"
     data = bytearray(newest.read_bytes())
     data[-5] ^= 1
@@ -128,10 +141,11 @@ def test_only_the_newest_checkpoints_are_kept(make: MakeRun) -> None:
     assert [path.name for path in committed(folder / "checkpoints")] == ["step-00000004", "step-00000005"]
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_copies_in_a_store_are_gone_on_from(make: MakeRun, tmp_path: Path) -> None:
     whole, broken = make("whole"), make("broken", checkpoint={"store": str(tmp_path / "store")})
     train(whole, never)
-    assert not train(broken, after(2 * blocks_of(broken)))
+    assert not train(broken, after(2 * borders_of(broken)))
     for path in committed(broken / "checkpoints"):
         (path / "manifest.json").unlink()  # the disk of this machine is lost
     assert train(broken, never)
@@ -179,6 +193,50 @@ def test_a_gpu_is_refused(make: MakeRun) -> None:
         train(folder, never)
 
 
+def ask(folder: Path, number: int, **wanted: Any) -> None:
+    asked = Settings(id=number, by="somebody", time=1.0, **wanted)
+    (folder / "settings.json").write_text(asked.model_dump_json())
+
+
+def test_fewer_iterations_can_be_asked_for(make: MakeRun) -> None:
+    folder = make("a")
+    ask(folder, 1, steps=2, evaluate_every=1)
+    assert train(folder, never)
+    assert events(folder, "finished")[0]["step"] == 2
+    assert events(folder, "settings")[0]["changed"] == {"steps": 2, "evaluate_every": 1}
+    assert [event["step"] for event in events(folder, "evaluation")] == [1, 2]
+
+
+def test_a_run_that_is_asked_to_end_does_and_goes_on_when_asked(make: MakeRun) -> None:
+    folder = make("a")
+    ask(folder, 1, stop=True)
+    assert not train(folder, never)
+    assert events(folder, "stopped")[0]["step"] == 0
+    ask(folder, 2)
+    assert train(folder, never)
+    assert [event["changed"] for event in events(folder, "settings")] == [{"stop": True}, {"stop": False}]
+
+
+def test_a_paused_run_waits_until_it_is_asked_to_go_on(make: MakeRun) -> None:
+    folder = make("a")
+    ask(folder, 1, paused=True)
+
+    def somebody() -> bool:
+        if (folder / "journal.jsonl").exists() and events(folder, "paused"):
+            ask(folder, 2)
+        return False
+
+    assert train(folder, somebody)
+    assert events(folder, "paused")[0]["step"] == events(folder, "unpaused")[0]["step"] == 0
+
+
+def test_what_belongs_to_gradients_is_refused(make: MakeRun) -> None:
+    folder = make("a", steps=1)
+    ask(folder, 1, learning_rate=0.1)
+    assert train(folder, never)
+    assert events(folder, "settings")[0]["refused"] == "a hidden Markov run has no learning_rate"
+
+
 def workers(folder: Path, world: int) -> Iterator[subprocess.Popen[bytes]]:
     meeting = f"127.0.0.1:{free_port('127.0.0.1', hash(str(folder)))}"
     for rank in range(world):
@@ -188,7 +246,6 @@ def workers(folder: Path, world: int) -> Iterator[subprocess.Popen[bytes]]:
         )
 
 
-@pytest.mark.slow
 def test_two_workers_end_with_the_bits_of_one(make: MakeRun) -> None:
     alone, together = make("alone", {"states": 24}), make("together", {"states": 24}, layout={"dp": 2})
     train(alone, never)
@@ -199,7 +256,6 @@ def test_two_workers_end_with_the_bits_of_one(make: MakeRun) -> None:
     assert events(together, "started")[0]["workers"] == 2
 
 
-@pytest.mark.slow
 def test_two_workers_that_are_told_to_end_save_and_one_goes_on(make: MakeRun) -> None:
     alone = make("alone", {"least_gain": 0}, steps=40)
     together = make("together", {"least_gain": 0}, steps=40, layout={"dp": 2})

@@ -37,6 +37,7 @@ from windlass.train.accord import accord
 from windlass.train.evaluate import Evaluation, evaluate
 from windlass.train.hidden.initial import initial_weights
 from windlass.train.hidden.maximise import log_prior, maximise
+from windlass.train.hidden.requests import Requests
 from windlass.train.hidden.saves import Progressed, Saves
 from windlass.train.hidden.sweep import Text, Tokens, sweep
 from windlass.train.hidden.tally import Tally
@@ -83,6 +84,7 @@ class Climb:
         self.corpus = load_corpus(Path(run.corpus))
         self.text = text_of_corpus(self.corpus, run.shape.context)
         self.saves = Saves(folder, run.job, record)
+        self.requests = Requests(folder, run, self.crew, record)
         self.state = Progressed(0)
         self._told_at = 0.0
 
@@ -103,18 +105,17 @@ class Climb:
 
     def go_on(self, stopped: Callable[[], bool]) -> bool:
         """Iterate until the run is over or anybody is asked to stop."""
-        while self.state.step < self.run.steps and not self.state.converged:
-            if not self._iterate(stopped):
+        while not self._over:
+            self.run, stop = self.requests.heed(self.state.step, stopped)
+            if self._over:  # fewer iterations were asked for
+                break
+            if stop or not self._iterate(stopped):
                 self._save()
                 self.record.tell("stopped", step=self.state.step, steps=self.run.steps)
                 self.saves.close()
                 return False
-            if self._over:
-                break
-            if self.state.step % self.run.evaluate_every == 0:
-                self._evaluate(self.run.evaluate_sequences)
-            if self.state.step % self.run.checkpoint_every == 0:
-                self._save_if_possible()
+            if not self._over:
+                self._look_and_save()
         self._finish()
         self.saves.close()
         return True
@@ -122,6 +123,12 @@ class Climb:
     @property
     def _over(self) -> bool:
         return self.state.converged or self.state.step >= self.run.steps
+
+    def _look_and_save(self) -> None:
+        if self.state.step % self.run.evaluate_every == 0:
+            self._evaluate(self.run.evaluate_sequences)
+        if self.state.step % self.run.checkpoint_every == 0:
+            self._save_if_possible()
 
     def _iterate(self, stopped: Callable[[], bool]) -> bool:
         """Do one iteration; return False, with nothing changed, when somebody was asked to stop."""
