@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from tests.train.hidden.problems import random_tokens, random_weights
 from windlass.models.hmm.weights import Weights
 from windlass.train.hidden.maximise import log_prior, maximise
-from windlass.train.hidden.sweep import sweep, text_of
+from windlass.train.hidden.sweep import sweep
 from windlass.train.hidden.tally import Counts
+from windlass.train.hidden.text import text_of
 
 Tokens = NDArray[np.int64]
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.train.conftest import MACHINE, tiny_job
 from windlass.cluster.launch import free_port
+from windlass.models.hmm.weights import write_weights
 from windlass.models.statistical import load_statistical
 from windlass.operate.runs import corpus_facts
 from windlass.plan.statistics import plan_statistic
@@ -21,9 +22,13 @@ from windlass.spec.job import Job
 from windlass.spec.member import Member
 from windlass.spec.run import Run
 from windlass.spec.settings import Settings
+from windlass.store.manifest import DirectoryWriter
+from windlass.store.place import Place
 from windlass.train.checkpoint import committed
+from windlass.train.checkpoint_verify import verify_checkpoint
 from windlass.train.hidden import expectation
 from windlass.train.hidden.run import train
+from windlass.train.hidden.saves import KIND, load_checkpoint
 from windlass.train.loop import save_run
 
 MakeRun = Callable[..., Path]
@@ -191,6 +196,22 @@ def test_a_gpu_is_refused(make: MakeRun) -> None:
     save_run(folder, run.model_copy(update={"job": run.job.model_copy(update={"machine": machine})}))
     with pytest.raises(BadInput, match="on CPUs"):
         train(folder, never)
+
+
+@pytest.mark.parametrize("step", [2, 3])
+def test_a_checkpoint_is_held_to_what_the_run_said_of_it(make: MakeRun, step: int) -> None:
+    folder = make("a", checkpoint_keep=9)
+    train(folder, never)
+    run = Run.model_validate_json((folder / "run.json").read_bytes())
+    found = verify_checkpoint(folder, run, "local", step)
+    assert found.ok, found.message
+    assert ("the evaluation" if step == 2 else "step 4") in found.message
+    path = folder / "checkpoints" / f"step-{step:08d}"
+    writer = DirectoryWriter(Place(path))  # whole, but with the probabilities of another step
+    write_weights(writer, load_checkpoint(folder / "checkpoints" / "step-00000001")[0])
+    writer.adopt("state.json")
+    writer.commit({"kind": KIND, "step": step})
+    assert not verify_checkpoint(folder, run, "local", step).ok
 
 
 def ask(folder: Path, number: int, **wanted: Any) -> None:

@@ -34,8 +34,8 @@ from windlass.train.bench import bench_corpus
 from windlass.train.hidden.classes import count_pairs
 from windlass.train.hidden.initial import random_start
 from windlass.train.hidden.maximise import maximise
-from windlass.train.hidden.run import text_of_corpus
-from windlass.train.hidden.sweep import Text, Tokens, sweep, text_of
+from windlass.train.hidden.sweep import sweep
+from windlass.train.hidden.text import Text, Tokens, text_of, text_of_corpus
 
 ITERATIONS = 3
 SEED = 3

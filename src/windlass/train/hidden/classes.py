@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from windlass.train.hidden.sweep import Text
+from windlass.train.hidden.text import Text
 
 DIRECTIONS = 64
 OVERSAMPLED = 16

@@ -10,7 +10,7 @@ import numpy as np
 from windlass.models.hmm.weights import Array, Weights
 from windlass.spec.job import Hmm
 from windlass.train.hidden.classes import Pairs, classes_of, count_pairs
-from windlass.train.hidden.sweep import Text
+from windlass.train.hidden.text import Text
 
 LOOSE = 0.1
 """Share of a state's emissions that go to all tokens by their frequency: what is 0 at first stays 0."""

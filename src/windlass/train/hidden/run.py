@@ -17,10 +17,8 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
-from windlass.corpus.batches import sample_count
-from windlass.corpus.built import BuiltCorpus, load_corpus
+from windlass.corpus.built import load_corpus
 from windlass.models.hmm.model import HiddenMarkov
 from windlass.models.hmm.weights import Weights, write_model
 from windlass.parallel.crew import Alone, Crew, Together
@@ -34,15 +32,16 @@ from windlass.spec.run import Run
 from windlass.spec.shape import HmmShape, Shape
 from windlass.store.manifest import DirectoryWriter
 from windlass.train.accord import accord
-from windlass.train.evaluate import Evaluation, evaluate
+from windlass.train.evaluate import Evaluation
+from windlass.train.hidden.evaluation import evaluate_model
 from windlass.train.hidden.initial import initial_weights
 from windlass.train.hidden.maximise import log_prior, maximise
 from windlass.train.hidden.requests import Requests
 from windlass.train.hidden.saves import Progressed, Saves
-from windlass.train.hidden.sweep import Text, Tokens, sweep
+from windlass.train.hidden.sweep import sweep
 from windlass.train.hidden.tally import Tally
+from windlass.train.hidden.text import text_of_corpus
 from windlass.train.loop import load_run
-from windlass.train.objective import Causal
 from windlass.train.peak import known_peak
 from windlass.train.record import Record
 from windlass.train.result import SpecialTokens, save_directory
@@ -175,9 +174,7 @@ class Climb:
         """Return rank 0's probabilities: only it reads them from the disk."""
         states, vocabulary = self.shape.states, self.shape.vocabulary
         sizes = ((states,), (states, states), (states, vocabulary))
-        # Copies: those of a checkpoint lie in its file, which is forgotten in time.
-        own = [np.array(table, np.float64) for table in weights.tables.values()] if weights else None
-        tables = own or [np.empty(size) for size in sizes]
+        tables = list(weights.tables.values()) if weights else [np.empty(size) for size in sizes]
         for table in tables if self.crew.world > 1 else ():
             dist.broadcast(torch.from_numpy(table), src=0)
         return Weights(*tables)
@@ -187,12 +184,7 @@ class Climb:
         if self.crew.rank:
             return None
         model = HiddenMarkov(self.shape, self.weights)
-
-        def look(batch: tuple[Tensor, Tensor]) -> Tensor:
-            return torch.tensor(-model.logprobs(*(ids.numpy() for ids in batch)).sum())
-
-        context, held_out = self.shape.context, self.corpus.validation
-        result = evaluate(look, held_out, Causal(), context=context, sequences=sequences, report=self._report)
+        result = evaluate_model(model, self.corpus.validation, sequences, self._report)
         step = self.state.step
         self.record.tell("evaluation", step=step, **asdict(result))
         self.record.plot(step, validation__loss=result.loss, validation__bits_per_byte=result.bits_per_byte)
@@ -279,19 +271,6 @@ class Climb:
         if now - self._told_at >= TELL_EVERY_S:
             self._told_at = now
             self.record.tell_progress(progress)
-
-
-def text_of_corpus(corpus: BuiltCorpus, context: int) -> Text:
-    """Cut the training part into sequences; every token is in one of them but for the last few."""
-    part = corpus.train
-
-    def read(numbers: Tokens) -> Tokens:
-        rows = np.empty((len(numbers), context), np.int64)
-        for row, number in zip(rows, numbers.tolist(), strict=True):
-            row[:] = part.read(number * context, (number + 1) * context)
-        return rows
-
-    return Text(read, sample_count(len(part), context), context)
 
 
 def _impossible(count: int, total: int) -> str:

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from windlass.models.hmm.weights import Weights, read_weights, write_weights
 from windlass.spec.errors import Damaged, WindlassError
 from windlass.spec.job import Job
@@ -22,6 +24,7 @@ from windlass.store.retention import retained
 from windlass.store.uploads import Outcome, Uploads
 from windlass.train.checkpoint import STATE, committed
 from windlass.train.record import Record
+from windlass.train.tier_check import Checks
 from windlass.train.tiers import Copies, note_sent, settle_store, step_of
 
 KIND = "hmm checkpoint"
@@ -46,6 +49,7 @@ class Saves:
     def __init__(self, folder: Path, job: Job, record: Record) -> None:
         self._folder, self._job, self._record = folder, job, record
         self._uploads: Uploads | None = None
+        self._checks = Checks(folder, job.checkpoint.verify_every, record.tell)
 
     def save(self, weights: Weights, state: Progressed) -> None:
         """Write a checkpoint, tell of it, and forget the oldest. Only rank 0 does."""
@@ -60,21 +64,23 @@ class Saves:
         self._forget()
         if self._job.checkpoint.store is not None:
             self._send(target, self._job.checkpoint.store)
+        self._checks.offer(state.step)
 
     def newest(self) -> tuple[Weights, Progressed] | None:
         """Load the newest whole checkpoint of this machine, or of the store; None where there is none."""
         for path in reversed(committed(self._folder / CHECKPOINTS)):
             try:
-                return _load(path)
+                return load_checkpoint(path)
             except (Damaged, OSError) as damage:
                 self._record.tell("warning", message=f"checkpoint passed over: {damage}")
         return self._fetched()
 
     def close(self) -> None:
-        """Give copies some time to reach the store."""
+        """Give what is being sent and verified some time to finish."""
         if self._uploads is not None and not self._uploads.close(CLOSE_S):
             names = ", ".join(sorted(self._uploads.pending))
             self._record.tell("warning", message=f"{names}: not sent to {self._uploads.url} before the end")
+        self._checks.close(CLOSE_S)
 
     def _fetched(self) -> tuple[Weights, Progressed] | None:
         copies = Copies.of(self._folder)
@@ -82,7 +88,7 @@ class Saves:
             target = self._folder / CHECKPOINTS / name
             try:
                 copies.fetch(name, target)
-                return _load(target)
+                return load_checkpoint(target)
             except WindlassError as trouble:
                 self._record.tell("warning", message=f"copy passed over: {trouble.message}")
         return None
@@ -92,7 +98,7 @@ class Saves:
         found = {step_of(path.name): path for path in committed(self._folder / CHECKPOINTS)}
         every = asked.keep_every if asked.store is None else None
         kept = retained(found, keep=asked.keep or train.checkpoint_keep, keep_every=every)
-        pending = self._uploads.pending if self._uploads is not None else ()
+        pending = [*self._checks.looking_at, *(self._uploads.pending if self._uploads is not None else ())]
         for step, path in found.items():
             if step not in kept and path.name not in pending:
                 DirectoryWriter(Place(path))  # its manifest first: what is half removed is no checkpoint
@@ -121,11 +127,14 @@ class Saves:
         self._record.tell(event, step=step_of(name), tier="store", **facts)
 
 
-def _load(path: Path) -> tuple[Weights, Progressed]:
+def load_checkpoint(path: Path) -> tuple[Weights, Progressed]:
+    """Load a checkpoint, every byte checked."""
     place = Place(path)
     manifest = load_manifest(place)
     if manifest is None or manifest.meta.get("kind") != KIND:
         raise Damaged(f"{path}: is not a checkpoint of a hidden Markov run")
     verify(place, manifest)
     state = Progressed(**json.loads(read_verified(place, STATE, manifest)))
-    return read_weights(path), state
+    # Copies: the tables lie in a file that is forgotten in time.
+    tables = read_weights(path).tables.values()
+    return Weights(*(np.array(table, np.float64) for table in tables)), state

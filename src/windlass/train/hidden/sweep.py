@@ -8,41 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from windlass.models.hmm.weights import Weights
 from windlass.spec.progress import Progress, Report, silent
 from windlass.train.hidden.expectation import Tables, block_sequences, expect, tables_of
 from windlass.train.hidden.tally import Tally
+from windlass.train.hidden.text import Text, Tokens
 
 AHEAD = 2
 """Blocks that wait for each thread: read while others compute, few enough to stop soon."""
-
-Tokens = NDArray[np.int64]
-Read = Callable[[Tokens], Tokens]
-"""Sequences by number to their tokens, one row each."""
-
-
-@dataclass(frozen=True)
-class Text:
-    """The sequences to learn from: `count` of them, each of `length` tokens."""
-
-    read: Read
-    count: int
-    length: int
-
-    @property
-    def tokens(self) -> int:
-        return self.count * self.length
-
-
-def text_of(tokens_NT: Tokens) -> Text:
-    """Return sequences that are in memory."""
-    return Text(lambda numbers: tokens_NT[numbers], *tokens_NT.shape)
 
 
 def sweep(
