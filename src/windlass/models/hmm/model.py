@@ -74,8 +74,9 @@ class HiddenMarkov:
         joint_BK = states_BS * (emitted_BK / np.where(largest_B1 > 0, largest_B1, np.float32(1)))
         total_B1 = joint_BK.sum(1, keepdims=True)
         told_B1 = total_B1 > 0
-        known_BK: Floats = np.where(told_B1, joint_BK, states_BS)
-        return known_BK / np.where(told_B1, total_B1, np.float32(1))
+        filtered_BK: Floats = np.where(told_B1, joint_BK, states_BS)
+        filtered_BK /= np.where(told_B1, total_B1, np.float32(1))
+        return filtered_BK
 
     def scores(self, states_BS: Floats) -> Floats:
         with np.errstate(divide="ignore"):

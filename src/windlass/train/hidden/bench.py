@@ -112,7 +112,8 @@ def _apart(ours: list[float], theirs: list[float]) -> float:
 
 def _rounds(weights: Weights, tokens_NT: Tokens, repeats: int, *, default: bool) -> dict[str, Climbed]:
     """Let everybody iterate in turn on one core, and keep the quickest round of each."""
-    text, best = text_of(tokens_NT), {}
+    text = text_of(tokens_NT)
+    best: dict[str, Climbed] = {}
     for _ in range(repeats):
         with _one_core():
             turns = {name: _ours(weights, text, kind) for name, kind in KINDS.items()}

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from windlass.train.hidden.text import Text
 
-DIRECTIONS = 64
+DIRECTIONS = 32
+"""More take in what is peculiar to single tokens, and lead to a lower place (docs/log.md)."""
 OVERSAMPLED = 16
 POWERS = 3
 """Times that the sketch is multiplied by the matrix and its transpose: each lets the large ones stand out."""

@@ -84,7 +84,9 @@ class Saves:
 
     def _fetched(self) -> tuple[Weights, Progressed] | None:
         copies = Copies.of(self._folder)
-        for name in sorted(copies.names(), reverse=True) if copies is not None else ():
+        if copies is None:
+            return None
+        for name in sorted(copies.names(), reverse=True):
             target = self._folder / CHECKPOINTS / name
             try:
                 copies.fetch(name, target)
