@@ -28,6 +28,7 @@ VERBS = {
     "control": "runs, registered models and plans over HTTP, as `windlass jobs`, `models` and `plan` do",
     "eval": "measure loss, perplexity and bits per byte of a model",
     "generate": "continue a text",
+    "tag": "say which hidden state is behind each token of a text",
     "models": "list, show, import, export, promote, roll back and delete models",
     "serve": "answer over HTTP, as OpenAI's API does",
     "rollout": "bring a new version to the clients of a service, or take it back",

@@ -173,6 +173,12 @@ class Hmm(Table):
     smoothing: Annotated[float, Field(ge=0)] = Field(
         1e-3, description="added to every expected count, so that nothing becomes impossible; 0 for none"
     )
+    least_gain: Annotated[float, Field(ge=0)] = Field(
+        1e-4, description="end when an iteration gains less than this, in nats a token; 0 for never"
+    )
+    precision: Literal["float32", "float64"] = Field(
+        "float32", description="arithmetic of the expectations; they are always added up exactly"
+    )
 
 
 class Mlp(Table):

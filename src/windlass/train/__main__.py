@@ -1,4 +1,4 @@
-"""The doors of the processes that compute: `python -m windlass.train run|eval|bench ...`.
+"""The doors of the processes that compute: `python -m windlass.train run|eval|tag|bench ...`.
 
 Events go to standard output as JSON lines (see spec.door). SIGTERM and SIGINT end a run after its
 current step, with a checkpoint.
@@ -18,7 +18,7 @@ from windlass.spec.run import RUN_FILE, Run
 from windlass.spec.shape import HmmShape, NgramShape
 from windlass.store.place import Place
 
-BENCHES = ("peers", "layouts", "sync", "asynchronous", "elastic")
+BENCHES = ("peers", "layouts", "sync", "asynchronous", "elastic", "hmm")
 
 
 def main(argv: list[str]) -> int:
@@ -33,6 +33,10 @@ def main(argv: list[str]) -> int:
     measure.add_argument("--sequences", type=int)
     measure.add_argument("--context", type=int)
     measure.add_argument("--threads", type=int)
+    tag = doors.add_parser("tag")
+    tag.add_argument("model", type=Path)
+    tag.add_argument("--text", type=Path)
+    tag.add_argument("--listed", type=int, default=0)
     bench = doors.add_parser("bench")
     bench.add_argument("--repeats", type=int, default=5)
     bench.add_argument("--what", choices=BENCHES, default=BENCHES[0])
@@ -44,8 +48,15 @@ def main(argv: list[str]) -> int:
         from windlass.train.measure import measure_model
 
         return measure_model(args.model, args.corpus, args.sequences, args.context, args.threads)
-    emit({"done": _bench(args)})
+    emit({"done": _tagged(args) if args.door == "tag" else _bench(args)})
     return 0
+
+
+def _tagged(args: argparse.Namespace) -> dict[str, Any]:
+    from windlass.train.hidden.tagging import tag_text
+
+    text = args.text.read_text(encoding="utf-8") if args.text is not None else None
+    return tag_text(args.model, text, args.listed)
 
 
 def _bench(args: argparse.Namespace) -> dict[str, Any]:
@@ -65,6 +76,10 @@ def _bench(args: argparse.Namespace) -> dict[str, Any]:
         from windlass.train.bench_elastic import bench_elastic
 
         return bench_elastic(args.repeats)
+    if args.what == "hmm":
+        from windlass.train.hidden.bench import bench_hmm
+
+        return bench_hmm(args.repeats)
     from windlass.train.bench import bench_train
 
     return bench_train(args.repeats)

@@ -36,6 +36,7 @@ from windlass.parallel.holding import whole
 from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.errors import Damaged, NotFound, WindlassError
 from windlass.spec.run import CHECKPOINTS, JOURNAL, RUN_FILE, Run
+from windlass.spec.shape import HmmShape
 from windlass.store.journal import Journal
 from windlass.store.manifest import verify
 from windlass.store.place import Place
@@ -43,6 +44,7 @@ from windlass.train.assemble import Assembled
 from windlass.train.checkpoint import STATE, State, committed
 from windlass.train.evaluate import evaluate
 from windlass.train.feed import build_objective
+from windlass.train.hidden.verify import hold
 from windlass.train.part import MOMENTS
 from windlass.train.tiers import Copies, step_of
 
@@ -96,6 +98,8 @@ def verify_checkpoint(folder: Path, run: Run, tier: Tier, step: int | None = Non
 
 
 def _look(folder: Path, run: Run, tier: Tier, path: Path) -> Findings:
+    if isinstance(run.shape, HmmShape):
+        return _look_at_hidden(folder, run, tier, path)
     manifest = verify(Place(path))
     state = State(**json.loads((path / STATE).read_bytes()))
     model, corpus = load_weights(run, path), load_corpus(Path(run.corpus))
@@ -109,6 +113,17 @@ def _look(folder: Path, run: Run, tier: Tier, path: Path) -> Findings:
     return Findings(
         tier, state.step, ok, message,
         bytes=manifest.bytes, digest=manifest.digest, loss=loss, expected=expected,
+    )  # fmt: skip
+
+
+def _look_at_hidden(folder: Path, run: Run, tier: Tier, path: Path) -> Findings:
+    manifest, held = verify(Place(path)), hold(folder, run, path)
+    what = (
+        "nothing to compare it with" if held.expected is None else f"as {held.what} said: {held.expected:.6f}"
+    )
+    return Findings(
+        tier, held.step, held.ok, f"{len(manifest.files)} files whole; loss {held.loss:.6f}, {what}",
+        bytes=manifest.bytes, digest=manifest.digest, loss=held.loss, expected=held.expected,
     )  # fmt: skip
 
 

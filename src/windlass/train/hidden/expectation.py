@@ -1,0 +1,139 @@
+"""What a block of sequences says about the states behind it: the E-step of Baum and Welch.
+
+Input: the probabilities, and N sequences of T tokens. Output: how often each state is expected to begin a
+sequence, to follow each other state, and to emit each token of the block; and the log-likelihood.
+
+Forward and backward probabilities are scaled at every token (Rabiner 1989, section V.A), so no length
+underflows, and emissions are divided by the largest of their token beforehand, so rare tokens do not either.
+Time is walked through once forth and once back, for all sequences of the block together: what takes long are
+three products of matrices. Nothing of size T x K x V is ever held.
+
+K states, V tokens, N sequences, T positions, U different tokens in the block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from windlass.models.hmm.weights import Weights
+
+BLOCK_NUMBERS = 1 << 21
+"""Of probabilities in each of the three tables that a block needs: 8 MiB in float32."""
+LEAST_SEQUENCES, MOST_SEQUENCES = 16, 1024
+"""With fewer, products of matrices are slow; more gain nothing."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The probabilities as the E-step reads them."""
+
+    start_K: Tensor
+    transition_KK: Tensor
+    backward_KK: Tensor
+    """The transitions from the other side, transposed once for all blocks."""
+    emission_VK: Tensor
+    """Emissions by token, each row divided by its largest."""
+    log_scale_V: Tensor
+    """The logarithms of what they were divided by, in float64."""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """Expected counts of one block."""
+
+    log_likelihood: float
+    """Of the sequences that are possible."""
+    impossible: int
+    """Sequences of probability zero; nothing is learned from them."""
+    start_K: Tensor
+    transition_KK: Tensor
+    tokens_U: Tensor
+    emission_UK: Tensor
+
+
+def block_sequences(states: int, length: int) -> int:
+    """Return how many sequences go into a block.
+
+    It depends on the sizes of the model alone, not on workers or threads, so the blocks, and with them every
+    rounded sum, are the same whoever computes them.
+    """
+    return max(LEAST_SEQUENCES, min(MOST_SEQUENCES, BLOCK_NUMBERS // (states * length)))
+
+
+def tables_of(weights: Weights, dtype: torch.dtype) -> Tables:
+    emission_VK = torch.from_numpy(weights.emission_KV).T
+    largest_V = emission_VK.amax(1)
+    transition_KK = torch.from_numpy(weights.transition_KK).to(dtype)
+    return Tables(
+        start_K=torch.from_numpy(weights.start_K).to(dtype),
+        transition_KK=transition_KK,
+        backward_KK=transition_KK.T.contiguous(),
+        emission_VK=(emission_VK / torch.where(largest_V > 0, largest_V, 1.0)[:, None])
+        .to(dtype)
+        .contiguous(),
+        log_scale_V=largest_V.log(),
+    )
+
+
+@torch.inference_mode()
+def expect(tables: Tables, tokens_NT: Tensor) -> Expectation:
+    """Return what is expected of a block. One thread computes it: its bits are the same everywhere."""
+    tokens_TN = tokens_NT.T.contiguous()
+    weighed_TNK = tables.emission_VK[tokens_TN]
+    forward_TNK, scale_TN1 = _forward(tables, weighed_TNK)
+    possible_N1 = (scale_TN1 > 0).all(0)
+    scale_TN1.masked_fill_(scale_TN1 <= 0, 1)
+    weighed_TNK /= scale_TN1
+    posterior_TNK = _backward(tables, forward_TNK, weighed_TNK, possible_N1)
+    states = len(tables.start_K)
+    pairs_KK = forward_TNK[:-1].reshape(-1, states).T @ weighed_TNK[1:].reshape(-1, states)
+    tokens_U, place_M = torch.unique(tokens_TN.reshape(-1), return_inverse=True)
+    emission_UK = posterior_TNK.new_zeros(len(tokens_U), states)
+    emission_UK.index_add_(0, place_M, posterior_TNK.view(-1, states))
+    log_TN = scale_TN1[..., 0].double().log() + tables.log_scale_V[tokens_TN]
+    return Expectation(
+        log_likelihood=float(log_TN.sum(0)[possible_N1[:, 0]].sum()),
+        impossible=int((~possible_N1).sum()),
+        start_K=posterior_TNK[0].double().sum(0),
+        transition_KK=pairs_KK.double() * tables.transition_KK.double(),
+        tokens_U=tokens_U,
+        emission_UK=emission_UK,
+    )
+
+
+def _forward(tables: Tables, weighed_TNK: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the probability of each state after each token, and what was divided by to make them sum to 1.
+
+    Where a sequence has become impossible all its states are 0 from there on, and so is its scale.
+    """
+    length, count, _ = weighed_TNK.shape
+    forward_TNK = torch.empty_like(weighed_TNK)
+    scale_TN1 = weighed_TNK.new_empty(length, count, 1)
+    expected_NK = tables.start_K.expand_as(weighed_TNK[0]).contiguous()
+    for now_NK, emitted_NK, scale_N1 in zip(forward_TNK, weighed_TNK, scale_TN1, strict=True):
+        torch.mul(expected_NK, emitted_NK, out=now_NK)
+        torch.sum(now_NK, 1, keepdim=True, out=scale_N1)
+        now_NK /= scale_N1
+        torch.mm(now_NK, tables.transition_KK, out=expected_NK)
+    if (scale_TN1 > 0).all():
+        return forward_TNK, scale_TN1
+    return forward_TNK.nan_to_num_(0.0), scale_TN1.nan_to_num_(0.0)
+
+
+def _backward(tables: Tables, forward_TNK: Tensor, weighed_TNK: Tensor, possible_N1: Tensor) -> Tensor:
+    """Return the probability of each state given the whole sequence; 0 throughout for an impossible one.
+
+    `weighed_TNK` holds emissions over scales, and afterwards those times what is to come: what the expected
+    transitions are made of.
+    """
+    posterior_TNK = torch.empty_like(forward_TNK)
+    later_NK = possible_N1.to(forward_TNK.dtype).expand_as(forward_TNK[0]).contiguous()
+    for position in reversed(range(len(forward_TNK))):
+        torch.mul(forward_TNK[position], later_NK, out=posterior_TNK[position])
+        weighed_TNK[position] *= later_NK
+        if position:
+            torch.mm(weighed_TNK[position], tables.backward_KK, out=later_NK)
+    return posterior_TNK
