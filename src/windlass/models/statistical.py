@@ -28,9 +28,11 @@ Scores = NDArray[np.float32]
 class Statistical(Protocol):
     """Tokens in, log-probabilities out. No row of any result depends on the others, not in a bit."""
 
-    shape: NgramShape | HmmShape | MlpShape
     state_size: int
     state_dtype: np.dtype[Any]
+
+    @property
+    def shape(self) -> NgramShape | HmmShape | MlpShape: ...
 
     def first(self) -> States:
         """Return the state (S,) before any token, of which nothing is known but that text will come."""

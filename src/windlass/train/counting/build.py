@@ -1,0 +1,237 @@
+"""The stages of a model, one after the other, each committed before the next begins.
+
+    1 count      blocks of the text -> sorted runs, in several processes; each run is committed by itself
+    2 merge      runs -> the tree of all orders
+    3 link       suffixes and adjusted counts
+    4 estimate   the arrays of the model
+
+Input: a source of tokens and Settings. Output: Estimates. A build that is stopped or killed goes on where
+it was: what is committed stays, what is not is made again. The bytes of the result depend on the text and
+the model that is wanted, not on memory, blocks or processes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.corpus.pool import spread
+from windlass.spec.errors import BadInput
+from windlass.spec.progress import Progress, Report, silent
+from windlass.spec.units import format_bytes
+from windlass.store.manifest import DirectoryWriter, load_manifest
+from windlass.store.place import Place
+from windlass.train.counting.blocks import Counted, Packing, count_block
+from windlass.train.counting.estimate import Estimates, Statistics, estimate
+from windlass.train.counting.links import write_links
+from windlass.train.counting.runs import LEAST_CHUNK, merge_runs, write_run
+from windlass.train.counting.source import Source, check_source, windows_of
+from windlass.train.counting.stored import Tree
+from windlass.train.counting.tree import write_tree
+
+STAGES = ("count", "merge", "link", "estimate")
+PLAN = "plan.json"
+PROCESS_BYTES = 64 << 20
+"""What a process needs before it counts anything: the interpreter and numpy."""
+LEAST_BLOCK, MOST_BLOCK = 1 << 16, 1 << 23
+LEAST_MEMORY = 3 * PROCESS_BYTES
+NODE_BYTES = 160
+"""Of memory for each n-gram in hand while links and estimates are made."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which model is wanted, and what may be used to make it."""
+
+    packing: Packing
+    thresholds: tuple[int, ...]
+    memory: int
+    processes: int
+    block: int | None = None
+    """Windows in one block; as many as the memory allows if left out."""
+
+    def __post_init__(self) -> None:
+        if self.memory < LEAST_MEMORY:
+            raise BadInput(
+                f"[model.ngram] memory = {format_bytes(self.memory)} is too little to count in",
+                hint=f"give at least {format_bytes(LEAST_MEMORY)}",
+            )
+
+    @property
+    def workers(self) -> int:
+        """As many processes as there is memory for, each with some to count in."""
+        return max(1, min(self.processes, self.memory // (2 * PROCESS_BYTES) - 1))
+
+    @property
+    def block_windows(self) -> int:
+        if self.block is not None:
+            return self.block
+        free = self.memory - (self.workers + 1) * PROCESS_BYTES
+        return min(MOST_BLOCK, max(LEAST_BLOCK, free // self.workers // self._window_bytes))
+
+    @property
+    def piece(self) -> int:
+        """How many windows are in hand when runs are merged into the tree."""
+        free = self.memory - 2 * PROCESS_BYTES
+        return max(LEAST_BLOCK, free // (3 * self._record_bytes + 40 + 14 * self.packing.order))
+
+    @property
+    def chunk(self) -> int:
+        """How many n-grams are in hand when links and estimates are made."""
+        return min(1 << 20, max(1 << 12, (self.memory - 2 * PROCESS_BYTES) // (4 * NODE_BYTES)))
+
+    @property
+    def _record_bytes(self) -> int:
+        return 8 * self.packing.parts + 8
+
+    @property
+    def _window_bytes(self) -> int:
+        """Keys twice, while they are sorted; counts; tokens, as they are stored and as they are used."""
+        return 16 * self.packing.parts + 8 + 8
+
+
+@dataclass
+class Build:
+    """A build in its directory."""
+
+    source: Source
+    settings: Settings
+    folder: Path
+    report: Report = silent
+    stopped: Callable[[], bool] = lambda: False
+
+    def run(self, told: Callable[[int], None] = lambda stage: None) -> Estimates | None:
+        """Do what is left to do, calling `told` with each stage that is done; return None when stopped."""
+        check_source(self.source, self.settings.packing.end)
+        self._settle()
+        for number, stage in enumerate((self._count, self._merge, self._link), start=1):
+            if not stage() or self.stopped():
+                return None
+            told(number)
+        made = self._estimate()
+        told(len(STAGES))
+        return made
+
+    def clear(self) -> None:
+        """Remove everything, once the model is written."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def _tree(self) -> Tree:
+        packing = self.settings.packing
+        return Tree(self.folder / "tree", packing.order, packing.vocabulary)
+
+    @property
+    def _blocks(self) -> list[tuple[int, int, int]]:
+        size, total = self._block, self.source.tokens
+        return [(i, start, min(start + size, total)) for i, start in enumerate(range(0, total, size))]
+
+    def _settle(self) -> None:
+        """Go on with blocks as they were; clear away a build of anything else."""
+        packing, place = self.settings.packing, Place(self.folder)
+        wanted = {"order": packing.order, "vocabulary": packing.vocabulary, "end": packing.end}
+        wanted |= {"tokens": self.source.tokens}
+        plan = json.loads(place.read(PLAN)) if place.exists(PLAN) else {}
+        if {key: plan.get(key) for key in wanted} != wanted:
+            self.clear()
+            even = -(-self.source.tokens // self.settings.workers)
+            plan = {**wanted, "block": min(self.settings.block_windows, max(even, LEAST_BLOCK))}
+            plan["block"] = self.settings.block or plan["block"]
+            place.write(PLAN, json.dumps(plan).encode())
+        self._block = int(plan["block"])
+
+    def _is_done(self, stage: str) -> bool:
+        return load_manifest(Place(self.folder / stage)) is not None
+
+    def _count(self) -> bool:
+        if self._is_done("tree"):
+            return True
+        left = [block for block in self._blocks if not self._is_done(_run_name(block[0]))]
+        total = self.source.tokens
+        done = total - sum(stop - start for _, start, stop in left)
+        arguments = (self.source, self.settings.packing, self.folder)
+        workers = min(self.settings.workers, len(left))
+        for windows in spread(_count_run, left, processes=workers, prepare=_prepare, arguments=arguments):
+            done += windows
+            self.report(Progress("count", done, total, "tokens"))
+            if self.stopped():
+                return False
+        return True
+
+    def _merge(self) -> bool:
+        if self._is_done("tree"):
+            return True
+        folder, packing = self.folder / "tree", self.settings.packing
+        shutil.rmtree(folder, ignore_errors=True)
+        runs = [self.folder / _run_name(number) for number, _, _ in self._blocks]
+        while len(runs) > 2 and self.settings.piece // len(runs) < LEAST_CHUNK:
+            runs = self._merge_some(runs)
+        writer = DirectoryWriter(Place(folder))
+        stream = merge_runs(runs, packing, max(1, self.settings.piece // len(runs)))
+        nodes = write_tree(writer, self._watched(stream, runs), packing)
+        writer.commit({"nodes": nodes})
+        for run in self.folder.glob("run-*"):
+            shutil.rmtree(run)
+        return True
+
+    def _merge_some(self, runs: list[Path]) -> list[Path]:
+        """Merge runs in groups, where there are more than can be read at once."""
+        group = max(2, self.settings.piece // LEAST_CHUNK)
+        longer = []
+        for first in range(0, len(runs), group):
+            some = runs[first : first + group]
+            target = self.folder / f"{some[0].name}-and-{len(some) - 1}"
+            write_run(target, merge_runs(some, self.settings.packing, self.settings.piece // len(some)))
+            longer.append(target)
+        return longer
+
+    def _watched(self, stream: Iterator[Counted], runs: list[Path]) -> Iterator[Counted]:
+        total, done = self.source.tokens, 0
+        for piece in stream:
+            yield piece
+            done += int(piece.counts.sum())
+            self.report(Progress("merge", done, total, "tokens"))
+
+    def _link(self) -> bool:
+        if self._is_done("links"):
+            return True
+        folder = self.folder / "links"
+        shutil.rmtree(folder, ignore_errors=True)
+        writer = DirectoryWriter(Place(folder))
+        end, chunk = self.settings.packing.end, self.settings.chunk
+        write_links(writer, folder, self._tree, end, chunk=chunk, report=self.report)
+        writer.commit()
+        return True
+
+    def _estimate(self) -> Estimates:
+        statistics = Statistics(self._tree, self.folder / "links", self.settings.thresholds)
+        estimates = Estimates(self.folder / "estimates", self.settings.packing.vocabulary)
+        return estimate(statistics, estimates, chunk=self.settings.chunk, report=self.report)
+
+
+def _run_name(number: int) -> str:
+    return f"run-{number:06d}"
+
+
+class _Worker:
+    """What a process keeps between blocks."""
+
+    source: Source
+    packing: Packing
+    folder: Path
+
+
+def _prepare(source: Source, packing: Packing, folder: Path) -> None:
+    _Worker.source, _Worker.packing, _Worker.folder = source, packing, folder
+
+
+def _count_run(block: tuple[int, int, int]) -> int:
+    """Count a block and commit its run; return how many windows it had."""
+    number, start, stop = block
+    packing = _Worker.packing
+    tokens = windows_of(_Worker.source, start, stop, packing.order, packing.end)
+    write_run(_Worker.folder / _run_name(number), [count_block(tokens, stop - start, packing)])
+    return stop - start
