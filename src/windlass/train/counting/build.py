@@ -107,11 +107,14 @@ class Build:
         """Do what is left to do, calling `told` with each stage that is done; return None when stopped."""
         check_source(self.source, self.settings.packing.end)
         self._settle()
-        for number, stage in enumerate((self._count, self._merge, self._link), start=1):
-            if not stage() or self.stopped():
-                return None
-            told(number)
-        made = self._estimate()
+        try:
+            for number, stage in enumerate((self._count, self._merge, self._link), start=1):
+                stage()
+                told(number)
+                self._heed()
+            made = self._estimate()
+        except _Stopped:
+            return None
         told(len(STAGES))
         return made
 
@@ -146,9 +149,18 @@ class Build:
     def _is_done(self, stage: str) -> bool:
         return load_manifest(Place(self.folder / stage)) is not None
 
-    def _count(self) -> bool:
+    def _tell(self, progress: Progress) -> None:
+        """Say how far it is, and stop here if that is wished: what is not committed is made again."""
+        self.report(progress)
+        self._heed()
+
+    def _heed(self) -> None:
+        if self.stopped():
+            raise _Stopped
+
+    def _count(self) -> None:
         if self._is_done("tree"):
-            return True
+            return
         left = [block for block in self._blocks if not self._is_done(_run_name(block[0]))]
         total = self.source.tokens
         done = total - sum(stop - start for _, start, stop in left)
@@ -156,14 +168,11 @@ class Build:
         workers = min(self.settings.workers, len(left))
         for windows in spread(_count_run, left, processes=workers, prepare=_prepare, arguments=arguments):
             done += windows
-            self.report(Progress("count", done, total, "tokens"))
-            if self.stopped():
-                return False
-        return True
+            self._tell(Progress("count", done, total, "tokens"))
 
-    def _merge(self) -> bool:
+    def _merge(self) -> None:
         if self._is_done("tree"):
-            return True
+            return
         folder, packing = self.folder / "tree", self.settings.packing
         shutil.rmtree(folder, ignore_errors=True)
         runs = [self.folder / _run_name(number) for number, _, _ in self._blocks]
@@ -171,11 +180,10 @@ class Build:
             runs = self._merge_some(runs)
         writer = DirectoryWriter(Place(folder))
         stream = merge_runs(runs, packing, max(1, self.settings.piece // len(runs)))
-        nodes = write_tree(writer, self._watched(stream, runs), packing)
+        nodes = write_tree(writer, self._watched(stream), packing)
         writer.commit({"nodes": nodes})
         for run in self.folder.glob("run-*"):
             shutil.rmtree(run)
-        return True
 
     def _merge_some(self, runs: list[Path]) -> list[Path]:
         """Merge runs in groups, where there are more than can be read at once."""
@@ -188,32 +196,35 @@ class Build:
             longer.append(target)
         return longer
 
-    def _watched(self, stream: Iterator[Counted], runs: list[Path]) -> Iterator[Counted]:
+    def _watched(self, stream: Iterator[Counted]) -> Iterator[Counted]:
         total, done = self.source.tokens, 0
         for piece in stream:
             yield piece
             done += int(piece.counts.sum())
-            self.report(Progress("merge", done, total, "tokens"))
+            self._tell(Progress("merge", done, total, "tokens"))
 
-    def _link(self) -> bool:
+    def _link(self) -> None:
         if self._is_done("links"):
-            return True
+            return
         folder = self.folder / "links"
         shutil.rmtree(folder, ignore_errors=True)
         writer = DirectoryWriter(Place(folder))
         end, chunk = self.settings.packing.end, self.settings.chunk
-        write_links(writer, folder, self._tree, end, chunk=chunk, report=self.report)
+        write_links(writer, folder, self._tree, end, chunk=chunk, report=self._tell)
         writer.commit()
-        return True
 
     def _estimate(self) -> Estimates:
         statistics = Statistics(self._tree, self.folder / "links", self.settings.thresholds)
         estimates = Estimates(self.folder / "estimates", self.settings.packing.vocabulary)
-        return estimate(statistics, estimates, chunk=self.settings.chunk, report=self.report)
+        return estimate(statistics, estimates, chunk=self.settings.chunk, report=self._tell)
 
 
 def _run_name(number: int) -> str:
     return f"run-{number:06d}"
+
+
+class _Stopped(Exception):
+    """Leaves the stages when stopping is wished."""
 
 
 class _Worker:
