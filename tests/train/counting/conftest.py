@@ -17,8 +17,9 @@ from windlass.spec.shape import NgramShape
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
 from windlass.train.counting.blocks import Packing
-from windlass.train.counting.build import Build, Settings
+from windlass.train.counting.build import Build
 from windlass.train.counting.discounts import discounts_of
+from windlass.train.counting.settings import Settings
 from windlass.train.counting.source import ArraySource
 
 END = 0
@@ -79,7 +80,7 @@ class Naive:
         return self.discounts[k - 1].amounts[min(count, 3) - 1] if count else 0.0
 
     def probability(self, word: int, context: Gram) -> float:
-        """After the end of a document nothing before it is known; contexts that were never seen say nothing."""
+        """A context that was never seen says nothing; what is shorter is asked."""
         lower = 1 / self.vocabulary if not context else self.probability(word, context[1:])
         grams = self.after[len(context)].get(context, [])
         total = sum(self.adjusted[len(g)][g] for g in grams)
@@ -91,7 +92,7 @@ class Naive:
         return own + sum(map(self._taken, grams)) / total * lower
 
     def score(self, words: Sequence[int]) -> float:
-        """The logarithm of the last word's probability after the others, of which only the last few matter."""
+        """Return the logarithm of the last word's probability; only the last few before it matter."""
         known = list(words[:-1])
         if END in known:
             known = known[len(known) - 1 - known[::-1].index(END) :]

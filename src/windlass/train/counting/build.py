@@ -18,79 +18,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from windlass.corpus.pool import spread
-from windlass.spec.errors import BadInput
 from windlass.spec.progress import Progress, Report, silent
-from windlass.spec.units import format_bytes
 from windlass.store.manifest import DirectoryWriter, load_manifest
 from windlass.store.place import Place
-from windlass.train.counting.blocks import Counted, Packing, count_block
+from windlass.train.counting.blocks import Counted
 from windlass.train.counting.estimate import Estimates, Statistics, estimate
+from windlass.train.counting.hands import Block, Hands, Task, pool_hands, runs_in
 from windlass.train.counting.links import write_links
 from windlass.train.counting.runs import LEAST_CHUNK, merge_runs, write_run
-from windlass.train.counting.source import Source, check_source, windows_of
+from windlass.train.counting.settings import LEAST_BLOCK, Settings
+from windlass.train.counting.source import Source, check_source
 from windlass.train.counting.stored import Tree
 from windlass.train.counting.tree import write_tree
 
 STAGES = ("count", "merge", "link", "estimate")
 PLAN = "plan.json"
-PROCESS_BYTES = 64 << 20
-"""What a process needs before it counts anything: the interpreter and numpy."""
-LEAST_BLOCK, MOST_BLOCK = 1 << 16, 1 << 23
-LEAST_MEMORY = 3 * PROCESS_BYTES
-NODE_BYTES = 160
-"""Of memory for each n-gram in hand while links and estimates are made."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Which model is wanted, and what may be used to make it."""
-
-    packing: Packing
-    thresholds: tuple[int, ...]
-    memory: int
-    processes: int
-    block: int | None = None
-    """Windows in one block; as many as the memory allows if left out."""
-
-    def __post_init__(self) -> None:
-        if self.memory < LEAST_MEMORY:
-            raise BadInput(
-                f"[model.ngram] memory = {format_bytes(self.memory)} is too little to count in",
-                hint=f"give at least {format_bytes(LEAST_MEMORY)}",
-            )
-
-    @property
-    def workers(self) -> int:
-        """As many processes as there is memory for, each with some to count in."""
-        return max(1, min(self.processes, self.memory // (2 * PROCESS_BYTES) - 1))
-
-    @property
-    def block_windows(self) -> int:
-        if self.block is not None:
-            return self.block
-        free = self.memory - (self.workers + 1) * PROCESS_BYTES
-        return min(MOST_BLOCK, max(LEAST_BLOCK, free // self.workers // self._window_bytes))
-
-    @property
-    def piece(self) -> int:
-        """How many windows are in hand when runs are merged into the tree."""
-        free = self.memory - 2 * PROCESS_BYTES
-        return max(LEAST_BLOCK, free // (3 * self._record_bytes + 40 + 14 * self.packing.order))
-
-    @property
-    def chunk(self) -> int:
-        """How many n-grams are in hand when links and estimates are made."""
-        return min(1 << 20, max(1 << 12, (self.memory - 2 * PROCESS_BYTES) // (4 * NODE_BYTES)))
-
-    @property
-    def _record_bytes(self) -> int:
-        return 8 * self.packing.parts + 8
-
-    @property
-    def _window_bytes(self) -> int:
-        """Keys twice, while they are sorted; counts; tokens, as they are stored and as they are used."""
-        return 16 * self.packing.parts + 8 + 8
 
 
 @dataclass
@@ -102,6 +44,8 @@ class Build:
     folder: Path
     report: Report = silent
     stopped: Callable[[], bool] = lambda: False
+    hands: Hands = pool_hands
+    """Who counts the blocks."""
 
     def run(self, told: Callable[[int], None] = lambda stage: None) -> Estimates | None:
         """Do what is left to do, calling `told` with each stage that is done; return None when stopped."""
@@ -128,9 +72,9 @@ class Build:
         return Tree(self.folder / "tree", packing.order, packing.vocabulary)
 
     @property
-    def _blocks(self) -> list[tuple[int, int, int]]:
+    def _blocks(self) -> list[Block]:
         size, total = self._block, self.source.tokens
-        return [(i, start, min(start + size, total)) for i, start in enumerate(range(0, total, size))]
+        return [Block(i, start, min(start + size, total)) for i, start in enumerate(range(0, total, size))]
 
     def _settle(self) -> None:
         """Go on with blocks as they were; clear away a build of anything else."""
@@ -161,28 +105,26 @@ class Build:
     def _count(self) -> None:
         if self._is_done("tree"):
             return
-        left = [block for block in self._blocks if not self._is_done(_run_name(block[0]))]
-        total = self.source.tokens
-        done = total - sum(stop - start for _, start, stop in left)
-        arguments = (self.source, self.settings.packing, self.folder)
-        workers = min(self.settings.workers, len(left))
-        for windows in spread(_count_run, left, processes=workers, prepare=_prepare, arguments=arguments):
+        done = 0
+        for windows in self.hands(Task(self.source, self.settings, self.folder), self._blocks):
             done += windows
-            self._tell(Progress("count", done, total, "tokens"))
+            self._tell(Progress("count", done, self.source.tokens, "tokens"))
 
     def _merge(self) -> None:
         if self._is_done("tree"):
             return
         folder, packing = self.folder / "tree", self.settings.packing
         shutil.rmtree(folder, ignore_errors=True)
-        runs = [self.folder / _run_name(number) for number, _, _ in self._blocks]
+        for debris in self.folder.glob("some-*"):
+            shutil.rmtree(debris)
+        runs = runs_in(self.folder)
         while len(runs) > 2 and self.settings.piece // len(runs) < LEAST_CHUNK:
             runs = self._merge_some(runs)
         writer = DirectoryWriter(Place(folder))
         stream = merge_runs(runs, packing, max(1, self.settings.piece // len(runs)))
         nodes = write_tree(writer, self._watched(stream), packing)
         writer.commit({"nodes": nodes})
-        for run in self.folder.glob("run-*"):
+        for run in [*runs_in(self.folder), *self.folder.glob("some-*")]:
             shutil.rmtree(run)
 
     def _merge_some(self, runs: list[Path]) -> list[Path]:
@@ -191,7 +133,7 @@ class Build:
         longer = []
         for first in range(0, len(runs), group):
             some = runs[first : first + group]
-            target = self.folder / f"{some[0].name}-and-{len(some) - 1}"
+            target = self.folder / f"some-{some[0].name}-{len(some)}"
             write_run(target, merge_runs(some, self.settings.packing, self.settings.piece // len(some)))
             longer.append(target)
         return longer
@@ -219,30 +161,5 @@ class Build:
         return estimate(statistics, estimates, chunk=self.settings.chunk, report=self._tell)
 
 
-def _run_name(number: int) -> str:
-    return f"run-{number:06d}"
-
-
 class _Stopped(Exception):
     """Leaves the stages when stopping is wished."""
-
-
-class _Worker:
-    """What a process keeps between blocks."""
-
-    source: Source
-    packing: Packing
-    folder: Path
-
-
-def _prepare(source: Source, packing: Packing, folder: Path) -> None:
-    _Worker.source, _Worker.packing, _Worker.folder = source, packing, folder
-
-
-def _count_run(block: tuple[int, int, int]) -> int:
-    """Count a block and commit its run; return how many windows it had."""
-    number, start, stop = block
-    packing = _Worker.packing
-    tokens = windows_of(_Worker.source, start, stop, packing.order, packing.end)
-    write_run(_Worker.folder / _run_name(number), [count_block(tokens, stop - start, packing)])
-    return stop - start

@@ -45,7 +45,7 @@ class StoredRun:
         return Counted(keys.reshape(count, self.parts), counts)
 
 
-def write_run(folder: Path, pieces: Iterable[Counted]) -> int:
+def write_run(folder: Path | str, pieces: Iterable[Counted]) -> int:
     """Write sorted windows as a committed directory; return how many there are."""
     writer, length = DirectoryWriter(Place(folder)), 0
     with writer.writing(KEYS) as keys, writer.writing(COUNTS) as counts:
