@@ -116,7 +116,7 @@ class _Build:
         return unique
 
     def _tokenizer(self, gathered: Gathered, train: Pieces) -> Tokenizer:
-        """Take characters from the whole corpus, so that none is unknown; learn the rest from training text."""
+        """Take characters from the whole corpus, so that none is unknown; learn others from training text."""
         wanted = self.corpus.tokenizer
         if wanted.kind == "char":
             total = int(gathered.pieces.text_bytes.sum())

@@ -14,6 +14,7 @@ from __future__ import annotations
 import gzip
 import io
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -54,6 +55,9 @@ def write_arpa(
     spelled[end] = END
     if unknown is not None:
         spelled[unknown] = UNKNOWN
+    if len(set(spelled)) < len(spelled):
+        twice = Counter(spelled).most_common(1)[0][0]
+        raise BadInput(f"two tokens are both spelled {twice!r}, so an ARPA file cannot tell them apart")
     extra = 1 if unknown is not None else 2
     with told(str(path)), _writing(path) as file:
         file.write("\\data\\\n")
@@ -99,17 +103,21 @@ def _digits(values: Logs) -> list[str]:
 
 
 def spell(word: str) -> str:
-    """Spell a token without white space, and never as nothing."""
-    spelled = re.sub(r"\s", lambda found: f"<|U+{ord(found[0]):04X}|>", word)
-    return spelled or "<|empty|>"
+    """Spell a token without white space, never as nothing, and never as what has a meaning in ARPA files."""
+    if not word or word in (BEGIN, END, UNKNOWN):
+        return f"<|{word}|>"
+    return re.sub(r"\s", lambda found: f"<|U+{ord(found[0]):04X}|>", word)
 
 
-def read_arpa(path: Path) -> Arpa:
-    """Read a file of any toolkit; say the line where it is not one."""
+def read_arpa(path: Path, *, end_last: bool = False) -> Arpa:
+    """Read a file of any toolkit; say the line where it is not one. Ids are in the order of the words.
+
+    With `end_last`, </s> gets the last id, where the tokenizers library puts what is no word of a text.
+    """
     with told(str(path)), _reading(path) as file:
         lines = _Lines(path, file)
         counts = _counts(lines)
-        words, unigrams, backoffs = _read_unigrams(lines, counts)
+        words, unigrams, backoffs = _read_unigrams(lines, counts, end_last=end_last)
         found = [_read_order(lines, order, counts, words) for order in range(2, len(counts) + 1)]
     ids = {word: i for i, word in enumerate(words)}
     levels = _grown(unigrams, backoffs, found, len(words))
@@ -163,7 +171,7 @@ def _expect(lines: _Lines, line: str, order: int) -> None:
         raise lines.wrong(f"{line!r} where '\\{order}-grams:' should be")
 
 
-def _read_unigrams(lines: _Lines, counts: list[int]) -> tuple[list[str], Logs, Logs]:
+def _read_unigrams(lines: _Lines, counts: list[int], *, end_last: bool) -> tuple[list[str], Logs, Logs]:
     """Return the words as they come, </s> with the backoff of <s>; <unk> last where there was none."""
     found: dict[str, tuple[float, float]] = {}
     for _ in range(counts[0]):
@@ -175,7 +183,7 @@ def _read_unigrams(lines: _Lines, counts: list[int]) -> tuple[list[str], Logs, L
         raise lines.wrong(f"there is no {END} among the words")
     found.setdefault(UNKNOWN, (-100.0, 0.0))  # what KenLM takes where there is none
     begin = found.pop(BEGIN, (0.0, 0.0))
-    found[END] = found[END][0], begin[1]
+    found[END] = (found.pop(END) if end_last else found[END])[0], begin[1]
     values = np.array(list(found.values()), np.float32)
     _end_of(lines, 1, counts)
     return list(found), values[:, 0].copy(), values[:, 1].copy()
