@@ -22,6 +22,7 @@ examples:
   windlass bench train --layouts
   windlass bench train --sync --steps 1000
   windlass bench elastic
+  windlass bench ngram --json
   windlass bench serve --models small
   windlass bench soak --minutes 20
   windlass bench overload
@@ -42,6 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             "training, beside Hugging Face's Trainer and this machine's matrix-product peak",
         ),
         ("elastic", run_elastic, "what fault tolerance costs while nothing fails"),
+        ("ngram", run_ngram, "n-gram models, beside KenLM: the same perplexity, and how quick"),
     ):
         inner = whats.add_parser(what, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
         inner.add_argument(
@@ -86,6 +88,10 @@ def run_train(args: argparse.Namespace) -> int:
 
 def run_elastic(args: argparse.Namespace) -> int:
     return _bench(args, "windlass.train", ["bench", "--what", "elastic"])
+
+
+def run_ngram(args: argparse.Namespace) -> int:
+    return _bench(args, "windlass.train", ["bench", "--what", "ngram"])
 
 
 def _bench(args: argparse.Namespace, module: str, door: list[str]) -> int:

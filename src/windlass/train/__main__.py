@@ -18,7 +18,7 @@ from windlass.spec.run import RUN_FILE, Run
 from windlass.spec.shape import HmmShape, NgramShape
 from windlass.store.place import Place
 
-BENCHES = ("peers", "layouts", "sync", "asynchronous", "elastic")
+BENCHES = ("peers", "layouts", "sync", "asynchronous", "elastic", "ngram")
 
 
 def main(argv: list[str]) -> int:
@@ -65,6 +65,10 @@ def _bench(args: argparse.Namespace) -> dict[str, Any]:
         from windlass.train.bench_elastic import bench_elastic
 
         return bench_elastic(args.repeats)
+    if args.what == "ngram":
+        from windlass.train.counting.bench import bench_ngram
+
+        return bench_ngram(args.repeats)
     from windlass.train.bench import bench_train
 
     return bench_train(args.repeats)

@@ -129,7 +129,7 @@ def test_ids_outside_the_vocabulary_are_refused(levels: list[Level]) -> None:
 def test_words_of_text_score_as_their_ids_do(levels: list[Level]) -> None:
     model = model_of(levels, native=True)
     words = [f"w{i}" for i in range(VOCABULARY)]
-    texts = ["w3 w4\u3000w3  w5", "", "w9 nobody", "\u00a0w1 "]
+    texts = ["w3 w4\u3000w3 \n w5", "", "w9 nobody", "\u00a0w1 "]
     ids = [[3, 4, 3, 5], [], [9, 1], [1]]
     expected = [float(model.logprobs(np.array([[END, *i]]), np.array([[*i, END]])).sum()) for i in ids]
     for native in (True, False):

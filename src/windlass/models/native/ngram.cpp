@@ -278,6 +278,10 @@ void each_word(const char* text, std::int64_t length, const Each& each) {
     const auto* at = reinterpret_cast<const unsigned char*>(text);
     const unsigned char *const end = at + length, *begin = at;
     while (at < end) {
+        if (*at > ' ' && *at < 0xC2) {
+            ++at;
+            continue;
+        }
         const int space = space_at(at, end);
         if (!space) {
             ++at;
@@ -389,6 +393,16 @@ void* windlass_ngram_vocabulary_new(const char* bytes, const std::int64_t* offse
 }
 
 void windlass_ngram_vocabulary_free(void* vocabulary) { delete static_cast<Vocabulary*>(vocabulary); }
+
+// Where each of `lines` lines begins, and behind the last line feed.
+void windlass_ngram_lines(const char* bytes, std::int64_t length, std::int64_t lines, std::int64_t* offsets) {
+    offsets[0] = 0;
+    for (std::int64_t i = 1; i < lines; ++i) {
+        const void* found = std::memchr(bytes + offsets[i - 1], '\n', length - offsets[i - 1]);
+        offsets[i] = static_cast<const char*>(found) - bytes + 1;
+    }
+    offsets[lines] = length;
+}
 
 // The log10 probability of each text as a sentence, and how many words it has, its end included.
 void windlass_ngram_sentences(const Tables* tables, const void* vocabulary, const char* bytes,

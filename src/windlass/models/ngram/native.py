@@ -24,6 +24,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "windlass_ngram_spread": (None, [POINTER, POINTER, LONG, INT, POINTER, INT]),
     "windlass_ngram_vocabulary_new": (POINTER, [POINTER, POINTER, LONG, INT]),
     "windlass_ngram_vocabulary_free": (None, [POINTER]),
+    "windlass_ngram_lines": (None, [POINTER, LONG, LONG, POINTER]),
     "windlass_ngram_sentences": (None, [*[POINTER] * 4, LONG, POINTER, POINTER, INT]),
 }
 
@@ -89,9 +90,12 @@ class NativeTree:
         return out_BV
 
     def sentences(
-        self, vocabulary: NativeVocabulary, texts: bytes, offsets: NDArray[np.int64], threads: int
+        self, vocabulary: NativeVocabulary, texts: bytes, count: int, threads: int
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        count = len(offsets) - 1
+        """Score `count` texts, which are lines."""
+        offsets = np.zeros(count + 1, np.int64)
+        if count:
+            self._shared.windlass_ngram_lines(texts, len(texts), count, at(offsets))
         logs, words = np.empty(count), np.empty(count, np.int64)
         self._shared.windlass_ngram_sentences(
             ctypes.byref(self._tables),

@@ -41,10 +41,10 @@ class Sentences:
         """Return the scores, and how many words each text has, its end included."""
         if self._native is None or self._model.tree is None:
             return self._slowly(texts)
-        encoded = [text.encode() for text in texts]
-        offsets = np.zeros(len(encoded) + 1, np.int64)
-        np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=offsets[1:])
-        logs, words = self._model.tree.sentences(self._native, b"".join(encoded), offsets, self._threads)
+        lines = "\n".join(texts)
+        if lines.count("\n") >= len(texts):  # a line feed is white space as any other
+            lines = "\n".join(text.replace("\n", " ") for text in texts)
+        logs, words = self._model.tree.sentences(self._native, lines.encode(), len(texts), self._threads)
         return logs * np.float64(np.log(10)), words
 
     def _slowly(self, texts: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

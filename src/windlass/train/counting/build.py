@@ -26,7 +26,7 @@ from windlass.train.counting.estimate import Estimates, Statistics, estimate
 from windlass.train.counting.hands import Block, Hands, Task, pool_hands, runs_in
 from windlass.train.counting.links import write_links
 from windlass.train.counting.runs import LEAST_CHUNK, merge_runs, write_run
-from windlass.train.counting.settings import LEAST_BLOCK, Settings
+from windlass.train.counting.settings import SHARE, Settings
 from windlass.train.counting.source import Source, check_source
 from windlass.train.counting.stored import Tree
 from windlass.train.counting.tree import write_tree
@@ -84,9 +84,8 @@ class Build:
         plan = json.loads(place.read(PLAN)) if place.exists(PLAN) else {}
         if {key: plan.get(key) for key in wanted} != wanted:
             self.clear()
-            even = -(-self.source.tokens // self.settings.workers)
-            plan = {**wanted, "block": min(self.settings.block_windows, max(even, LEAST_BLOCK))}
-            plan["block"] = self.settings.block or plan["block"]
+            even = max(SHARE, -(-self.source.tokens // self.settings.workers))
+            plan = {**wanted, "block": self.settings.block or min(self.settings.block_windows, even)}
             place.write(PLAN, json.dumps(plan).encode())
         self._block = int(plan["block"])
 

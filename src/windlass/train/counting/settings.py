@@ -11,6 +11,8 @@ from windlass.train.counting.blocks import Packing
 PROCESS_BYTES = 64 << 20
 """What a process needs before it counts anything: the interpreter and numpy."""
 LEAST_BLOCK, MOST_BLOCK = 1 << 16, 1 << 23
+SHARE = 1 << 20
+"""Windows that are counted sooner than a process is started for them."""
 LEAST_MEMORY = 3 * PROCESS_BYTES
 NODE_BYTES = 160
 """Of memory for each n-gram in hand while links and estimates are made."""
