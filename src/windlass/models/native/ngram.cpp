@@ -208,14 +208,19 @@ void with_tree(const Tables& tables, const Work& work) {
 
 // ---- words to ids ----
 
-std::uint64_t hash_of(std::string_view word) {
+// Eight bytes at a time; `limit` is the end of what may be read, which is most often beyond the word.
+std::uint64_t hash_of(std::string_view word, const char* limit) {
     std::uint64_t h = 0x9E3779B97F4A7C15u ^ word.size();
     const char* at = word.data();
-    std::size_t left = word.size();
-    while (left) {
+    for (std::size_t left = word.size(); left;) {
         std::uint64_t piece = 0;
         const std::size_t taken = std::min<std::size_t>(left, 8);
-        std::memcpy(&piece, at, taken);
+        if (limit - at >= 8) {
+            std::memcpy(&piece, at, 8);
+            piece &= ~std::uint64_t{0} >> (64 - 8 * taken);
+        } else {
+            std::memcpy(&piece, at, taken);
+        }
         h = (h ^ piece) * 0xD6E8FEB86659FD93u;
         h ^= h >> 32;
         at += taken;
@@ -224,39 +229,44 @@ std::uint64_t hash_of(std::string_view word) {
     return h;
 }
 
+// A table of 8 bytes a slot, so that much of it stays in the caches; words are compared only where the tags agree.
 class Vocabulary {
 public:
     Vocabulary(const char* bytes, const std::int64_t* offsets, std::int64_t count, std::int32_t unknown)
-        : bytes_(bytes, bytes + offsets[count]), unknown_(unknown) {
+        : bytes_(bytes, bytes + offsets[count]), offsets_(offsets, offsets + count + 1), unknown_(unknown) {
         std::size_t size = 16;
         while (size < static_cast<std::size_t>(count) * 2) size *= 2;
         slots_.assign(size, {});
         for (std::int64_t id = 0; id < count; ++id) {
-            const std::string_view word(bytes_.data() + offsets[id], offsets[id + 1] - offsets[id]);
-            if (word.empty()) continue;
-            const std::uint64_t hash = hash_of(word);
+            if (word(id).empty()) continue;
+            const std::uint64_t hash = hash_of(word(id), bytes_.data() + bytes_.size());
             std::size_t at = hash & (size - 1);
             while (slots_[at].id >= 0) at = (at + 1) & (size - 1);
-            slots_[at] = {hash, offsets[id], static_cast<std::int32_t>(word.size()), static_cast<std::int32_t>(id)};
+            slots_[at] = {static_cast<std::uint32_t>(hash >> 32), static_cast<std::int32_t>(id)};
         }
     }
 
-    std::int32_t id_of(std::string_view word) const {
-        const std::uint64_t hash = hash_of(word);
+    std::int32_t id_of(std::string_view sought, const char* limit) const {
+        const std::uint64_t hash = hash_of(sought, limit);
+        const auto tag = static_cast<std::uint32_t>(hash >> 32);
         for (std::size_t at = hash & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
             const Slot& slot = slots_[at];
             if (slot.id < 0) return unknown_;
-            if (slot.hash == hash && std::string_view(bytes_.data() + slot.offset, slot.length) == word) return slot.id;
+            if (slot.tag == tag && word(slot.id) == sought) return slot.id;
         }
     }
 
 private:
     struct Slot {
-        std::uint64_t hash = 0;
-        std::int64_t offset = 0;
-        std::int32_t length = 0, id = -1;
+        std::uint32_t tag = 0;
+        std::int32_t id = -1;
     };
+    std::string_view word(std::int64_t id) const {
+        return {bytes_.data() + offsets_[id], static_cast<std::size_t>(offsets_[id + 1] - offsets_[id])};
+    }
+
     std::vector<char> bytes_;
+    std::vector<std::int64_t> offsets_;
     std::vector<Slot> slots_;
     std::int32_t unknown_;
 };
@@ -417,7 +427,7 @@ void windlass_ngram_sentences(const Tables* tables, const void* vocabulary, cons
                 double sum = 0.0;
                 std::int64_t words = 1;
                 each_word(bytes + offsets[text], offsets[text + 1] - offsets[text], [&](std::string_view word) {
-                    sum += tree.read(context, static_cast<std::uint32_t>(ids.id_of(word)));
+                    sum += tree.read(context, static_cast<std::uint32_t>(ids.id_of(word, bytes + offsets[texts])));
                     ++words;
                 });
                 out[text] = sum + tree.read(context, stop);

@@ -1,6 +1,6 @@
 """n-gram models beside KenLM, in one run: are they the same, who is quicker, and is the memory bound kept?
 
-    texts of words      orders 3 and 5, with and without pruning: perplexity on held-out text, time to estimate
+    texts of words      orders 3 and 5, with and without pruning: perplexity on held-out text, build speed
     scoring             sentences in a list of Python strings -> their probabilities, words a second
     the default corpus  order 5 on our tokens: seconds, and the most memory that was in use, against the bound
 

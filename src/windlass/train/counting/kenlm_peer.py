@@ -42,7 +42,7 @@ class KenLM:
     def estimate(
         self, text: Path, order: int, prune: Sequence[int], target: Path, *, memory: str = "1G", pad: int = 0
     ) -> Built:
-        """Make an ARPA file of a text of one sentence a line; `pad` is the vocabulary if more than is seen."""
+        """Make an ARPA file of a text, one sentence a line; `pad` is the vocabulary if more than is seen."""
         command = [str(self.lmplz), "-o", str(order), "-S", memory, "-T", str(target.parent)]
         command += ["--text", str(text), "--arpa", str(target), "--vocab_pad", str(pad)]
         command += ["--prune", *map(str, prune)] if any(prune) else []
