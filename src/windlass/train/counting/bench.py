@@ -63,7 +63,7 @@ def bench_ngram(repeats: int) -> dict[str, Any]:
         folder = Path(name)
         for text in texts():
             for order, prune in CASES:
-                figures |= _compared(peer, text, order, prune, folder / f"{text.name}-{order}-{len(prune)}")
+                figures |= compared(peer, text, order, prune, folder / f"{text.name}-{order}-{len(prune)}")
             figures |= _raced(peer, text, folder / f"{text.name}-5-0", repeats)
         figures |= _default_corpus(peer, folder)
     return {"figures": {name: round(value, 6) for name, value in figures.items()}}
@@ -125,7 +125,7 @@ def _built(source: Source, packing: Packing, prune: Sequence[int], folder: Path)
     return load(folder / "model")
 
 
-def _compared(peer: KenLM, text: Text, order: int, prune: Sequence[int], folder: Path) -> dict[str, float]:
+def compared(peer: KenLM, text: Text, order: int, prune: Sequence[int], folder: Path) -> dict[str, float]:
     _progress(f"{text.name} order {order}{' pruned' if prune else ''}")
     folder.mkdir()
     plain = folder / "text"
