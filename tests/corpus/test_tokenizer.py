@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers
 
 from windlass.corpus.tokenizer import SPECIAL, UNKNOWN, Tokenizer, load_tokenizer
-from windlass.corpus.vocabulary import kind_of, sample_bytes, take_characters, train_bpe
+from windlass.corpus.vocabulary import kind_of, sample_bytes, take_characters, take_words, train_bpe
 from windlass.corpus.words import encoder_for
 from windlass.spec.errors import BadInput, NotFound
 
@@ -33,6 +33,11 @@ def bpe() -> Tokenizer:
 @pytest.fixture(scope="module")
 def char() -> Tokenizer:
     return take_characters(["abc \n<|>end", "明月"])
+
+
+@pytest.fixture(scope="module")
+def word() -> Tokenizer:
+    return take_words(["the rope and the bucket", "the rope , up and up <|end|>"], 12)
 
 
 @given(text=from_any_script)
@@ -59,6 +64,26 @@ def test_remembered_words_give_the_ids_of_the_library(bpe: Tokenizer, text: str)
 @given(texts=st.lists(from_any_script, max_size=5))
 def test_the_quick_way_to_characters_gives_the_ids_of_the_library(char: Tokenizer, texts: list[str]) -> None:
     assert [ids.tolist() for ids in encoder_for(char).encode(texts)] == [char.encode(t) for t in texts]
+
+
+@given(texts=st.lists(from_any_script, max_size=5))
+def test_the_quick_way_to_words_gives_the_ids_of_the_library(word: Tokenizer, texts: list[str]) -> None:
+    texts = [*texts, "the rope"]
+    assert [ids.tolist() for ids in encoder_for(word).encode(texts)] == [word.encode(t) for t in texts]
+
+
+def test_words_are_the_most_frequent_ones_and_come_back_with_spaces_between(word: Tokenizer) -> None:
+    assert kind_of(word) == "word"
+    assert word.vocabulary == 12
+    assert [word.token(i) for i in range(6)] == [UNKNOWN, "the", "and", "rope", "up", ","]
+    assert word.decode(word.encode(" the\n\nrope  up ")) == "the rope up"
+    assert word.decode(word.encode("the pump"), special=True) == f"the {UNKNOWN}"
+
+
+def test_a_special_token_that_a_text_spells_out_is_an_unknown_word(word: Tokenizer) -> None:
+    assert word.encode("up <|end|> up") == [4, 0, 4]
+    assert word.end_id == 6
+    assert word.special_ids == {0, *range(6, 12)}
 
 
 def test_real_code_is_encoded_alike_both_ways(bpe: Tokenizer) -> None:

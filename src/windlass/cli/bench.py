@@ -23,6 +23,7 @@ examples:
   windlass bench train --sync --steps 1000
   windlass bench elastic
   windlass bench hmm
+  windlass bench ngram --json
   windlass bench serve --models small
   windlass bench soak --minutes 20
   windlass bench overload
@@ -44,6 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ),
         ("elastic", run_elastic, "what fault tolerance costs while nothing fails"),
         ("hmm", run_hmm, "iterations of Baum and Welch, beside hmmlearn"),
+        ("ngram", run_ngram, "n-gram models, beside KenLM: the same perplexity, and how quick"),
     ):
         inner = whats.add_parser(what, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
         inner.add_argument(
@@ -92,6 +94,10 @@ def run_elastic(args: argparse.Namespace) -> int:
 
 def run_hmm(args: argparse.Namespace) -> int:
     return _bench(args, "windlass.train", ["bench", "--what", "hmm"])
+
+
+def run_ngram(args: argparse.Namespace) -> int:
+    return _bench(args, "windlass.train", ["bench", "--what", "ngram"])
 
 
 def _bench(args: argparse.Namespace, module: str, door: list[str]) -> int:

@@ -31,8 +31,10 @@ class Follower:
         world = event.get("workers", 1)
         processes = f", {world} processes ({event['layout']})" if world > 1 else ""
         each = " each" if world > 1 else ""
+        weights = event["parameters"]
+        what = f"training {format_count(weights)} weights" if weights else "counting"
         self._line.say(
-            f"training {format_count(event['parameters'])} weights for {event['steps']} steps"
+            f"{what} for {event['steps']} steps"
             f" on {event['device']}{processes}, {event['threads']} threads{each}{compiled}"
         )
 

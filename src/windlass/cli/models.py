@@ -10,9 +10,9 @@ from pathlib import Path
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.operate.compress import WEIGHTS, Wanted, compress
-from windlass.operate.exchange import convert, take_adapter
+from windlass.operate.exchange import convert, give_arpa, is_arpa, take_adapter, take_arpa
 from windlass.operate.registry import Registry, Version, resolve_model
-from windlass.spec.errors import InUse, NotFound
+from windlass.spec.errors import BadInput, InUse, NotFound
 from windlass.spec.units import format_bytes, format_count
 from windlass.store.manifest import verify
 from windlass.store.place import Place
@@ -21,6 +21,8 @@ EPILOG = """\
 examples:
   windlass models list
   windlass models import path/to/huggingface-model --name base
+  windlass models import words.arpa.gz --name words   an n-gram model as KenLM or SRILM writes it
+  windlass models export words out.arpa               and back
   windlass models import path/to/peft-adapter --name poet --adapter-of base
   windlass models export base@1 out/                  Hugging Face files: config.json, safetensors, tokenizer
   windlass models compress base@1 --weights int8      base@2, a quarter of the size; prints what it costs
@@ -46,8 +48,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name, action, purpose in (
         ("list", run_list, "list models and their versions"),
         ("show", run_show, "show a version: sizes, metrics, lineage"),
-        ("import", run_import, "register a Hugging Face directory"),
-        ("export", run_export, "write a version as a Hugging Face directory"),
+        ("import", run_import, "register a Hugging Face directory, or an ARPA file"),
+        ("export", run_export, "write a version as a Hugging Face directory, or as an ARPA file"),
         ("compress", run_compress, "make a smaller version and measure what that costs"),
         ("promote", run_promote, "make a version @prod"),
         ("rollback", run_rollback, "make @previous @prod again"),
@@ -56,7 +58,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         verb = verbs.add_parser(name, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
         if name == "import":
             verb.add_argument(
-                "source", type=Path, metavar="DIRECTORY", help="config.json, *.safetensors, tokenizer.json"
+                "source",
+                type=Path,
+                metavar="DIRECTORY",
+                help="config.json, *.safetensors, tokenizer.json; or a file .arpa or .arpa.gz",
             )
             verb.add_argument("--name", help="name to register under (default: the directory's)")
             verb.add_argument(
@@ -66,7 +71,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
             verb.add_argument("model", metavar="MODEL", help="NAME, NAME@VERSION or NAME@ALIAS")
         if name == "export":
             verb.add_argument(
-                "target", type=Path, metavar="DIRECTORY", help="a directory that does not exist yet"
+                "target",
+                type=Path,
+                metavar="DIRECTORY",
+                help="a directory that does not exist yet; or such a file .arpa or .arpa.gz (n-gram models)",
             )
         elif name == "compress":
             _configure_compress(verb)
@@ -123,20 +131,31 @@ def run_show(args: argparse.Namespace) -> int:
 
 def run_import(args: argparse.Namespace) -> int:
     home = home_of(args)
-    if not args.source.is_dir():
+    arpa = is_arpa(args.source)
+    if not (args.source.is_file() if arpa else args.source.is_dir()):
+        what = "file" if arpa else "directory"
         raise NotFound(
-            f"{args.source}: no such directory", hint="give a directory with config.json and *.safetensors"
+            f"{args.source}: no such {what}", hint="give a directory with config.json and *.safetensors"
         )
+    if arpa and args.adapter_of is not None:
+        raise BadInput(f"{args.source}: an ARPA file is no adapter", hint="leave out --adapter-of")
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home, prefix="import-") as scratch:
         made = Path(scratch) / "model"
-        if args.adapter_of is None:
+        if arpa:
+            take_arpa(args.source.resolve(), made, home / "logs")
+        elif args.adapter_of is None:
             convert(args.source.resolve(), made, home / "logs", dequantise=args.dequantise)
         else:
             name, base, _ = resolve_model(home, args.adapter_of)
             take_adapter(args.source.resolve(), base, name, made, home / "logs")
-        version = Registry(home).register(args.name or args.source.resolve().name.lower(), made)
+        version = Registry(home).register(args.name or _name_of(args.source), made)
     return _tell(args, version, "registered as")
+
+
+def _name_of(source: Path) -> str:
+    """Name a model after its directory, or after its file without what says that it is one."""
+    return source.resolve().name.lower().removesuffix(".gz").removesuffix(".arpa")
 
 
 def run_export(args: argparse.Namespace) -> int:
@@ -145,6 +164,10 @@ def run_export(args: argparse.Namespace) -> int:
     if args.target.exists():
         raise InUse(f"{args.target}: exists already", hint="give a directory that does not exist yet")
     verify(Place(path))
+    if is_arpa(args.target):
+        told = give_arpa(path, args.target.absolute(), home / "logs")
+        print_json(told) if args.json else print(f"wrote {args.target}")
+        return 0
     try:
         convert(path, args.target.absolute(), home / "logs", dequantise=args.dequantise)
     except BaseException:

@@ -29,7 +29,7 @@ from windlass.corpus.stats import PartCount, describe
 from windlass.corpus.streams import Tally
 from windlass.corpus.tokenise import write_part
 from windlass.corpus.tokenizer import CONFIG, FILE, Tokenizer, load_tokenizer
-from windlass.corpus.vocabulary import sample_bytes, take_characters, train_bpe
+from windlass.corpus.vocabulary import sample_bytes, take_characters, take_words, train_bpe
 from windlass.spec.errors import BadInput, Damaged, NotFound
 from windlass.spec.job import Corpus
 from windlass.spec.progress import Progress, Report, silent
@@ -116,11 +116,14 @@ class _Build:
         return unique
 
     def _tokenizer(self, gathered: Gathered, train: Pieces) -> Tokenizer:
-        """Take characters from the whole corpus, so that none is unknown; learn merges from training text."""
+        """Take characters from the whole corpus, so that none is unknown; learn others from training text."""
         wanted = self.corpus.tokenizer
         if wanted.kind == "char":
             total = int(gathered.pieces.text_bytes.sum())
             return take_characters(self._watched(gathered.texts(gathered.pieces), total))
+        if wanted.kind == "word":
+            total = int(train.text_bytes.sum())
+            return take_words(self._watched(gathered.texts(train), total), wanted.vocabulary)
         tokenizer = train_bpe(self._sampled(gathered, train), wanted.vocabulary)
         self.report(Progress("merge", wanted.vocabulary, wanted.vocabulary, "tokens"))
         return tokenizer

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windlass.corpus.tokenizer import UNKNOWN, Tokenizer
-from windlass.corpus.vocabulary import kind_of
+from windlass.corpus.vocabulary import WORD, kind_of
 
 Ids = npt.NDArray[np.uint32]
 
@@ -45,6 +45,8 @@ def encoder_for(tokenizer: Tokenizer) -> Encoder:
     kind = kind_of(tokenizer)
     if kind == "char":
         return CharEncoder(tokenizer)
+    if kind == "word":
+        return SpaceEncoder(tokenizer)
     return WordEncoder(tokenizer) if kind == "bpe" else PlainEncoder(tokenizer)
 
 
@@ -75,6 +77,20 @@ class CharEncoder:
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         return [self._ids[np.frombuffer(text.encode("utf-32-le"), dtype="<u4")] for text in texts]
+
+
+class SpaceEncoder:
+    """One token a word between white space: a table from word to id."""
+
+    cuts_at_lines = True
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._ids = tokenizer.inner.get_vocab(with_added_tokens=False)
+        self._unknown = self._ids[UNKNOWN]
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        known, unknown = self._ids.get, self._unknown
+        return [np.array([known(w, unknown) for w in WORD.findall(text)], dtype=np.uint32) for text in texts]
 
 
 class WordEncoder:

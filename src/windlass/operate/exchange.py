@@ -1,4 +1,7 @@
-"""Brings models and adapters in from Hugging Face directories, and models out to them, in a process apart."""
+"""Brings models and adapters in from other people's files, and models out to them, in a process apart.
+
+Those of networks are Hugging Face directories; those of n-gram models are ARPA files.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,27 @@ def convert(source: Path, target: Path, logs: Path, *, dequantise: bool = False)
     """Load `source`, check every tensor against its shape, and write `target` with a manifest."""
     args = ["convert", str(source), str(target), *(["--dequantise"] if dequantise else [])]
     with LocalProcess("conversion", "windlass.models", args, logs / "convert.log") as process:
+        return process.result()
+
+
+def is_arpa(path: Path) -> bool:
+    """Tell an ARPA file by its name, whether it is there or not."""
+    return path.name.endswith((".arpa", ".arpa.gz"))
+
+
+def take_arpa(source: Path, target: Path, logs: Path) -> dict[str, Any]:
+    """Read an ARPA file and write `target`, a model directory with a manifest."""
+    return _ngram("import", source, target, logs)
+
+
+def give_arpa(source: Path, target: Path, logs: Path) -> dict[str, Any]:
+    """Write the n-gram model in `source` as an ARPA file."""
+    return _ngram("export", source, target, logs)
+
+
+def _ngram(verb: str, source: Path, target: Path, logs: Path) -> dict[str, Any]:
+    args = [verb, str(source), str(target)]
+    with LocalProcess("conversion", "windlass.models.ngram", args, logs / "convert.log") as process:
         return process.result()
 
 

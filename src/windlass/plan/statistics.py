@@ -16,7 +16,7 @@ from windlass.spec.shape import HmmShape, NgramShape
 
 DEFAULT_CONTEXT = 256
 NGRAM_STAGES = 4
-"""Count, adjust, estimate, write."""
+"""Count, merge, link, estimate: see train/counting."""
 ITERATIONS = 30
 
 

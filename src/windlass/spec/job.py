@@ -62,6 +62,8 @@ class Tokenizer(Table):
             raise ValueError(
                 "a byte-level BPE needs vocabulary of at least 260: 256 bytes and the special tokens"
             )
+        if self.kind == "word" and self.vocabulary < 8:
+            raise ValueError("a list of words needs vocabulary of at least 8: 7 special tokens and a word")
         return self
 
 

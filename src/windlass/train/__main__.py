@@ -18,7 +18,7 @@ from windlass.spec.run import RUN_FILE, Run
 from windlass.spec.shape import HmmShape, NgramShape
 from windlass.store.place import Place
 
-BENCHES = ("peers", "layouts", "sync", "asynchronous", "elastic", "hmm")
+BENCHES = ("peers", "layouts", "sync", "asynchronous", "elastic", "hmm", "ngram")
 
 
 def main(argv: list[str]) -> int:
@@ -80,6 +80,10 @@ def _bench(args: argparse.Namespace) -> dict[str, Any]:
         from windlass.train.hidden.bench import bench_hmm
 
         return bench_hmm(args.repeats)
+    if args.what == "ngram":
+        from windlass.train.counting.bench import bench_ngram
+
+        return bench_ngram(args.repeats)
     from windlass.train.bench import bench_train
 
     return bench_train(args.repeats)

@@ -1,0 +1,15 @@
+"""n-gram models: how likely each token is after the few before it.
+
+    model.safetensors (docs/formats/ngram.md) -> files.py, mapped -> Levels (levels.py) -> Ngram (model.py)
+    Ngram asks native.py, the library in C++, or walk.py, the same in numpy
+    text of whole sentences -> sentences.py -> their probabilities
+    an ARPA file -> arpa.py -> Levels, and back
+
+train/counting makes such models from a corpus. Nothing here needs torch.
+
+Start at levels.py, then model.py.
+"""
+
+from windlass.models.ngram.files import load
+
+__all__ = ["load"]
