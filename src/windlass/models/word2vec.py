@@ -108,10 +108,10 @@ class Learnt:
         """Mean loss of a pair and its negatives, over the groups that were looked at."""
         return self.loss_sum / max(1, self.loss_pairs)
 
-    def add(self, sums: Sums) -> None:
-        self.pairs += sums.pairs
-        self.loss_sum += sums.loss
-        self.loss_pairs += sums.loss_pairs
+    def include(self, more: Learnt) -> None:
+        self.pairs += more.pairs
+        self.loss_sum += more.loss_sum
+        self.loss_pairs += more.loss_pairs
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,9 @@ class Matrices:
 def first_matrices(vocabulary: int, width: int, seed: int) -> Matrices:
     """Return small random inputs and zero outputs, as word2vec begins."""
     drawn = np.random.Generator(np.random.Philox(seed)).random((vocabulary, width), dtype=np.float32)
-    return matrices_of((drawn - 0.5) / width, np.zeros((vocabulary, width), np.float32))
+    return matrices_of(
+        (drawn - np.float32(0.5)) / np.float32(width), np.zeros((vocabulary, width), np.float32)
+    )
 
 
 def matrices_of(inputs_VD: Floats, outputs_VD: Floats) -> Matrices:
@@ -190,7 +192,7 @@ def draw_numpy(sampler: Sampler, key: int, tokens: Ints, first: int) -> Groups:
 
 def learn(matrices: Matrices, groups: Groups, rate: float) -> Learnt:
     """Move the vectors by each group in turn."""
-    shared, learnt, sums = library(), Learnt(), Sums()
+    shared, sums = library(), Sums()
     if shared is None:
         return learn_numpy(matrices, groups, rate)
     targets, starts, contexts = groups.targets_GN, groups.starts, groups.contexts_P
@@ -198,8 +200,7 @@ def learn(matrices: Matrices, groups: Groups, rate: float) -> Learnt:
         ctypes.byref(matrices.native), at(targets), at(starts), at(contexts), *targets.shape, rate,
         ctypes.byref(sums),
     )  # fmt: skip
-    learnt.add(sums)
-    return learnt
+    return _told(sums)
 
 
 def learn_numpy(matrices: Matrices, groups: Groups, rate: float) -> Learnt:
@@ -270,15 +271,15 @@ def run(
             ctypes.byref(sampler.native), ctypes.byref(matrices.native), key, at(tokens), len(tokens), first,
             block, at(rates), threads, ctypes.byref(sums),
         )  # fmt: skip
-        learnt.add(sums)
-        return learnt
+        return _told(sums)
     for number, start in enumerate(range(0, len(tokens), block)):
         groups = draw_numpy(sampler, key, tokens[start : start + block], first + start)
-        more = learn_numpy(matrices, groups, float(rates[number]))
-        learnt.pairs += more.pairs
-        learnt.loss_sum += more.loss_sum
-        learnt.loss_pairs += more.loss_pairs
+        learnt.include(learn_numpy(matrices, groups, float(rates[number])))
     return learnt
+
+
+def _told(sums: Sums) -> Learnt:
+    return Learnt(sums.pairs, sums.loss, sums.loss_pairs)
 
 
 def _keep(counts_V: NDArray[np.int64], subsample: float) -> NDArray[np.uint32]:

@@ -197,7 +197,8 @@ struct Logistic {
             values[i] = static_cast<float>(1.0 / (1.0 + std::exp(kReach - 2.0 * kReach * i / kSteps)));
     }
     float operator()(float x) const {
-        float at = (std::min(std::max(x, -kReach), kReach) + kReach) * (kSteps / (2 * kReach));
+        // In this order what is not a number becomes one, and stays inside of the table.
+        float at = (std::min(std::max(-kReach, x), kReach) + kReach) * (kSteps / (2 * kReach));
         int i = static_cast<int>(at);
         return values[i] + (at - i) * (values[i + 1] - values[i]);
     }
