@@ -19,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.models.library import FLOAT, INT, LONG, POINTER, counting_library
-from windlass.models.statistical import Ids, Scores, States
 from windlass.models.weights import Weights, load_weights
 from windlass.spec.errors import BadInput
 from windlass.spec.shape import MlpShape
 
-Floats = NDArray[np.float32]
+Floats = Scores = NDArray[np.float32]
+Ids = NDArray[np.integer[Any]]
+States = NDArray[Any]
 
 BLOCK_TOKENS = 1024
 """Of `logprobs` at once, so that the scores of a whole text need no memory."""

@@ -71,6 +71,7 @@ def train(folder: Path, stopped: Callable[[], bool], member: Member | None = Non
         with meeting(member, device_of(run.job.machine)):
             crew: Crew = Alone() if member.world == 1 else Together()
             if not prepare(run, folder, record, crew, stopped):
+                record.tell("stopped", step=0, steps=run.steps)
                 return False
             kind = AsyncTrainer if run.layout.asynchronous else Trainer
             trainer = kind(run, folder, record, member)

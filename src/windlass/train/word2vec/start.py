@@ -33,7 +33,7 @@ def prepare(run: Run, folder: Path, record: Record, crew: Crew, stopped: Callabl
 
     The processes tell each other after every chunk how it stands, so that none waits long in silence.
     """
-    if not crew.share(crew.rank == 0 and is_due(run, folder))[0]:
+    if not starts_from_vectors(run) or not crew.share(crew.rank == 0 and is_due(run, folder))[0]:
         return True
     stage = _Stage(run, folder, record) if crew.rank == 0 else None
     while True:
@@ -79,7 +79,7 @@ class _Stage:
 
     def __init__(self, run: Run, folder: Path, record: Record) -> None:
         corpus = load_corpus(Path(run.corpus))
-        self._run, self._record, self._target = run, record, folder / VECTORS
+        self._record, self._target = record, folder / VECTORS
         self._learner = Learner(
             corpus.train, plan_of(run, corpus), folder, digest=corpus.digest, threads=THREADS
         )
@@ -115,4 +115,3 @@ class _Stage:
         """Keep what was learnt; the run goes on from it."""
         if self._learner.counted:
             self._learner.save()
-        self._record.tell("stopped", step=0, steps=self._run.steps)
