@@ -22,6 +22,7 @@ examples:
   windlass bench train --layouts
   windlass bench train --sync --steps 1000
   windlass bench elastic
+  windlass bench word2vec --text notes.txt
   windlass bench serve --models small
   windlass bench soak --minutes 20
   windlass bench overload
@@ -42,6 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             "training, beside Hugging Face's Trainer and this machine's matrix-product peak",
         ),
         ("elastic", run_elastic, "what fault tolerance costs while nothing fails"),
+        ("word2vec", run_word2vec, "vectors of words, beside gensim: their speed, and their nearest words"),
     ):
         inner = whats.add_parser(what, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
         inner.add_argument(
@@ -52,6 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         inner.set_defaults(run=action)
         if what == "train":
             _add_train(inner)
+        elif what == "word2vec":
+            _add_word2vec(inner)
     serve = "serving, beside llama.cpp, CTranslate2, OpenVINO and transformers"
     bench_serve.configure(whats.add_parser("serve", help=serve))
     soak = "an engine under mixed traffic: memory, leaks and wrong answers"
@@ -74,6 +78,17 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, help="steps of each run (--sync)")
 
 
+def _add_word2vec(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--text",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="text, one sentence a line; may be given several times (default: Python's own library)",
+    )
+    parser.add_argument("--words", type=int, default=1_000_000, help="read no more words (default: 1000000)")
+
+
 def run_corpus(args: argparse.Namespace) -> int:
     return _bench(args, "windlass.corpus.bench", [])
 
@@ -86,6 +101,13 @@ def run_train(args: argparse.Namespace) -> int:
 
 def run_elastic(args: argparse.Namespace) -> int:
     return _bench(args, "windlass.train", ["bench", "--what", "elastic"])
+
+
+def run_word2vec(args: argparse.Namespace) -> int:
+    if args.words < 1:
+        raise BadInput(f"--words {args.words}: must be at least 1")
+    texts = [f"--text={text}" for text in args.text]
+    return _bench(args, "windlass.train.word2vec.bench", [*texts, f"--words={args.words}"])
 
 
 def _bench(args: argparse.Namespace, module: str, door: list[str]) -> int:

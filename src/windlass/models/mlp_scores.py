@@ -23,7 +23,7 @@ from windlass.models.weights import Weights, load_weights
 from windlass.spec.errors import BadInput
 from windlass.spec.shape import MlpShape
 
-Floats = Scores = NDArray[np.float32]
+Floats = NDArray[np.float32]
 Ids = NDArray[np.integer[Any]]
 States = NDArray[Any]
 
@@ -89,7 +89,7 @@ class MlpScores:
     def step(self, states_BS: States, tokens_B: Ids) -> States:
         return np.concatenate([states_BS[:, 1:], tokens_B.astype(self.state_dtype)[:, None]], axis=1)
 
-    def scores(self, states_BS: States) -> Scores:
+    def scores(self, states_BS: States) -> Floats:
         shared = library()
         states_BS = np.ascontiguousarray(states_BS, self.state_dtype)
         if shared is None:
@@ -104,7 +104,7 @@ class MlpScores:
         )
         return scores_BV
 
-    def scores_numpy(self, states_BS: States) -> Scores:
+    def scores_numpy(self, states_BS: States) -> Floats:
         """The same as the native library gives, up to rounding; rows one at a time, so that none matters
         to another."""
         rows = [self._logits(states_BS[n : n + 1]) for n in range(len(states_BS))]
