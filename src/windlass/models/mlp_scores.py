@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from windlass.models.library import FLOAT, INT, LONG, POINTER, counting_library
 from windlass.models.weights import Weights, load_weights
 from windlass.spec.errors import BadInput
-from windlass.spec.shape import MlpShape
+from windlass.spec.shape import HmmShape, MlpShape, NgramShape
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.integer[Any]]
@@ -65,7 +65,8 @@ class MlpScores:
     state_dtype: np.dtype[Any] = np.dtype(np.int32)
 
     def __init__(self, shape: MlpShape, weights: Weights, threads: int | None = None) -> None:
-        self.shape, self.state_size = shape, shape.window
+        self.shape: NgramShape | HmmShape | MlpShape = shape
+        self._sizes, self.state_size = shape, shape.window
         self.threads = threads or os.cpu_count() or 1
         self._embedding_VD, self._mix, self._norm_D = (
             _floats(weights, f"{name}.weight") for name in ("embedding", "mix", "norm")
@@ -133,14 +134,14 @@ class MlpScores:
         return np.asarray(self._normed(x_BD, self._norm_D) @ self._embedding_VD.T, np.float32)
 
     def _normed(self, x_BD: Floats, weight_D: Floats) -> Floats:
-        mean_B1 = np.square(x_BD).mean(axis=-1, keepdims=True) + np.float32(self.shape.norm_epsilon)
+        mean_B1 = np.square(x_BD).mean(axis=-1, keepdims=True) + np.float32(self._sizes.norm_epsilon)
         return np.asarray(weight_D * (x_BD / np.sqrt(mean_B1)), np.float32)
 
     @functools.cached_property
     def _native(self) -> _Model:
         addresses = [array.ctypes.data for layer in self._layers for array in layer]
         self._addresses = (POINTER * len(addresses))(*addresses)
-        shape = self.shape
+        shape = self._sizes
         ends = (array.ctypes.data for array in (self._embedding_VD, self._mix, self._norm_D))
         layers = ctypes.cast(self._addresses, POINTER)
         sizes = (shape.vocabulary, shape.width, shape.ffn_width, shape.window, shape.layers)

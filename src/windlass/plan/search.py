@@ -232,8 +232,8 @@ def _memory_bytes(clock: Clock, shape: Network, batch: int, micro: int) -> int:
 
 
 def _loss(job: Job, shape: Network, tokens: int, corpus: CorpusFacts) -> float | None:
-    """The law is one of models that predict the next token; of masked ones none is known that would hold."""
-    if objective_of(job) == "masked":
+    """The law is one of transformers that predict the next token; of others none is known that would hold."""
+    if objective_of(job) == "masked" or isinstance(shape, MlpShape):
         return None
     return expected_loss(shape.matrix_parameters, tokens, corpus.train_tokens, shape.vocabulary)
 
