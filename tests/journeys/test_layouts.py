@@ -38,6 +38,16 @@ def test_layouts_learn_the_same_as_one_process(tmp_path: Path, family: str) -> N
     assert [event["layout"] for event in told if event["event"] == "case"] == list(SOME)
 
 
+def test_an_mlp_learns_the_same_with_its_text_or_its_weights_divided(tmp_path: Path) -> None:
+    fitting = ("dp=2", "dp=2,shares=2:1", "sharded=2")
+    layouts = (*fitting, "tp=2")  # which an mlp cannot have, and which is passed over
+    result = prove(
+        "layouts", tmp_path, families=["mlp"], layouts=layouts, steps=4, report=silent, tell=lambda _: None
+    )
+    assert result["figures"]["layouts_equal"] == result["figures"]["layouts_tried"] == len(fitting), result
+    assert result["figures"]["worst_loss_difference"] < 1e-5
+
+
 def test_a_run_goes_on_under_other_layouts_as_if_nothing_had_changed(tmp_path: Path) -> None:
     result = prove(
         "reshard",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from windlass.models.build import build, outline
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network, RopeScaling
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, MlpShape, Network, RopeScaling
 
 AnyShape = Network
 
@@ -21,9 +21,10 @@ TINY: list[AnyShape] = [
     ),
     Gpt2Shape(vocabulary=61, context=32, layers=2, width=24, heads=3, ffn_width=50),
     BertShape(vocabulary=61, context=32, layers=2, width=24, heads=3, ffn_width=50),
+    MlpShape(vocabulary=61, context=32, layers=2, width=24, ffn_width=50, window=5),
 ]  # fmt: skip
 every_family = pytest.mark.parametrize("shape", TINY, ids=lambda s: s.family)
-every_causal_family = pytest.mark.parametrize("shape", TINY[:3], ids=lambda s: s.family)
+every_causal_family = pytest.mark.parametrize("shape", [*TINY[:3], TINY[4]], ids=lambda s: s.family)
 
 
 def sizes(family: str) -> st.SearchStrategy[AnyShape]:
@@ -44,6 +45,8 @@ def sizes(family: str) -> st.SearchStrategy[AnyShape]:
             lambda heads, head, **rest: Gpt2Shape(heads=heads, width=heads * head, **rest),
             heads=small, head=small, **every,
         )  # fmt: skip
+    if family == "mlp":
+        return st.builds(MlpShape, width=small, window=small, **every)
     return st.builds(
         lambda heads, head, **rest: BertShape(heads=heads, width=heads * head, **rest),
         heads=small, head=small, token_types=st.integers(1, 4), **every,
@@ -51,7 +54,7 @@ def sizes(family: str) -> st.SearchStrategy[AnyShape]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(["llama", "gpt2", "bert"]).flatmap(sizes))
+@given(st.sampled_from(["llama", "gpt2", "bert", "mlp"]).flatmap(sizes))
 def test_the_counted_weights_are_those_of_the_built_model(shape: AnyShape) -> None:
     assert outline(shape).parameter_count == shape.parameters
 
@@ -111,6 +114,15 @@ def test_a_causal_token_does_not_see_those_after_it(shape: AnyShape) -> None:
     after[:, 12:] = (after[:, 12:] + 1) % shape.vocabulary
     torch.testing.assert_close(model(before)[:, :12], model(after)[:, :12])
     assert not torch.allclose(model(before)[:, 12:], model(after)[:, 12:])
+
+
+def test_an_mlp_token_sees_its_window_and_nothing_before_it() -> None:
+    model = build(TINY[4], seed=1)
+    before = tokens(TINY[4])
+    after = before.clone()
+    after[:, 7] = (after[:, 7] + 1) % 61
+    changed = (model(before) != model(after)).any(dim=-1).any(dim=0)
+    assert changed.nonzero().flatten().tolist() == [7, 8, 9, 10, 11]
 
 
 def test_a_bert_token_sees_those_after_it() -> None:

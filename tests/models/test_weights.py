@@ -21,7 +21,7 @@ from windlass.models.mapped import narrowed, widened
 from windlass.models.sizes import weight_sizes
 from windlass.models.weights import Float, load_weights
 from windlass.spec.errors import BadInput, Damaged, NotFound
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, MlpShape, Network
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
 
@@ -32,6 +32,7 @@ SHAPES = {
     "llama wide heads": LLAMA.model_copy(update={"explicit_head_width": 14}),
     "gpt2": Gpt2Shape(vocabulary=53, context=32, layers=2, width=48, heads=3, ffn_width=37),
     "bert": BertShape(vocabulary=53, context=32, layers=2, width=48, heads=3, ffn_width=37, token_types=3),
+    "mlp": MlpShape(vocabulary=53, context=32, layers=2, width=48, ffn_width=37, window=3),
 }
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -21,13 +21,18 @@ from windlass.train.checkpoint import Saving, committed
 from windlass.train.loop import save_run, train
 
 PART = "part-00000.safetensors"
-FAMILIES = ["llama", "gpt2", "bert"]
+FAMILIES = ["llama", "gpt2", "bert", "mlp"]
 
 
 def start(folder: Path, run: Run) -> Path:
     folder.mkdir()
     save_run(folder, run)
     return folder
+
+
+def model_of(family: str) -> dict[str, Any]:
+    more = {"heads": None, "mlp": {"start": "random"}} if family == "mlp" else {}
+    return {"family": family, **more}
 
 
 def stop_after(steps: int) -> Callable[[], bool]:
@@ -55,7 +60,7 @@ def assert_same_bits(one: Path, other: Path) -> None:
 def test_a_stopped_and_resumed_run_ends_with_the_same_bits(
     tmp_path: Path, make_run: Callable[..., Run], family: str
 ) -> None:
-    run = make_run(model={"family": family})
+    run = make_run(model=model_of(family))
     whole, broken = start(tmp_path / "whole", run), start(tmp_path / "broken", run)
     assert train(whole, never)
     assert not train(broken, stop_after(3))
@@ -109,7 +114,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(
 def test_every_family_learns(tmp_path: Path, make_run: Callable[..., Run], family: str) -> None:
     folder = start(
         tmp_path / "run",
-        make_run(model={"family": family}, train={"steps": 60, "evaluate_every": 60, "schedule": "wsd"}),
+        make_run(model=model_of(family), train={"steps": 60, "evaluate_every": 60, "schedule": "wsd"}),
     )
     assert train(folder, never)
     losses = [e["loss"] for e in events(folder, "step")]

@@ -24,6 +24,7 @@ examples:
   windlass bench elastic
   windlass bench hmm
   windlass bench ngram --json
+  windlass bench word2vec --text notes.txt
   windlass bench serve --models small
   windlass bench soak --minutes 20
   windlass bench overload
@@ -46,6 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("elastic", run_elastic, "what fault tolerance costs while nothing fails"),
         ("hmm", run_hmm, "iterations of Baum and Welch, beside hmmlearn"),
         ("ngram", run_ngram, "n-gram models, beside KenLM: the same perplexity, and how quick"),
+        ("word2vec", run_word2vec, "vectors of words, beside gensim: their speed, and their nearest words"),
     ):
         inner = whats.add_parser(what, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
         inner.add_argument(
@@ -56,6 +58,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         inner.set_defaults(run=action)
         if what == "train":
             _add_train(inner)
+        elif what == "word2vec":
+            _add_word2vec(inner)
     serve = "serving, beside llama.cpp, CTranslate2, OpenVINO and transformers"
     bench_serve.configure(whats.add_parser("serve", help=serve))
     soak = "an engine under mixed traffic: memory, leaks and wrong answers"
@@ -78,6 +82,17 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, help="steps of each run (--sync)")
 
 
+def _add_word2vec(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--text",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="text, one sentence a line; may be given several times (default: Python's own library)",
+    )
+    parser.add_argument("--words", type=int, default=1_000_000, help="read no more words (default: 1000000)")
+
+
 def run_corpus(args: argparse.Namespace) -> int:
     return _bench(args, "windlass.corpus.bench", [])
 
@@ -98,6 +113,13 @@ def run_hmm(args: argparse.Namespace) -> int:
 
 def run_ngram(args: argparse.Namespace) -> int:
     return _bench(args, "windlass.train", ["bench", "--what", "ngram"])
+
+
+def run_word2vec(args: argparse.Namespace) -> int:
+    if args.words < 1:
+        raise BadInput(f"--words {args.words}: must be at least 1")
+    texts = [f"--text={text}" for text in args.text]
+    return _bench(args, "windlass.train.word2vec.bench", [*texts, f"--words={args.words}"])
 
 
 def _bench(args: argparse.Namespace, module: str, door: list[str]) -> int:

@@ -41,6 +41,15 @@ class Follower:
     def _on_resumed(self, event: dict[str, Any]) -> None:
         self._line.say(f"going on from step {event['step']}")
 
+    def _on_vectors(self, event: dict[str, Any]) -> None:
+        self._line.say(
+            f"vectors, pass {event['epoch']} of {event['epochs']}: loss {event['loss']:.4f},"
+            f" {format_count(event['pairs'])} pairs"
+        )
+
+    def _on_vectors_resumed(self, event: dict[str, Any]) -> None:
+        self._line.say(f"vectors: going on after {event['epoch']} passes and {event['position']} tokens")
+
     def _on_replanned(self, event: dict[str, Any]) -> None:
         self._line.say(
             f"measured at step {event['step']}: {event['steps']} steps fit, not {event['steps_before']}"

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from windlass.cli.home import add_home, home_of
+from windlass.cli.models_near import configure_near, run_near
 from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.operate.compress import WEIGHTS, Wanted, compress
 from windlass.operate.exchange import convert, give_arpa, is_arpa, take_adapter, take_arpa
@@ -28,6 +29,7 @@ examples:
   windlass models compress base@1 --weights int8      base@2, a quarter of the size; prints what it costs
   windlass models promote base@2                      base@prod is now version 2, base@previous what it was
   windlass models rollback base
+  windlass models near base king
 """
 
 
@@ -50,6 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("show", run_show, "show a version: sizes, metrics, lineage"),
         ("import", run_import, "register a Hugging Face directory, or an ARPA file"),
         ("export", run_export, "write a version as a Hugging Face directory, or as an ARPA file"),
+        ("near", run_near, "list the tokens whose vectors are nearest to that of one"),
         ("compress", run_compress, "make a smaller version and measure what that costs"),
         ("promote", run_promote, "make a version @prod"),
         ("rollback", run_rollback, "make @previous @prod again"),
@@ -78,6 +81,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
             )
         elif name == "compress":
             _configure_compress(verb)
+        elif name == "near":
+            configure_near(verb)
         if name in ("import", "export"):
             verb.add_argument(
                 "--dequantise", action="store_true", help="write int8 and int4 weights as float32"

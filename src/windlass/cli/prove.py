@@ -15,8 +15,10 @@ from windlass.operate.rollback.proof import is_taken_back, prove_rollback
 from windlass.operate.saves import is_proved, prove_saves
 from windlass.spec.errors import BadInput, did_you_mean
 from windlass.spec.layout import parse_layout
-from windlass.spec.proof import LAYOUTS, LOSS_TOLERANCE, RESHARD, WEIGHT_TOLERANCE
+from windlass.spec.proof import LAYOUTS, LOSS_TOLERANCE, RESHARD, WEIGHT_TOLERANCE, fits
 from windlass.spec.shape import FAMILIES
+
+NETWORKS = (*FAMILIES, "mlp")
 
 EPILOG = f"""\
 layouts   every layout learns the same as one process: the loss of every step within {LOSS_TOLERANCE:g}
@@ -54,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     reshard.set_defaults(run=run_reshard)
     for inner in (layouts, reshard):
         inner.add_argument(
-            "--families", default=",".join(FAMILIES), help="model families (default: all of them)"
+            "--families", default=",".join(FAMILIES), help="model families (default: the transformers)"
         )
     kills = whats.add_parser("kills", help="a killed process ends or restarts the run, and nothing is lost")
     kills.add_argument("--times", type=int, default=20, help="processes to kill (default: 20)")
@@ -148,10 +150,13 @@ def _prove(args: argparse.Namespace, kind: Any, layouts: tuple[str, ...]) -> int
         parse_layout(layout)
     families = [name.strip() for name in args.families.split(",")]
     for name in families:
-        if name not in FAMILIES:
+        if name not in NETWORKS:
             raise BadInput(
-                f"--families {args.families}: no family '{name}'", hint=did_you_mean(name, list(FAMILIES))
+                f"--families {args.families}: no family '{name}'", hint=did_you_mean(name, list(NETWORKS))
             )
+        unfit = [layout for layout in layouts if not fits(name, layout)]
+        if unfit and (kind == "reshard" or len(unfit) == len(layouts)):
+            raise BadInput(f"--families {args.families}: '{name}' cannot have the layout {unfit[0]}")
     line = ProgressLine(quiet=args.json)
     result = prove(
         kind,

@@ -16,6 +16,7 @@ from windlass.models.bert import Bert
 from windlass.models.gpt2 import Gpt2
 from windlass.models.language import LanguageModel
 from windlass.models.llama import Llama
+from windlass.models.mlp import Mlp
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, MlpShape, Network
 
 DEVIATION = 0.02
@@ -50,8 +51,6 @@ def outline(shape: Network) -> LanguageModel:
             case BertShape():
                 return Bert(shape)
             case MlpShape():
-                from windlass.models.mlp import Mlp
-
                 return Mlp(shape)
 
 

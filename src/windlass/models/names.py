@@ -159,4 +159,15 @@ BERT = Naming(
     renamed={".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".LayerNorm.bias"},
 )
 
-NAMINGS: Mapping[str, Naming] = {"llama": LLAMA, "gpt2": GPT2, "bert": BERT}
+_OWN = {
+    "embedding.weight": "embedding.weight",
+    "mix.weight": "mix.weight",
+    "norm.weight": "norm.weight",
+}
+_OWN_LAYER = {name: name for name in ("ffn_norm.weight", "ffn.up.weight", "ffn.down.weight")}
+MLP = Naming(
+    prefix="", layer="layers.{}", outside=_OWN, inside=_OWN_LAYER, copies={}, harmless=re.compile(r"(?!)")
+)
+"""Nobody else has this family, so the names in its files are ours."""
+
+NAMINGS: Mapping[str, Naming] = {"llama": LLAMA, "gpt2": GPT2, "bert": BERT, "mlp": MLP}

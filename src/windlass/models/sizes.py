@@ -5,14 +5,20 @@ Rows are what a matrix gives, columns what it takes.
 
 from __future__ import annotations
 
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, MlpShape, Network
 
 Sizes = dict[str, tuple[int, ...]]
 
 
 def weight_sizes(shape: Network) -> Sizes:
     """Return the size of every weight that a model of this shape stores; a tied matrix is there once."""
-    outside, inside = _of_llama(shape) if isinstance(shape, LlamaShape) else _of_the_biased(shape)
+    match shape:
+        case LlamaShape():
+            outside, inside = _of_llama(shape)
+        case MlpShape():
+            outside, inside = _of_mlp(shape)
+        case _:
+            outside, inside = _of_the_biased(shape)
     layers = {
         f"layers.{layer}.{name}": size for layer in range(shape.layers) for name, size in inside.items()
     }
@@ -34,6 +40,20 @@ def _of_llama(shape: LlamaShape) -> tuple[Sizes, Sizes]:
         "ffn.gate.weight": (shape.ffn_width, width),
         "ffn.up.weight": (shape.ffn_width, width),
         "ffn.down.weight": (width, shape.ffn_width),
+    }
+
+
+def _of_mlp(shape: MlpShape) -> tuple[Sizes, Sizes]:
+    width, inner = shape.width, shape.ffn_width
+    outside: Sizes = {
+        "embedding.weight": (shape.vocabulary, width),
+        "mix.weight": (width, shape.window * width),
+        "norm.weight": (width,),
+    }
+    return outside, {
+        "ffn_norm.weight": (width,),
+        "ffn.up.weight": (inner, width),
+        "ffn.down.weight": (width, inner),
     }
 
 

@@ -10,6 +10,7 @@ above what it was when the layer was given away (and so it is with unequal speed
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,10 +40,11 @@ def predicted_costs(shape: Network) -> Costs:
     products = shape.matrix_parameters - shape.layers * shape.layer_matrix_parameters
     mixing = 4.0 * shape.attention_width * shape.seen_keys(shape.context)
     tables = sum(len(size) > 1 for size in embedding_weights(shape).values())
+    mix = math.prod(embedding_weights(shape).get("mix.weight", (0,)))
     return Costs(
         layer=2.0 * shape.layer_matrix_parameters + mixing,
-        embedding=float(tables * shape.width),
-        head=2.0 * products,
+        embedding=tables * shape.width + 2.0 * mix,
+        head=2.0 * (products - mix),
     )
 
 

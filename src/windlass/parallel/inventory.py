@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from windlass.spec.shape import BertShape, LlamaShape, Network
+from windlass.spec.shape import BertShape, LlamaShape, MlpShape, Network
 
 Weights = Mapping[str, tuple[int, ...]]
 """Shapes by name; inside a layer, the name without "layers.N."."""
@@ -24,7 +24,10 @@ WORDS = ("embedding.weight", "head.weight", "head.bias")
 
 def layer_weights(shape: Network) -> Weights:
     """Return the weights of one layer; all layers of a family are alike."""
-    width, inner, biased = shape.width, shape.ffn_width, not isinstance(shape, LlamaShape)
+    width, inner, biased = shape.width, shape.ffn_width, _biased(shape)
+    if isinstance(shape, MlpShape):
+        matrices = {"ffn.up.weight": (inner, width), "ffn.down.weight": (width, inner)}
+        return matrices | _norm("ffn_norm", shape)
     rows = {
         "attention.query": (shape.attention_width, width),
         "attention.key": (_kv_width(shape), width),
@@ -42,6 +45,8 @@ def layer_weights(shape: Network) -> Weights:
 def embedding_weights(shape: Network) -> Weights:
     """Return what turns tokens into the residual stream."""
     found: dict[str, tuple[int, ...]] = {"embedding.weight": (shape.vocabulary, shape.width)}
+    if isinstance(shape, MlpShape):
+        return found | {"mix.weight": (shape.width, shape.window * shape.width)}
     if not isinstance(shape, LlamaShape):
         found["positions.weight"] = (shape.context, shape.width)
     if isinstance(shape, BertShape):
@@ -68,7 +73,7 @@ def features_of(shape: Network) -> dict[str, int]:
     """Name each kind of weight that tensor parallelism divides, and the dimension along which."""
     outside = {**embedding_weights(shape), **head_weights(shape)}
     found = {name: 0 for name in layer_weights(shape) if name.startswith(COLUMNS)}
-    found |= {f"{name}.weight": 1 for name in ROWS}
+    found |= {f"{name}.weight": 1 for name in ROWS if f"{name}.weight" in layer_weights(shape)}
     return found | {name: 0 for name in WORDS if name in outside}
 
 
@@ -82,5 +87,9 @@ def _kv_width(shape: Network) -> int:
 
 
 def _norm(name: str, shape: Network) -> dict[str, tuple[int, ...]]:
-    parts = ("weight",) if isinstance(shape, LlamaShape) else ("weight", "bias")
+    parts = ("weight", "bias") if _biased(shape) else ("weight",)
     return {f"{name}.{part}": (shape.width,) for part in parts}
+
+
+def _biased(shape: Network) -> bool:
+    return not isinstance(shape, LlamaShape | MlpShape)

@@ -16,14 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
-from windlass.models.build import first_value, outline
+from windlass.models.build import DEVIATION, first_value, outline
 from windlass.models.huggingface import load_model
 from windlass.models.language import LanguageModel
 from windlass.models.loss import summed_loss
+from windlass.models.word2vec_files import VECTORS, first_embedding, load_vectors
 from windlass.parallel.asynchronous import AsyncPipeline, Between, Source
 from windlass.parallel.context import DividedSequence
 from windlass.parallel.grid import Grid
-from windlass.parallel.held import Held, rest
+from windlass.parallel.held import TIED, Held, rest
 from windlass.parallel.pipeline import SPLIT, Pipeline
 from windlass.parallel.recompute import recompute_blocks
 from windlass.parallel.stage import Loss, Stage
@@ -39,9 +40,15 @@ Batch = tuple[Tensor, Tensor]
 class Strategy:
     """This process's part in computing the model."""
 
-    def __init__(self, run: Run, grid: Grid, cut: Cut, *, fill: bool = True) -> None:
-        """Build this process's piece; without `fill`, somebody else gives it its first values."""
+    def __init__(
+        self, run: Run, grid: Grid, cut: Cut, *, fill: bool = True, folder: Path | None = None
+    ) -> None:
+        """Build this process's piece; without `fill`, somebody else gives it its first values.
+
+        What a run has learnt before its first step is in its `folder`.
+        """
         self.run, self.grid, self.cut = run, grid, cut
+        self._folder = folder
         self._narrow = run.job.machine.precision == "bfloat16"
         self.divided = _divided_sequence(run, grid)
         self._loss: Loss = _loss(run, grid)
@@ -55,7 +62,7 @@ class Strategy:
 
     def fill(self) -> None:
         """Give the weights their first values."""
-        self.held.fill(_first_values(self.run, self.stages[0].model))
+        self.held.fill(_first_values(self.run, self.stages[0].model, self._folder))
 
     def move(self, run: Run, grid: Grid) -> None:
         """Go on among other processes; only where this one computes everything by itself."""
@@ -181,9 +188,26 @@ def _shard(stage: Stage, grid: Grid) -> None:
             module.set_force_sum_reduction_for_comms(True)  # gloo cannot scale while it adds
 
 
-def _first_values(run: Run, model: LanguageModel) -> Callable[[str, tuple[int, ...]], Tensor]:
-    """Where the weights of the first step come from: the seed, or a registered model."""
+def _first_values(
+    run: Run, model: LanguageModel, folder: Path | None
+) -> Callable[[str, tuple[int, ...]], Tensor]:
+    """Where the first weights come from: the seed and vectors of the run, or a registered model."""
     if run.start_from is None:
-        return lambda name, size: first_value(model, name, size, run.job.seed)
+        embedding = _learnt_embedding(run, folder)
+
+        def value(name: str, size: tuple[int, ...]) -> Tensor:
+            if embedding is not None and name == TIED:
+                return embedding
+            return first_value(model, name, size, run.job.seed)
+
+        return value
     start = load_model(Path(run.start_from), dtype=torch.float32)
     return lambda name, _size: start.get_parameter(name).detach()
+
+
+def _learnt_embedding(run: Run, folder: Path | None) -> Tensor | None:
+    """Return the vectors that the run learnt (train/word2vec), if it has any; a checkpoint replaces them."""
+    if folder is None or run.shape.family != "mlp" or run.job.model.mlp.start != "word2vec":
+        return None
+    vectors = load_vectors(folder / VECTORS)
+    return None if vectors is None else torch.from_numpy(first_embedding(vectors, DEVIATION))

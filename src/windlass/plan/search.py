@@ -26,7 +26,7 @@ from windlass.spec.errors import BadInput, BadJob
 from windlass.spec.job import Job, objective_of
 from windlass.spec.layout import Layout, check_layout
 from windlass.spec.run import Prediction, Run
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
+from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, MlpShape, Network
 from windlass.spec.units import format_bytes, format_count, format_seconds
 
 WIDTHS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096)
@@ -145,6 +145,9 @@ def build_shape(job: Job, vocabulary: int, width: int, layers: int | None = None
     try:
         if model.family == "gpt2":
             return Gpt2Shape(**common, ffn_width=model.ffn_width or 4 * width)
+        if model.family == "mlp":
+            common |= {"heads": 1, "layers": layers or max(2, width // 128)}
+            return MlpShape(**common, ffn_width=model.ffn_width or 4 * width, window=model.mlp.window)
         if model.family == "bert":
             return BertShape(**common, ffn_width=model.ffn_width or 4 * width)
         return LlamaShape(
@@ -229,8 +232,8 @@ def _memory_bytes(clock: Clock, shape: Network, batch: int, micro: int) -> int:
 
 
 def _loss(job: Job, shape: Network, tokens: int, corpus: CorpusFacts) -> float | None:
-    """The law is one of models that predict the next token; of masked ones none is known that would hold."""
-    if objective_of(job) == "masked":
+    """The law is one of transformers that predict the next token; of others none is known that would hold."""
+    if objective_of(job) == "masked" or isinstance(shape, MlpShape):
         return None
     return expected_loss(shape.matrix_parameters, tokens, corpus.train_tokens, shape.vocabulary)
 

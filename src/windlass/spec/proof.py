@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from windlass.spec.job import Machine, Model, Train
+from windlass.spec.layout import parse_layout
+from windlass.spec.shape import FAMILIES
 from windlass.spec.table import Table
 
 PROOF, RESULT = "proof.json", "result.json"
@@ -42,6 +44,12 @@ LAYOUTS = (
     "dp=2,recompute=selective",
 )
 RESHARD = ("pp=2,tp=2,micro_batches=3", "sharded=3", "")
+
+
+def fits(family: str, layout: str) -> bool:
+    """Whether a family can have a layout: an mlp divides only its text or its weights."""
+    asked = parse_layout(layout)
+    return family in FAMILIES or asked.tp * asked.pp * asked.cp == 1
 
 
 class Proof(Table):

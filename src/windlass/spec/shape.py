@@ -208,9 +208,9 @@ class MlpShape(_Shape):
     def parameters(self) -> int:
         return self.matrix_parameters + (self.layers + 1) * self.width
 
-    def forward_flops_per_token(self, length: int | None = None) -> float:
-        """Two per weight in a product: there is no attention."""
-        return 2.0 * self.matrix_parameters
+    def seen_keys(self, length: int) -> float:
+        """There is no attention."""
+        return 0.0
 
 
 class NgramShape(BaseModel):

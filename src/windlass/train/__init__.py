@@ -14,6 +14,8 @@ In an elastic run a process is a worker (elastic.py): it trains in one company a
 coordinator says (post.py), and keeps its memory. A new company comes to one state in reunion.py, by moves.py
 from memory to memory. Where the bits shall not depend on the company, ordered.py adds up the gradients.
 
+An mlp may begin with vectors that its run learns before the first step (word2vec/).
+
 The order of samples and the masks are pure functions of position, so a run is
 resumed from a checkpoint and one integer, under any layout; prove.py shows that.
 

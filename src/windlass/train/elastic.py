@@ -41,6 +41,7 @@ from windlass.train.post import Post
 from windlass.train.reason import plain_reason
 from windlass.train.record import Record
 from windlass.train.trainer import Trainer
+from windlass.train.word2vec.start import prepare
 
 STORE_S = 15.0
 """For a member to find the store of rank 0; whoever forms a group longer is given up by the coordinator."""
@@ -129,6 +130,8 @@ class Worker:
         self._record.take_rank(assigned.rank)
         with self._company(assigned, run):
             before, crew = self._trainer, _crew(assigned)
+            if not prepare(run, self._folder, self._record, crew, self._called_away):
+                return self._parted(run, crew)
             known = reunion.tell(before, crew)
             reunion.catch_up(before, known)
             if reunion.behind(before, known):
@@ -143,6 +146,18 @@ class Worker:
             self._trainer = trainer
             reunion.tell_settled(trainer, settled, began_s)
             return go_on(trainer, Wishes(self._stopped, self._leaving, self._departing))
+
+    def _called_away(self) -> bool:
+        """Whether this worker shall stop or leave; whoever asks is still learning the first vectors."""
+        self._post.at(0, "saving")
+        return self._stopped() or self._leaving()
+
+    def _parted(self, run: Run, crew: Crew) -> Outcome:
+        """How a generation ends that has not begun to train."""
+        if not any(crew.share(self._stopped())):
+            return "left"
+        self._record.tell("stopped", step=0, steps=run.steps)
+        return "stopped"
 
     def _join(self, run: Run, assigned: Assign, before: Trainer | None) -> Trainer:
         member = Member(assigned.rank, assigned.world, assigned.rendezvous)

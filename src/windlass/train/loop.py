@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import torch
 
+from windlass.parallel.crew import Alone, Crew, Together
 from windlass.parallel.device import device_of
 from windlass.parallel.grid import meeting
 from windlass.parallel.strategy import undivided
@@ -33,6 +34,7 @@ from windlass.train.record import Record
 from windlass.train.replan import replanned
 from windlass.train.result import save_result
 from windlass.train.trainer import Trainer
+from windlass.train.word2vec.start import prepare
 
 Outcome = Literal["finished", "stopped", "left"]
 
@@ -67,6 +69,10 @@ def train(folder: Path, stopped: Callable[[], bool], member: Member | None = Non
     record = Record(folder, rank=member.rank)
     try:
         with meeting(member, device_of(run.job.machine)):
+            crew: Crew = Alone() if member.world == 1 else Together()
+            if not prepare(run, folder, record, crew, stopped):
+                record.tell("stopped", step=0, steps=run.steps)
+                return False
             kind = AsyncTrainer if run.layout.asynchronous else Trainer
             trainer = kind(run, folder, record, member)
             tell_start(trainer)

@@ -26,7 +26,16 @@ from windlass.spec.errors import WindlassError
 from windlass.spec.job import Job
 from windlass.spec.layout import parse_layout
 from windlass.spec.member import Member, add_member, member_of, settle
-from windlass.spec.proof import LOSS_TOLERANCE, PROOF, RESULT, WEIGHT_TOLERANCE, Outcome, Proof, figures_of
+from windlass.spec.proof import (
+    LOSS_TOLERANCE,
+    PROOF,
+    RESULT,
+    WEIGHT_TOLERANCE,
+    Outcome,
+    Proof,
+    figures_of,
+    fits,
+)
 from windlass.spec.run import Run
 from windlass.train.assemble import Assembled
 from windlass.train.record import Record
@@ -58,6 +67,8 @@ class Prover:
         for family in self._proof.families:
             alone = self._train(family, [("", self._proof.steps)])
             for layout in self._proof.layouts:
+                if not fits(family, layout):
+                    continue
                 curve = self._train(family, [(layout, self._proof.steps)])
                 outcomes.append(self._compare(family, layout, alone, curve))
         return outcomes

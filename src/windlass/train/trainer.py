@@ -124,7 +124,7 @@ class Trainer:
             self.strategy, self.optimizer = before.strategy, before.optimizer
             self.strategy.move(run, self.grid)
         else:
-            self.strategy = Strategy(run, self.grid, cut, fill=fill)
+            self.strategy = Strategy(run, self.grid, cut, fill=fill, folder=self.folder)
             if run.compile and self.strategy.whole and run.layout.sharded == 1:
                 self.strategy.forward = compiled(self.strategy.stages[0].model, self.record)
             self.optimizer = build_optimizer(self.strategy.held.holdings, run)

@@ -22,6 +22,7 @@ from windlass.plan.search import DEFAULT_CONTEXT, build_shape
 from windlass.spec.errors import BadInput, BadJob, NotFound, did_you_mean
 from windlass.spec.job import Job
 from windlass.spec.read import parse, read_toml
+from windlass.spec.shape import FAMILIES
 from windlass.spec.sync import Sync
 from windlass.spec.table import Table
 
@@ -132,6 +133,11 @@ def _sizes(job: Job) -> Sizes:
         raise BadInput(
             "--fleet: the sizes of [model] start_from are in a registered model",
             hint="give layers, width and heads in place of it, or --sizes FILE.toml",
+        )
+    if model.family not in FAMILIES:
+        raise BadInput(
+            f"--fleet: a model of family '{model.family}' is planned for one machine; leave out --fleet",
+            hint="fleets are planned for: " + ", ".join(FAMILIES),
         )
     if model.width is not None:
         return sizes_of(build_shape(job, vocabulary, model.width, model.layers))

@@ -72,7 +72,7 @@ def _at(step: Step, position: int) -> dict[str, float]:
     table = VALUE_BYTES * dims.vocabulary * dims.width / layout.tp
     flying = _in_flight(layout, position, step.micro_batches)
     kept, again = _layer_bytes(dims, layout, tokens)
-    activations = flying * layers * kept + again
+    activations = flying * layers * kept + again + VALUE_BYTES * tokens * dims.mixed_width
     loss = table + VALUE_BYTES * (
         5 * tokens * dims.width + SCORES * _chunk(tokens) * dims.vocabulary / layout.tp
     )

@@ -12,10 +12,12 @@ from typing import Literal
 
 from windlass.plan.local.profile import Block
 from windlass.plan.local.rates import Rates
-from windlass.spec.shape import LlamaShape, Network
+from windlass.spec.shape import LlamaShape, MlpShape, Network
 
 STREAM_PASSES, INNER_PASSES, SCORE_PASSES = 32, 5, 4
 """Over the residual stream (norms, rotations, sums), over the inner features, and over scores of words."""
+MIX_PASSES = 4
+"""Over the vectors of a window side by side: written and read, there and back (models/mlp.py)."""
 LOSS_CHUNK_TOKENS = 512
 """models/loss.py: CHUNK_TOKENS."""
 VALUE_BYTES = 4
@@ -38,6 +40,8 @@ class Dims:
     context: int
     sees_all: bool = False
     """Both sides, as bert does: twice the attention of a causal model."""
+    mixed_width: int = 0
+    """Vectors of the last tokens side by side, which an mlp multiplies once; it has no attention."""
 
     @property
     def products(self) -> tuple[tuple[int, int, bool], ...]:
@@ -45,6 +49,8 @@ class Dims:
         attention = ((self.width, self.attention_width, False), (self.width, self.kv_width, False))
         ffn = ((self.width, self.ffn_width, False),) * (2 if self.gated else 1)
         back = ((self.attention_width, self.width, True), (self.ffn_width, self.width, True))
+        if self.mixed_width:
+            return (*ffn, back[1])
         return (*attention, attention[1], *ffn, *back)
 
     @property
@@ -53,10 +59,12 @@ class Dims:
 
     @property
     def end_weights(self) -> int:
-        return self.vocabulary * self.width * (1 if self.tied else 2)
+        return self.width * (self.vocabulary * (1 if self.tied else 2) + self.mixed_width)
 
 
 def dims_of(shape: Network) -> Dims:
+    if isinstance(shape, MlpShape):
+        return _dims_of_mlp(shape)
     is_llama = isinstance(shape, LlamaShape)
     kv_heads = shape.kv_heads if isinstance(shape, LlamaShape) else shape.heads
     return Dims(
@@ -70,6 +78,21 @@ def dims_of(shape: Network) -> Dims:
         tied=shape.tied if isinstance(shape, LlamaShape) else True,
         context=shape.context,
         sees_all=shape.family == "bert",
+    )
+
+
+def _dims_of_mlp(shape: MlpShape) -> Dims:
+    return Dims(
+        width=shape.width,
+        attention_width=0,
+        kv_width=0,
+        heads=1,
+        ffn_width=shape.ffn_width,
+        gated=False,
+        vocabulary=shape.vocabulary,
+        tied=True,
+        context=shape.context,
+        mixed_width=shape.window * shape.width,
     )
 
 
@@ -109,12 +132,15 @@ def layer_parts_s(rates: Rates, dims: Dims, share: Share) -> float:
         rates.product_s(tokens, inputs / tp if by_inputs else inputs, outputs if by_inputs else outputs / tp)
         for inputs, outputs, by_inputs in dims.products
     )
-    mixing = rates.attention_s(
-        share.sequences * dims.heads / tp, dims.context, dims.attention_width / dims.heads
-    )
-    seconds += mixing * (2 if dims.sees_all else 1) / share.cp
+    passes = STREAM_PASSES
+    if dims.mixed_width:
+        passes //= 2
+    else:
+        heads = share.sequences * dims.heads / tp
+        mixing = rates.attention_s(heads, dims.context, dims.attention_width / dims.heads)
+        seconds += mixing * (2 if dims.sees_all else 1) / share.cp
     apart = tp if share.sequence_parallel else 1
-    seconds += STREAM_PASSES * rates.stream_s(tokens * dims.width / apart)
+    seconds += passes * rates.stream_s(tokens * dims.width / apart)
     return seconds + INNER_PASSES * rates.stream_s(tokens * dims.ffn_width / tp)
 
 
@@ -124,6 +150,9 @@ def ends_parts_s(rates: Rates, dims: Dims, share: Share) -> float:
     chunk = min(tokens, LOSS_CHUNK_TOKENS)
     scores = rates.product_s(chunk, dims.width, words) + SCORE_PASSES * rates.stream_s(chunk * words)
     seconds = tokens / chunk * scores + STREAM_PASSES / 4 * rates.stream_s(tokens * dims.width)
+    if dims.mixed_width:
+        seconds += rates.product_s(tokens, dims.mixed_width, dims.width)
+        seconds += MIX_PASSES * rates.stream_s(tokens * dims.mixed_width)
     return seconds + 2 * rates.stream_s(words * dims.width)
 
 

@@ -1,0 +1,182 @@
+"""Learns vectors of tokens from the text of a corpus, a chunk at a time.
+
+Input: a part of a corpus. Output: a directory of vectors (docs/formats/word2vec.md). Memory: both matrices,
+and one chunk of tokens. A checkpoint says the pass and the position in it; every random number is looked up
+by position, so who goes on from it with one thread ends with the bits of who was never stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.corpus.shards import TokenPart
+from windlass.models.word2vec import Learnt, Options, Sampler, first_matrices, matrices_of, pass_key, run
+from windlass.models.word2vec_files import TokenVectors, load_vectors, save_vectors
+from windlass.spec.errors import BadInput
+from windlass.store.manifest import load_manifest
+from windlass.store.place import Place
+
+CHUNK_TOKENS = 1 << 20
+"""Read and learnt at once: a few seconds at most between two looks at whether to stop."""
+BLOCK_TOKENS = 10_000
+"""No pair crosses the border of two blocks; a thread takes one at a time."""
+RATE, LEAST_RATE = 0.05, 1e-4
+"""The first rate falls on a line to this share of it."""
+PASSES = "word2vec-passes"
+"""Where a run keeps checkpoints until the vectors are finished, in its folder."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides the vectors, beside the text; with one thread, to the last bit."""
+
+    vocabulary: int
+    width: int
+    end_token: int
+    epochs: int
+    seed: int
+    options: Options
+    rate: float = RATE
+
+
+@dataclass(frozen=True)
+class Stood:
+    """How far learning has come."""
+
+    epoch: int
+    position: int
+    total: int
+    learnt: Learnt
+    """Of the pass so far."""
+    tokens_per_s: float
+
+
+class Learner:
+    """One learning of vectors, from where it was left."""
+
+    def __init__(self, part: TokenPart, plan: Plan, folder: Path, *, digest: str, threads: int) -> None:
+        self.plan, self.epoch, self.position = plan, 0, 0
+        self._part, self._passes, self._threads = part, folder / PASSES, threads
+        self._digest = digest
+        self._seconds, self._losses = 0.0, list[float]()
+        self._learnt = Learnt()
+        self._counts_V: NDArray[np.int64] | None = None
+        self._matrices = first_matrices(plan.vocabulary, plan.width, plan.seed)
+        self._go_on()
+
+    @property
+    def finished(self) -> bool:
+        return self.epoch >= self.plan.epochs
+
+    def advance(self) -> Stood:
+        """Learn from one more chunk; a pass that ends is saved."""
+        sampler = self._sampler
+        stop = min(self.position + CHUNK_TOKENS, self._part.tokens)
+        tokens = np.ascontiguousarray(self._part.read(self.position, stop), np.int32)
+        key, begin = pass_key(self.plan.seed, self.epoch), time.perf_counter()
+        more = run(
+            sampler, self._matrices, key, tokens, self.position,
+            block=BLOCK_TOKENS, rates=self._rates(len(tokens)), threads=self._threads,
+        )  # fmt: skip
+        seconds = time.perf_counter() - begin
+        self._seconds += seconds
+        self._learnt.include(more)
+        stood = Stood(self.epoch, stop, self._part.tokens, self._learnt, len(tokens) / seconds)
+        self.position = stop
+        if stop == self._part.tokens:
+            self._end_pass()
+        return stood
+
+    def counting(self) -> Iterator[int]:
+        """Count the tokens of the text, chunk by chunk; yield how many were counted."""
+        counts_V = np.zeros(self.plan.vocabulary, np.int64)
+        for start in range(0, self._part.tokens, CHUNK_TOKENS):
+            stop = min(start + CHUNK_TOKENS, self._part.tokens)
+            counts_V += np.bincount(self._part.read(start, stop), minlength=self.plan.vocabulary)
+            if stop == self._part.tokens:
+                self._counts_V = counts_V
+            yield stop
+
+    @property
+    def counted(self) -> bool:
+        return self._counts_V is not None
+
+    def save(self) -> None:
+        """Keep how far it is; older checkpoints go when this one is whole."""
+        name = f"pass-{self.epoch:04d}-{self.position:012d}"
+        save_vectors(self._passes / name, self._vectors())
+        for other in self._passes.iterdir():
+            if other.name != name:
+                Place(other).remove()
+
+    def finish(self, target: Path) -> TokenVectors:
+        """Write the result; checkpoints are needed no more."""
+        vectors = self._vectors()
+        save_vectors(target, vectors)
+        Place(self._passes).remove()
+        return vectors
+
+    @cached_property
+    def _sampler(self) -> Sampler:
+        return Sampler(self._counted(), self.plan.end_token, self.plan.options)
+
+    def _counted(self) -> NDArray[np.int64]:
+        if self._counts_V is None:
+            for _ in self.counting():
+                pass
+        assert self._counts_V is not None
+        return self._counts_V
+
+    def _rates(self, tokens: int) -> NDArray[np.float32]:
+        """Return the rate of each block of the next chunk: a line over all passes, by position alone."""
+        starts = self.position + BLOCK_TOKENS * np.arange(-(-tokens // BLOCK_TOKENS))
+        done = (self.epoch * self._part.tokens + starts) / (self.plan.epochs * self._part.tokens)
+        return (self.plan.rate * np.maximum(1 - done, LEAST_RATE)).astype(np.float32)
+
+    def _end_pass(self) -> None:
+        self._losses.append(round(self._learnt.loss, 6))
+        self.epoch, self.position, self._learnt = self.epoch + 1, 0, Learnt()
+        self.save()
+
+    def _vectors(self) -> TokenVectors:
+        m, width = self._matrices, self.plan.width
+        told = {
+            **self._settings,
+            "epoch": self.epoch,
+            "position": self.position,
+            "learnt": asdict(self._learnt),
+            "losses": self._losses,
+            "seconds": round(self._seconds, 3),
+        }
+        return TokenVectors(m.inputs_VS[:, :width], m.outputs_VS[:, :width], self._counted(), told)
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {"corpus": self._digest, "tokens": self._part.tokens, "plan": asdict(self.plan)}
+
+    def _go_on(self) -> None:
+        """Take up the newest whole checkpoint, if there is one."""
+        kept = sorted(self._passes.iterdir()) if self._passes.is_dir() else []
+        whole = [path for path in kept if load_manifest(Place(path)) is not None]
+        vectors = load_vectors(whole[-1]) if whole else None
+        if vectors is None:
+            return
+        told = vectors.told
+        if any(told.get(key) != value for key, value in self._settings.items()):
+            raise BadInput(
+                f"{whole[-1]}: was learnt from another text or with other settings",
+                hint=f"remove {self._passes} to begin again",
+            )
+        self._matrices = matrices_of(vectors.inputs_VD, vectors.outputs_VD)
+        self._counts_V = vectors.counts_V
+        self.epoch, self.position = int(told["epoch"]), int(told["position"])
+        self._learnt, self._losses = Learnt(**told["learnt"]), list(told["losses"])
+        self._seconds = float(told["seconds"])
