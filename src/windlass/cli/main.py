@@ -35,6 +35,7 @@ VERBS = {
     "keys": "make, list, rotate and revoke the keys of a service",
     "limits": "say how much tenants and keys may ask for, and show what is left",
     "tenants": "say whom a service works for, and how much each may ask",
+    "sites": "one name for several sites; clients are sent to the nearest one that is well",
     "audit-log": "who changed what in a service, and whether that record is whole",
     "prove": "show on these machines that layouts agree and that crashes lose nothing",
     "chaos": "hurt a run on purpose, and show that nothing is lost",

@@ -13,6 +13,7 @@ from windlass.operate.lending.proof import prove_limits
 from windlass.operate.proof import prove
 from windlass.operate.rollback.proof import is_taken_back, prove_rollback
 from windlass.operate.saves import is_proved, prove_saves
+from windlass.operate.sites.proof import prove_sites
 from windlass.spec.errors import BadInput, did_you_mean
 from windlass.spec.layout import parse_layout
 from windlass.spec.proof import LAYOUTS, LOSS_TOLERANCE, RESHARD, WEIGHT_TOLERANCE, fits
@@ -81,7 +82,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--state", metavar="URL", help="database that they share (default: a fresh SQLite file)"
     )
     limits.set_defaults(run=run_limits)
-    for inner in (layouts, reshard, kills, saves, failover, rollback, limits):
+    sites = whats.add_parser("sites", help="clients reach another site when theirs is cut off")
+    sites.add_argument("--ttl", type=int, default=5, help="seconds that resolvers keep answers (default: 5)")
+    sites.set_defaults(run=run_sites)
+    for inner in (layouts, reshard, kills, saves, failover, rollback, limits, sites):
         inner.add_argument("--json", action="store_true", help="print JSON")
         add_home(inner)
 
@@ -142,6 +146,14 @@ def run_limits(args: argparse.Namespace) -> int:
     line.close()
     beyond = ("overshoot", "day_overshoot", "permits_overshoot")
     return _print(result, args, good=not any(result["figures"][name] for name in beyond))
+
+
+def run_sites(args: argparse.Namespace) -> int:
+    _at_least_one(args.ttl, "--ttl")
+    line = ProgressLine(quiet=args.json)
+    result = prove_sites(line.say, ttl_s=args.ttl)
+    line.close()
+    return _print(result, args, good=not result["figures"]["sdk_unanswered"])
 
 
 def _prove(args: argparse.Namespace, kind: Any, layouts: tuple[str, ...]) -> int:

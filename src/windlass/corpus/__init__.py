@@ -17,8 +17,8 @@ A corpus may be kept on a store and read from there by many machines:
                   shelf.py is that disk, shared by processes, eviction.py the policies, ahead.py the prefetch,
                   cached.py what a part sees of it
 
-build.py runs the stages in this order, by hands.py: a process pool (pool.py), or Apache Beam (on_beam.py) with
-the same bytes; tokenizer.py is what training and serving keep of it; stats.py counts; bench.py measures.
+build.py runs the stages in this order, by hands.py: a process pool (pool.py), or Apache Beam (on_beam.py)
+with the same bytes; tokenizer.py is what training and serving keep of it; stats.py counts; bench.py measures.
 
 Start at build.py for making a corpus, at batches.py for using one.
 """

@@ -10,6 +10,7 @@
     chaos/          hurts a run on purpose, and says what became of it
     serving/        a service: engines and gateways, started, watched, replaced; deciders.py says who decides:
                     health/ who is well, rollout/ which version answers, autoscale/ how many replicas
+    sites/          several sites behind one name: a DNS server that answers with the nearest one that is well
     failover/       rollback/, lending/: proofs of a service (streams, versions, limits); bench/: its speed
 
 Start at runs.py.

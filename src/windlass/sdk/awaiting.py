@@ -23,7 +23,18 @@ from windlass.sdk.effects import (
     Read,
     Wait,
 )
-from windlass.sdk.faces import CLOCK, Bits, Clock, Face, bits, broken_by, described, head_of, request_of
+from windlass.sdk.faces import (
+    CLOCK,
+    Bits,
+    Clock,
+    Face,
+    bits,
+    broken_by,
+    described,
+    head_of,
+    request_of,
+    socket_options,
+)
 
 C = TypeVar("C")
 G = TypeVar("G")
@@ -77,8 +88,11 @@ class Awaiting:
         clock: Clock = CLOCK,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         draw: Bits | None = None,
+        elsewhere: bool = False,
     ) -> None:
-        self._http = http or httpx.AsyncClient(timeout=None)  # noqa: S113 - every request brings its own
+        transport = httpx.AsyncHTTPTransport(socket_options=socket_options() if elsewhere else None)
+        # Every request brings its own timeout.
+        self._http = http or httpx.AsyncClient(timeout=None, transport=transport)  # noqa: S113
         self._clock = clock
         self._sleep = sleep
         self._draw = draw or bits()

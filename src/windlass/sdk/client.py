@@ -41,7 +41,10 @@ class Client(BlockingFace[Answers]):
         driver: Blocking | None = None,
     ) -> None:
         exchange = exchange_of(where, key, retries=retries, circuit=circuit, absent=ABSENT)
-        super().__init__(Answers(exchange, model=model, deadline=deadline), driver or Blocking())
+        super().__init__(
+            Answers(exchange, model=model, deadline=deadline),
+            driver or Blocking(elsewhere=len(exchange.sites) > 1),
+        )
 
     models = Asks(Answers.models)
     catalogue = Asks(Answers.catalogue)
@@ -70,7 +73,10 @@ class AsyncClient(AwaitingFace[Answers]):
         driver: Awaiting | None = None,
     ) -> None:
         exchange = exchange_of(where, key, retries=retries, circuit=circuit, absent=ABSENT)
-        super().__init__(Answers(exchange, model=model, deadline=deadline), driver or Awaiting())
+        super().__init__(
+            Answers(exchange, model=model, deadline=deadline),
+            driver or Awaiting(elsewhere=len(exchange.sites) > 1),
+        )
 
     models = Awaits(Answers.models)
     catalogue = Awaits(Answers.catalogue)

@@ -21,6 +21,8 @@ from windlass.sdk.retries import Retries, decide, is_passing
 from windlass.sdk.sites import Circuit, Health, Site
 
 CONNECT_S = 5.0
+SWITCH_S = 0.6
+"""To connect, where another site has not been asked yet."""
 SILENCE_S = 25.0
 """A stream's server says something every 10 s, even if there is nothing to say."""
 MOST_DEADLINE_MS = 86_400_000
@@ -179,7 +181,8 @@ class Exchange:
         left_s = trip.left_s(now)
         if left_s is not None and left_s <= 0:
             raise self._late(None)
-        head = yield from send(self._opening(request, site, left_s))
+        others = len({*trip.asked, site.url}) < len(self.sites)
+        head = yield from send(self._opening(request, site, left_s, others=others))
         if isinstance(head, Broken):
             return self._unreachable(site, head)
         if request.streams and head.status < 400:
@@ -207,14 +210,15 @@ class Exchange:
                 return b"".join(parts)
             parts.append(received)
 
-    def _opening(self, request: Request, site: Site, left_s: float | None) -> Open:
+    def _opening(self, request: Request, site: Site, left_s: float | None, *, others: bool) -> Open:
         headers = {**self._headers, **request.headers}
         if request.timed and left_s is not None:
             headers["x-deadline-ms"] = str(max(1, min(MOST_DEADLINE_MS, round(left_s * 1000))))
         if request.once is not None and site.url not in self._keyless:
             headers["idempotency-key"] = request.once
         bounds = [bound for bound in (left_s, SILENCE_S if request.streams else None) if bound is not None]
-        connect_s = CONNECT_S if left_s is None else min(CONNECT_S, left_s)
+        patience_s = SWITCH_S if others else CONNECT_S
+        connect_s = patience_s if left_s is None else min(patience_s, left_s)
         silence_s = min(bounds) if bounds else None
         return Open(site.url + request.path, request, headers, connect_s, silence_s)
 

@@ -1,0 +1,162 @@
+"""`windlass sites`: one name for several sites; clients are sent to the nearest one that is well."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from windlass.cli.home import add_home, home_of
+from windlass.cli.terminal import print_json, print_table
+from windlass.spec.errors import AskedWrongly, NotFound, did_you_mean
+from windlass.spec.sites import Sites, read_sites
+
+EPILOG = """\
+A small DNS server that is asked for one zone and answers with the addresses of the nearest site that is well:
+one that gives known answers in time. Delegate the zone to it by an NS record in the zone above.
+
+examples:
+  windlass sites serve sites.toml                      on 127.0.0.1:5353
+  windlass sites serve sites.toml --host 0.0.0.0 --port 53
+  windlass sites show sites.toml
+  windlass sites drain sites.toml east --wait          send no new clients there, and wait until it may go
+  windlass sites restore sites.toml east
+  dig @127.0.0.1 -p 5353 llm.example.org +subnet=10.1.0.0/24
+
+The key for known questions is read from $WINDLASS_KEY. docs/formats/sites.md has the file.
+"""
+POLL_S = 0.2
+STALE_S = 5.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    verbs = parser.add_subparsers(dest="what", metavar="serve|show|drain|restore", required=True)
+    serve = _described(verbs, "serve", "answer for the zone, and watch its sites", run_serve)
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    serve.add_argument(
+        "--port", type=int, default=5353, help="UDP and TCP; 0 takes a free one (default: 5353)"
+    )
+    _described(verbs, "show", "say how the sites stand", run_show)
+    for name, purpose, action in (
+        ("drain", "send no new clients to a site", run_drain),
+        ("restore", "send clients to a site again", run_restore),
+    ):
+        verb = _described(verbs, name, purpose, action)
+        verb.add_argument("site", metavar="SITE", help="its name")
+        if name == "drain":
+            verb.add_argument("--wait", action="store_true", help="until nobody is sent there any more")
+
+
+def _described(verbs: Any, name: str, purpose: str, action: Any) -> argparse.ArgumentParser:
+    verb: argparse.ArgumentParser = verbs.add_parser(name, help=purpose)
+    verb.add_argument("sites", metavar="SITES.toml", type=Path, help="the zone and its sites")
+    add_home(verb)
+    verb.add_argument("--json", action="store_true", help="print JSON")
+    verb.set_defaults(run=action)
+    return verb
+
+
+def run_serve(args: argparse.Namespace) -> int:
+    sites = read_sites(args.sites)
+    try:
+        from windlass.operate.sites.server import SitesServer
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("dns"):
+            raise
+        raise AskedWrongly(
+            "sites needs dnspython, which is not installed", hint="pip install 'windlass[sites]'"
+        ) from None
+
+    def tell(event: dict[str, Any]) -> None:
+        if args.json:
+            print(json.dumps(event), flush=True)
+        else:
+            why = f" ({event['why']})" if event["why"] else ""
+            print(f"{time.strftime('%H:%M:%S')} {event['site']} is {event['state']}{why}", flush=True)
+
+    def ready(port: int) -> None:
+        if args.json:
+            told = {"event": "ready", "zone": sites.zone, "host": args.host, "port": port}
+            print(json.dumps(told), flush=True)
+        else:
+            print(f"answering for {sites.zone} on {args.host}:{port}; Ctrl-C ends it", flush=True)
+
+    server = SitesServer(sites, _folder(args, sites), os.environ.get("WINDLASS_KEY"), tell)
+
+    async def until_stopped() -> None:
+        serving = asyncio.ensure_future(server.run(args.host, args.port, ready))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+        await asyncio.wait([serving])
+        if not serving.cancelled():
+            serving.result()
+
+    asyncio.run(until_stopped())
+    return 0
+
+
+def run_show(args: argparse.Namespace) -> int:
+    sites = read_sites(args.sites)
+    told = _standing(_folder(args, sites), sites)
+    if args.json:
+        print_json(told)
+        return 0
+    rows = [(row["site"], row["state"], f"{row['took_ms']} ms", row["why"]) for row in told["sites"]]
+    print_table(rows, ("site", "state", "answers in", "why"))
+    return 0
+
+
+def run_drain(args: argparse.Namespace) -> int:
+    sites = read_sites(args.sites)
+    folder, others = _folder(args, sites), [s.name for s in sites.site if s.name != args.site]
+    _check(args.site, sites)
+    if not others:
+        raise AskedWrongly(f"{args.site} is the only site; nobody could be sent elsewhere")
+    (folder / "drain").mkdir(parents=True, exist_ok=True)
+    (folder / "drain" / args.site).touch()
+    while args.wait and _state(folder, sites, args.site) != "withdrawn":
+        time.sleep(POLL_S)
+    return _say(args, "withdrawn" if args.wait else "draining")
+
+
+def run_restore(args: argparse.Namespace) -> int:
+    sites = read_sites(args.sites)
+    _check(args.site, sites)
+    (_folder(args, sites) / "drain" / args.site).unlink(missing_ok=True)
+    return _say(args, "restored")
+
+
+def _say(args: argparse.Namespace, what: str) -> int:
+    print_json({"site": args.site, "state": what}) if args.json else print(f"{args.site} is {what}")
+    return 0
+
+
+def _check(name: str, sites: Sites) -> None:
+    known = [site.name for site in sites.site]
+    if name not in known:
+        raise AskedWrongly(f"{sites.zone} has no site '{name}'", hint=did_you_mean(name, known))
+
+
+def _folder(args: argparse.Namespace, sites: Sites) -> Path:
+    return home_of(args) / "sites" / sites.zone.rstrip(".")
+
+
+def _state(folder: Path, sites: Sites, name: str) -> str:
+    rows = _standing(folder, sites)["sites"]
+    return str(next(row["state"] for row in rows if row["site"] == name))
+
+
+def _standing(folder: Path, sites: Sites) -> dict[str, Any]:
+    file = folder / "standing.json"
+    told = dict(json.loads(file.read_bytes())) if file.exists() else {"time": 0.0}
+    if time.time() - told["time"] > STALE_S:
+        raise NotFound(
+            f"nobody answers for {sites.zone} from here", hint="`windlass sites serve SITES.toml` does"
+        )
+    return told

@@ -1,0 +1,98 @@
+"""Several sites under one name: where each answers, how far it is from whom, and when it counts as well.
+
+Input: a TOML file (docs/formats/sites.md). Output: a Sites.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator, model_validator
+
+from windlass.spec.read import parse, read_toml
+from windlass.spec.table import Name, Seconds, Table
+
+Host = Annotated[
+    str, Field(pattern=r"^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.?)+$", max_length=253)
+]
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Site(Table):
+    """One place where the service runs."""
+
+    name: Name = Field(description="also a name below the zone: east.llm.example.org")
+    addresses: tuple[str, ...] = Field(description="what clients connect to, IPv4 and IPv6")
+    url: str = Field(description="where its gateway is asked how it is, e.g. 'http://10.1.0.1:8000'")
+    distance: Annotated[float, Field(ge=0)] = Field(
+        100.0, description="from clients of whom nothing is known; the lowest is nearest"
+    )
+
+    @field_validator("addresses")
+    @classmethod
+    def _are_addresses(cls, addresses: tuple[str, ...]) -> tuple[str, ...]:
+        if not addresses:
+            raise ValueError("a site needs at least one address")
+        for address in addresses:
+            ipaddress.ip_address(address)
+        return addresses
+
+
+class Clients(Table):
+    """Networks, and how far their clients are from the sites; sites left out keep their own distance."""
+
+    networks: tuple[str, ...] = Field(description="e.g. ['10.1.0.0/16', '2001:db8::/32']")
+    distances: dict[str, Annotated[float, Field(ge=0)]] = Field(description="by the name of the site")
+
+    @field_validator("networks")
+    @classmethod
+    def _are_networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(ipaddress.ip_network(network)) for network in networks)
+
+
+class Watch(Table):
+    """When a site counts as well."""
+
+    every: Seconds = Field(1.0, description="between two questions to a site")
+    within: Seconds = Field(2.0, description="an answer that takes longer counts as none")
+    fall: Annotated[int, Field(ge=1)] = Field(2, description="bad answers in a row until it is left out")
+    rise: Annotated[int, Field(ge=1)] = Field(5, description="good answers in a row until it is back")
+    model: str | None = Field(None, description="ask this model a known question; without it, /readyz only")
+    prompt: str = Field("The quick brown fox", description="the question")
+    tokens: Annotated[int, Field(ge=1, le=64)] = Field(8, description="of the answer")
+    expect: str | None = Field(
+        None, description="the right answer; left out, what the version first answered anywhere"
+    )
+
+
+class Sites(Table):
+    """A zone and its sites."""
+
+    zone: Host = Field(description="the name that clients use; we answer for it and what is below")
+    nameservers: tuple[Host, ...] = Field(
+        (), description="names of the servers that answer for the zone; ns.ZONE if left out"
+    )
+    contact: Host | None = Field(None, description="mailbox of the SOA record; hostmaster.ZONE if left out")
+    ttl: Annotated[int, Field(ge=1, le=86400)] = Field(5, description="seconds that an answer may be kept")
+    drain: Seconds = Field(30.0, description="how long a site that is taken out goes on to answer")
+    watch: Watch = Field(Watch(), description="when a site counts as well")
+    site: tuple[Site, ...] = Field(description="the sites")
+    clients: tuple[Clients, ...] = Field((), description="who is near to which")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Sites:
+        names = [site.name for site in self.site]
+        if not names:
+            raise ValueError("give at least one [[site]]")
+        if len(set(names)) < len(names):
+            raise ValueError("two sites have the same name")
+        unknown = [name for row in self.clients for name in row.distances if name not in names]
+        if unknown:
+            raise ValueError(f"distances name a site '{unknown[0]}', which is not there")
+        return self
+
+
+def read_sites(path: Path) -> Sites:
+    return parse(Sites, read_toml(path), str(path))
