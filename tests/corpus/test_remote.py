@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import secrets
 import time
 from pathlib import Path
@@ -21,16 +20,6 @@ from windlass.corpus.shards import shards_of
 from windlass.spec.errors import BadInput, Damaged, NotFound, StoreFailed
 from windlass.spec.job import Cache, Clean, Corpus, Tokenizer
 from windlass.spec.progress import Progress, silent
-
-# The server of tests/store; conftest files of other rooms cannot be imported by name.
-_spec = importlib.util.spec_from_file_location(
-    "store_conftest", Path(__file__).parents[1] / "store" / "conftest.py"
-)
-assert _spec is not None
-assert _spec.loader is not None
-_stores = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_stores)
-s3_url = _stores.s3_url
 
 SHARD_TOKENS = 500
 CONTEXT = 16
