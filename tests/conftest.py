@@ -16,10 +16,12 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from windlass.operate.fault_proxy import FaultProxy
 from windlass.store.database import sqlite_url
 
 # Time is measured by `windlass bench`: an example that takes long on a busy machine is no failure.
@@ -135,6 +137,21 @@ def s3_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         server.kill()  # it waits for its own clients otherwise
         server.wait()
+
+
+@pytest.fixture
+def s3_network(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """A proxy in front of the real server, which does nothing until it is told to."""
+    import s3fs
+
+    there = urlsplit(os.environ["AWS_ENDPOINT_URL"])
+    assert there.hostname is not None
+    assert there.port is not None
+    with FaultProxy(there.hostname, there.port) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        s3fs.S3FileSystem.clear_instance_cache()
+        yield proxy
+    s3fs.S3FileSystem.clear_instance_cache()
 
 
 @pytest.fixture(scope="session")

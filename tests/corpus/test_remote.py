@@ -17,6 +17,7 @@ from windlass.corpus.build import build_corpus, find_built, is_whole
 from windlass.corpus.built import BuiltCorpus, load_corpus
 from windlass.corpus.remote import publish
 from windlass.corpus.shards import shards_of
+from windlass.operate.fault_proxy import FaultProxy, Faults
 from windlass.spec.errors import BadInput, Damaged, NotFound, StoreFailed
 from windlass.spec.job import Cache, Clean, Corpus, Tokenizer
 from windlass.spec.progress import Progress, silent
@@ -217,6 +218,20 @@ def test_a_corpus_goes_through_a_real_object_store(text: Path, s3_url: str, tmp_
     assert (
         sum(path.stat().st_size for path in tmp_path.glob("reader/cache/*/*.shard")) <= 3 * SHARD_TOKENS * 2
     )
+
+
+@pytest.mark.slow
+def test_a_corpus_is_read_through_a_bad_network(
+    text: Path, s3_url: str, s3_network: FaultProxy, tmp_path: Path
+) -> None:
+    store = f"{s3_url}/{secrets.token_hex(4)}"
+    s3_network.faults = Faults(late=0.2, late_s=0.05, error=0.1, cut=0.1)
+    here = built_at(text, store, tmp_path / "builder")
+    there = built_at(text, store, tmp_path / "reader")
+    for name in ("train", "validation"):
+        one, two = here.part(name), there.part(name)
+        np.testing.assert_array_equal(one.read(0, len(one)), two.read(0, len(two)))
+    assert s3_network.counts.keys() >= {"error", "cut", "late"}
 
 
 @pytest.mark.slow

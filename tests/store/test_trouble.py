@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -22,21 +20,6 @@ pytestmark = pytest.mark.slow
 
 PARTS_BYTES = 60 << 20
 """More than s3fs sends at once: it goes up as a multipart upload."""
-
-
-@pytest.fixture
-def network(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    """A proxy in front of the real server, which does nothing until it is told to."""
-    import s3fs
-
-    there = urlsplit(os.environ["AWS_ENDPOINT_URL"])
-    assert there.hostname is not None
-    assert there.port is not None
-    with FaultProxy(there.hostname, there.port) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-        s3fs.S3FileSystem.clear_instance_cache()
-        yield proxy
-    s3fs.S3FileSystem.clear_instance_cache()
 
 
 @pytest.fixture
@@ -92,8 +75,8 @@ def test_listings_go_on_past_a_thousand(there: Place) -> None:
 @pytest.mark.parametrize(
     "faults", [Faults(late=1.0, late_s=0.1), Faults(error=0.3), Faults(cut=0.3), Faults(error=0.2, late=0.3)]
 )
-def test_passing_trouble_is_outlived(network: FaultProxy, there: Place, faults: Faults) -> None:
-    network.faults = faults
+def test_passing_trouble_is_outlived(s3_network: FaultProxy, there: Place, faults: Faults) -> None:
+    s3_network.faults = faults
     for number in range(5):
         there.write(f"x{number}", b"bytes" * 1000)
         assert there.read(f"x{number}") == b"bytes" * 1000
@@ -101,16 +84,16 @@ def test_passing_trouble_is_outlived(network: FaultProxy, there: Place, faults: 
 
 
 def test_lasting_trouble_is_a_sentence_and_leaves_nothing(
-    network: FaultProxy, there: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3_network: FaultProxy, there: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = tmp_path / "one"
     writer = DirectoryWriter(Place(one))
     writer.write("a", b"these bytes")
     writer.commit()
-    network.faults = Faults(error=1.0, statuses=(503,))
+    s3_network.faults = Faults(error=1.0, statuses=(503,))
     with pytest.raises(StoreFailed, match="s3://bucket/"):
         Mirror(there).push(one)
-    network.faults = Faults()
+    s3_network.faults = Faults()
     assert Mirror(there).names() == []
     Mirror(there).push(one)
     Mirror(there).fetch("one", tmp_path / "back")

@@ -16,6 +16,7 @@ from windlass.operate.backup.make import Options, make
 from windlass.operate.backup.restore import loss, restore
 from windlass.operate.backup.sending import CHUNK_BYTES, Memory, Pace, Sender
 from windlass.operate.backup.vault import Vault, open_vault
+from windlass.operate.fault_proxy import FaultProxy, Faults
 from windlass.operate.registry import Registry
 from windlass.serve.records.chain import Actor
 from windlass.serve.records.chain_check import verify as verify_chain
@@ -56,6 +57,20 @@ def test_a_home_comes_back_as_it_was(home: Path, anywhere: str, secret: bytes | 
     assert verify_chain(database).ok
     database.close()
     assert (home / "service.db").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.slow
+def test_a_bad_network_only_takes_time(
+    home: Path, s3_url: str, s3_network: FaultProxy, tree: Tree, tmp_path: Path
+) -> None:
+    before = tree(home)
+    s3_network.faults = Faults(late=0.2, late_s=0.05, error=0.2, cut=0.1)
+    vault = open_vault(f"{s3_url}/{tmp_path.name}-bad", b"open sesame", create=True)
+    make(home, vault, WHOLE)
+    shutil.rmtree(home)
+    restore(vault, home)
+    assert tree(home) == before
+    assert s3_network.counts.keys() >= {"error", "cut", "late"}
 
 
 def test_what_can_be_made_again_and_debris_stay_behind(home: Path, vault: Vault) -> None:
