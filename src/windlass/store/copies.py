@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -70,19 +70,24 @@ def dump(database: Database, target: Path) -> None:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def load(source: Path, database: Database) -> None:
-    """Fill a database whose tables were made and are empty. Doing it again changes nothing."""
+def load(source: Path, database: Database, is_fresh: Callable[[Transaction], bool]) -> None:
+    """Fill a database whose tables were made and not used since. Doing it again changes nothing."""
 
     def work(transaction: Transaction) -> None:
-        for table, columns, rows in _written(source):
-            there = transaction.execute(f"SELECT {', '.join(columns)} FROM {table}")
-            if there and table != "steps" and not _same(there, rows):
-                raise InUse(
-                    f"{database.shown}: is not empty (table {table})", hint="restore into an empty database"
-                )
-            transaction.execute(f"DELETE FROM {table}") if table == "steps" else None
+        written = list(_written(source))
+        there = {
+            table: transaction.execute(f"SELECT {', '.join(columns)} FROM {table}")
+            for table, columns, _ in written
+        }
+        if all(_same(there[table], rows) for table, _, rows in written):
+            return
+        if not is_fresh(transaction):
+            raise InUse(f"{database.shown}: holds records already", hint="restore into an empty database")
+        for table, _, _ in reversed(written):
+            transaction.execute(f"DELETE FROM {table}")
+        for table, columns, rows in written:
             marks = ", ".join("?" for _ in columns)
-            for row in rows if not there or table == "steps" else ():
+            for row in rows:
                 transaction.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", *row)
 
     database.atomically(work)

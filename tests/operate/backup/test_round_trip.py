@@ -366,7 +366,7 @@ def test_a_database_on_a_server_comes_back(
     Keys(database).make("eve", Actor("", "cli tester"))
     database.close()
     if target:
-        with pytest.raises(InUse, match="is not empty"):
+        with pytest.raises(InUse, match="holds records already"):
             restore(vault, tmp_path / "three", state=target)
 
 

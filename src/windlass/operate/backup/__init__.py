@@ -8,7 +8,7 @@
     make.py       home -> chunks -> snapshot        sending.py is its way to the store
     restore.py    snapshot -> chunks -> home        settling.py puts it right in its new place
     keeping.py    which snapshots stay (pure); prune.py forgets the others
-    verify.py     a restore into a scratch place, compared and asked
+    verify.py     a restore into a scratch place, compared and asked (asking.py)
     schedule.py   make and prune, again and again
     proof.py      everything is lost, and comes back
 

@@ -18,25 +18,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from windlass.operate.backup.asking import answer_of
 from windlass.operate.backup.contents import newest_write_s
 from windlass.operate.backup.make import Made, Options, make
 from windlass.operate.backup.restore import Restored, restore
 from windlass.operate.backup.vault import open_vault
-from windlass.operate.backup.verify import PROMPT, TOKENS
 from windlass.operate.changes import stop
 from windlass.operate.chaos.storage import find_server, storing
 from windlass.operate.registry import Registry
 from windlass.operate.runs import RunFolder, find_resumable, prepare, train
-from windlass.operate.serving.offer import Offer
-from windlass.operate.serving.supervisor import Supervisor
-from windlass.sdk import Client
 from windlass.serve.records.chain import Actor
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.state import open_state
 from windlass.spec.errors import AskedWrongly, ProcessFailed
 from windlass.spec.job import Corpus, Job, Machine, Model, Tokenizer, Train
 from windlass.spec.progress import silent
-from windlass.spec.serve import Serve
 from windlass.store.database import sqlite_url
 
 PROVER = Actor("", "windlass prove restore")
@@ -179,12 +175,7 @@ def _keys(home: Path) -> set[str]:
 def _asked(home: Path, token: str) -> str:
     """Serve the home's model with its own keys, and ask with one of them."""
     version = Registry(home).find("proof@prod")
-    serve = Serve(port=0, slots=1, threads=1, state=sqlite_url(home / "service.db"))
-    with (
-        Supervisor(Offer(str(version), version.path, serve, ("prod",)), home / "logs") as service,
-        Client(service.url, key=token) as client,
-    ):
-        return str(client.complete(PROMPT, max_tokens=TOKENS, temperature=0.0).text)
+    return answer_of(version, home / "logs", state=sqlite_url(home / "service.db"), key=token)
 
 
 def _resumed(home: Path, steps: int) -> tuple[int, int]:

@@ -11,6 +11,7 @@ import json
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -71,7 +72,7 @@ class Sender:
         self._known = set(vault.chunks())
         self._pool = ThreadPoolExecutor(parallel, "backup", initializer=step_back)
         self._room = threading.BoundedSemaphore(2 * parallel)
-        self._under_way: list[Future[None]] = []
+        self._under_way: deque[Future[None]] = deque()
         self.sent = Sent()
 
     def __enter__(self) -> Sender:
@@ -82,9 +83,8 @@ class Sender:
 
     def finish(self) -> None:
         """Wait until everything is in the store; raise what went wrong."""
-        for future in self._under_way:
-            future.result()
-        self._under_way.clear()
+        while self._under_way:
+            self._under_way.popleft().result()
 
     def missing(self, names: set[str]) -> set[str]:
         """Return those that the store does not have, by asking it again."""
@@ -128,6 +128,8 @@ class Sender:
             self.sent.kept_bytes += len(data)
             return name
         self._known.add(name)
+        while self._under_way and self._under_way[0].done():
+            self._under_way.popleft().result()  # what went wrong is told before more is read
         self._room.acquire()
         self._under_way.append(self._pool.submit(self._put, name, data))
         return name

@@ -44,7 +44,7 @@ def _load(staging: Path, entry: FileEntry, state: str | None) -> None:
         source.with_name(source.name + ending).unlink(missing_ok=True)
     database = open_state(state or sqlite_url(staging / STATE_FILE))
     try:
-        load(aside, database)
+        load(aside, database, lambda transaction: not transaction.execute("SELECT 1 FROM audit LIMIT 1"))
     finally:
         database.close()
     aside.unlink()

@@ -13,25 +13,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from windlass.operate.backup.asking import answer_of
 from windlass.operate.backup.restore import restore
 from windlass.operate.backup.vault import Vault
 from windlass.operate.registry import Registry, Version
-from windlass.operate.serving.offer import Offer
-from windlass.operate.serving.supervisor import Supervisor
-from windlass.sdk import Client
 from windlass.serve.records.chain_check import verify as verify_chain
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.state import FILE, open_state
 from windlass.spec.errors import Damaged
 from windlass.spec.progress import Report, silent
-from windlass.spec.serve import Serve
 from windlass.store.database import sqlite_url
 from windlass.store.manifest import MANIFEST, load_manifest
 from windlass.store.manifest import verify as verify_directory
 from windlass.store.place import Place
-
-PROMPT = "The "
-TOKENS = 8
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ def verify(
         keys = _check_state(home)
         _check_directories(home)
         newest = newest_model(home)
-        answer = answer_of(home, newest) if ask and newest is not None else None
+        answer = answer_of(newest, home / "logs") if ask and newest is not None else None
         registry = Registry(home)
         return Verdict(
             snapshot=back.snapshot.id,
@@ -94,13 +88,6 @@ def newest_model(home: Path) -> Version | None:
     found = [version for name in registry.names() for version in registry.versions(name)]
     whole = [version for version in found if not version.manifest.meta.get("adapter_of")]
     return max(whole, key=lambda version: (version.registered, version.number), default=None)
-
-
-def answer_of(home: Path, version: Version) -> str:
-    """Serve a version and return what it says."""
-    offer = Offer(str(version), version.path, Serve(port=0, slots=1, open=True))
-    with Supervisor(offer, home / "logs") as service, Client(service.url) as client:
-        return str(client.complete(PROMPT, max_tokens=TOKENS, temperature=0.0).text)
 
 
 def _check_directories(home: Path) -> None:
