@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import secrets
 import time
 from pathlib import Path
@@ -18,19 +17,10 @@ from windlass.corpus.build import build_corpus, find_built, is_whole
 from windlass.corpus.built import BuiltCorpus, load_corpus
 from windlass.corpus.remote import publish
 from windlass.corpus.shards import shards_of
+from windlass.operate.fault_proxy import FaultProxy, Faults
 from windlass.spec.errors import BadInput, Damaged, NotFound, StoreFailed
 from windlass.spec.job import Cache, Clean, Corpus, Tokenizer
 from windlass.spec.progress import Progress, silent
-
-# The server of tests/store; conftest files of other rooms cannot be imported by name.
-_spec = importlib.util.spec_from_file_location(
-    "store_conftest", Path(__file__).parents[1] / "store" / "conftest.py"
-)
-assert _spec is not None
-assert _spec.loader is not None
-_stores = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_stores)
-s3_url = _stores.s3_url
 
 SHARD_TOKENS = 500
 CONTEXT = 16
@@ -228,6 +218,20 @@ def test_a_corpus_goes_through_a_real_object_store(text: Path, s3_url: str, tmp_
     assert (
         sum(path.stat().st_size for path in tmp_path.glob("reader/cache/*/*.shard")) <= 3 * SHARD_TOKENS * 2
     )
+
+
+@pytest.mark.slow
+def test_a_corpus_is_read_through_a_bad_network(
+    text: Path, s3_url: str, s3_network: FaultProxy, tmp_path: Path
+) -> None:
+    store = f"{s3_url}/{secrets.token_hex(4)}"
+    s3_network.faults = Faults(late=0.2, late_s=0.05, error=0.1, cut=0.1)
+    here = built_at(text, store, tmp_path / "builder")
+    there = built_at(text, store, tmp_path / "reader")
+    for name in ("train", "validation"):
+        one, two = here.part(name), there.part(name)
+        np.testing.assert_array_equal(one.read(0, len(one)), two.read(0, len(two)))
+    assert s3_network.counts.keys() >= {"error", "cut", "late"}
 
 
 @pytest.mark.slow

@@ -37,6 +37,8 @@ VERBS = {
     "tenants": "say whom a service works for, and how much each may ask",
     "sites": "one name for several sites; clients are sent to the nearest one that is well",
     "audit-log": "who changed what in a service, and whether that record is whole",
+    "backup": "make, list, verify, prune and schedule backups of a home",
+    "restore": "bring a home back from a backup",
     "prove": "show on these machines that layouts agree and that crashes lose nothing",
     "chaos": "hurt a run on purpose, and show that nothing is lost",
     "bench": "measure this machine and our speed beside peers",

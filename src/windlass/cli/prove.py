@@ -7,6 +7,7 @@ from typing import Any
 
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
+from windlass.operate.backup.proof import is_back, prove_restore
 from windlass.operate.failover.proof import prove_failover
 from windlass.operate.kills import prove_kills
 from windlass.operate.lending.proof import prove_limits
@@ -30,6 +31,7 @@ saves     a save that dies at any byte leaves the newest whole checkpoint as it 
 failover  engines are killed, frozen and cut off in mid-stream, and every stream goes on, byte for byte
 rollback  bad versions rolled out under traffic are taken back by themselves, good ones are promoted
 limits    many gateways on one database let in no more than one would, and not much less
+restore   everything but the backup is lost and comes back; a key of before opens, a run goes on
 
 examples:
   windlass prove layouts --steps 50
@@ -40,6 +42,7 @@ examples:
   windlass prove limits --processes 8
   windlass prove failover --times 200 --json
   windlass prove rollback --trials 20 --json
+  windlass prove restore --to s3 --json
 """
 
 
@@ -85,7 +88,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     sites = whats.add_parser("sites", help="clients reach another site when theirs is cut off")
     sites.add_argument("--ttl", type=int, default=5, help="seconds that resolvers keep answers (default: 5)")
     sites.set_defaults(run=run_sites)
-    for inner in (layouts, reshard, kills, saves, failover, rollback, limits, sites):
+    restore = whats.add_parser("restore", help="everything but the backup is lost, and comes back")
+    restore.add_argument(
+        "--to", default="folder", metavar="WHERE", help="folder, s3 (a server started here) or a URL"
+    )
+    restore.add_argument("--steps", type=int, default=40, help="steps of the model (default: 40)")
+    restore.set_defaults(run=run_restore)
+    for inner in (layouts, reshard, kills, saves, failover, rollback, limits, sites, restore):
         inner.add_argument("--json", action="store_true", help="print JSON")
         add_home(inner)
 
@@ -154,6 +163,15 @@ def run_sites(args: argparse.Namespace) -> int:
     result = prove_sites(line.say, ttl_s=args.ttl)
     line.close()
     return _print(result, args, good=not result["figures"]["sdk_unanswered"])
+
+
+def run_restore(args: argparse.Namespace) -> int:
+    if args.steps < 4:
+        raise BadInput(f"--steps {args.steps}: must be at least 4")
+    line = ProgressLine(quiet=args.json)
+    result = prove_restore(home_of(args), line.say, to=args.to, steps=args.steps)
+    line.close()
+    return _print(result, args, good=is_back(result["figures"]))
 
 
 def _prove(args: argparse.Namespace, kind: Any, layouts: tuple[str, ...]) -> int:

@@ -11,6 +11,7 @@
     serving/        a service: engines and gateways, started, watched, replaced; deciders.py says who decides:
                     health/ who is well, rollout/ which version answers, autoscale/ how many replicas
     sites/          several sites behind one name: a DNS server that answers with the nearest one that is well
+    backup/         copies of a home in a store, from which everything comes back
     failover/       rollback/, lending/: proofs of a service (streams, versions, limits); bench/: its speed
 
 Start at runs.py.

@@ -7,6 +7,7 @@ synced and renamed; object stores make a put visible only when it is complete.
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import secrets
 import shutil
@@ -21,6 +22,10 @@ from typing import IO, Any
 from windlass.spec.errors import BadInput, NotFound, StoreFailed, WindlassError
 
 EXTRAS = {"s3": "s3", "s3a": "s3", "oss": "oss", "gs": "gcs", "gcs": "gcs"}
+OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "oss", "memory", "webhdfs"})
+"""Where a file that is put whole is seen whole or not at all, without a transaction."""
+DIALECTS = {"oss": ("windlass.store.on_oss", "Oss"), "webhdfs": ("windlass.store.on_webhdfs", "WebHdfs")}
+"""Where fsspec's own library does not keep what this module promises."""
 FOREIGN = (
     ("botocore.exceptions", "BotoCoreError"),
     ("botocore.exceptions", "ClientError"),
@@ -66,6 +71,9 @@ class Place:
             return bool(self._fs.exists(self._at(name)))
 
     def read(self, name: str) -> bytes:
+        if _protocol(self._fs) in OBJECT_STORES:  # one request, where opening asks for the length first
+            with told(f"{self.url}/{name}"):
+                return bytes(self._fs.cat_file(self._at(name)))
         with self.reading(name) as file:
             return file.read()
 
@@ -76,6 +84,10 @@ class Place:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a whole file; a reader sees the old one or the new one, never a part."""
+        if _protocol(self._fs) in OBJECT_STORES:
+            with told(f"{self.url}/{name}"):
+                self._fs.pipe_file(self._at(name), data)
+            return
         with self.writing(name) as file:
             file.write(data)
 
@@ -118,6 +130,8 @@ class Place:
         with told(self.url):
             self._fs.invalidate_cache()
             found = self._fs.find(path, detail=True)
+        if not found.get(path, {"size": 1})["size"]:
+            del found[path]  # some servers show a folder that became empty as a file without bytes
         base = self.root.rstrip("/") + "/"
         sizes = {p[len(base) :] if p.startswith(base) else p.lstrip("/"): i["size"] for p, i in found.items()}
         return {name: int(size) for name, size in sorted(sizes.items()) if ".part-" not in name}
@@ -164,7 +178,7 @@ def find(source: str) -> list[Entry]:
         else:
             raise NotFound(f"{source}: no such file, directory or URL")
     return [
-        Entry(fs.unstrip_protocol(p) if not _is_local(fs) else p, int(info.get("size") or 0), _mark(info))
+        Entry(_whole_url(fs, source, p), int(info.get("size") or 0), _mark(info))
         for p, info in sorted(found.items())
     ]
 
@@ -185,6 +199,18 @@ def opened(url: str) -> Iterator[IO[bytes]]:
         yield file
 
 
+def _whole_url(fs: Any, source: str, path: str) -> str:
+    """Return the URL of a path that was found; that of a server which paths do not name is the source's."""
+    if _is_local(fs):
+        return path
+    if _protocol(fs) in ("hdfs", "webhdfs"):
+        kind, _, rest = source.partition("://")
+        return f"{kind}://{rest.partition('/')[0]}{path}"
+    if _protocol(fs) == "oss":  # its paths begin with a slash, which its URLs must not
+        return f"oss://{path.lstrip('/')}"
+    return str(fs.unstrip_protocol(path))
+
+
 def _mark(info: dict[str, Any]) -> str:
     for key in ("ETag", "etag", "md5", "mtime", "LastModified", "modificationTime", "created"):
         if info.get(key):
@@ -197,19 +223,38 @@ def _resolve(url: str) -> tuple[Any, str]:
 
     protocol = url.partition("://")[0] if "://" in url else "file"
     try:
+        if protocol in DIALECTS:
+            _teach(protocol)
         fs, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
         extra = EXTRAS.get(protocol)
         hint = f"pip install 'windlass[{extra}]'" if extra else str(error)
         raise BadInput(f"{url}: the library for {protocol}:// is not installed", hint=hint) from None
+    except OSError:
+        if protocol != "hdfs":
+            raise
+        raise BadInput(
+            f"{url}: Hadoop's native library (libhdfs, with Java) is not here",
+            hint="webhdfs://USER@HOST:9870/PATH needs none",
+        ) from None
     except ValueError as error:
         raise BadInput(f"{url}: {error}", hint="known: file, s3, oss, gs, hdfs, webhdfs, memory") from None
     return fs, str(path)
 
 
+def _teach(protocol: str) -> None:
+    import fsspec
+
+    module, name = DIALECTS[protocol]
+    fsspec.register_implementation(protocol, getattr(importlib.import_module(module), name), clobber=True)
+
+
 def _is_local(fs: Any) -> bool:
-    protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
-    return bool(protocol == "file")
+    return _protocol(fs) == "file"
+
+
+def _protocol(fs: Any) -> str:
+    return str(fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0])
 
 
 @contextmanager

@@ -1,0 +1,16 @@
+"""Keeps copies of a home in a store, from which everything comes back.
+
+    contents.py   what of a home is kept, and in which order it is read
+    secrecy.py    how bytes are packed, and sealed where a secret is given
+    snapshot.py   what one backup holds, as data
+    vault.py      the backup in its store: chunks by content, snapshots last
+    claims.py     who is at work there, so that nothing goes away under anybody
+    make.py       home -> chunks -> snapshot        sending.py is its way to the store
+    restore.py    snapshot -> chunks -> home        settling.py puts it right in its new place
+    keeping.py    which snapshots stay (pure); prune.py forgets the others
+    verify.py     a restore into a scratch place, compared and asked (asking.py)
+    schedule.py   make and prune, again and again
+    proof.py      everything is lost, and comes back
+
+The format is docs/formats/backup.md. Start at make.py.
+"""

@@ -1,0 +1,77 @@
+"""Puts a home right that comes back, perhaps in another place.
+
+Runs know their corpus, and corpora their cache, by absolute paths; those below the old home are changed to
+the new one. A database that was on a server is loaded into the one that is named, or becomes a file of the
+home. Each step leaves what it did before as it is, so that a restore which was cut off can be done again.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from windlass.operate.backup.snapshot import FileEntry, Snapshot
+from windlass.serve.records.state import FILE as STATE_FILE
+from windlass.serve.records.state import open_state
+from windlass.spec.run import RUN_FILE
+from windlass.store.copies import check_sqlite, load
+from windlass.store.database import sqlite_url
+from windlass.store.manifest import load_manifest
+from windlass.store.place import Place
+
+ORIGIN = "origin.json"
+
+
+def settle(staging: Path, snapshot: Snapshot, home: Path, state: str | None = None) -> list[str]:
+    """Make a home of what was fetched; return what is left to be done by hand."""
+    for entry in snapshot.files:
+        if entry.role == "sqlite":
+            check_sqlite(staging / entry.path)
+        elif entry.role == "dump":
+            _load(staging, entry, state)
+        elif Path(entry.path).name in (RUN_FILE, ORIGIN) and snapshot.home != str(home):
+            _move_paths(staging, entry.path, snapshot.home, str(home))
+    return [*_corpora_to_build(staging), *(f"not in the snapshot: {what}" for what in snapshot.left_out)]
+
+
+def _load(staging: Path, entry: FileEntry, state: str | None) -> None:
+    """Load a dump. It stays under another name until all is done, and goes away with success."""
+    source = staging / entry.path
+    aside = source.with_name(f"{STATE_FILE}.dump")
+    if source.exists() and not aside.exists():
+        source.rename(aside)
+    for ending in ("", "-wal", "-shm"):  # of an attempt that was cut off
+        source.with_name(source.name + ending).unlink(missing_ok=True)
+    database = open_state(state or sqlite_url(staging / STATE_FILE))
+    try:
+        load(aside, database, lambda transaction: not transaction.execute("SELECT 1 FROM audit LIMIT 1"))
+    finally:
+        database.close()
+    aside.unlink()
+
+
+def _move_paths(staging: Path, path: str, old: str, new: str) -> None:
+    """Change strings that are paths below the old home."""
+
+    def moved(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: moved(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [moved(inner) for inner in value]
+        if isinstance(value, str) and (value == old or value.startswith(f"{old}/")):
+            return new + value[len(old) :]
+        return value
+
+    told = json.loads((staging / path).read_bytes())
+    Place(staging).write(path, json.dumps(moved(told), indent=1, ensure_ascii=False).encode())
+
+
+def _corpora_to_build(staging: Path) -> list[str]:
+    """Name corpora whose tokens are neither here nor on a store of their own."""
+    needs = []
+    for folder in sorted((staging / "corpora").glob("*")):
+        manifest = load_manifest(Place(folder))
+        here = manifest is None or all((folder / name).exists() for name in manifest.files)
+        if not here and not (folder / ORIGIN).exists():
+            needs.append(f"corpus {folder.name}: its tokens were not backed up; build it again from its text")
+    return needs

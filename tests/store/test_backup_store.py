@@ -1,0 +1,36 @@
+"""A backup keeps its promises on every kind of store."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from windlass.operate.backup.make import make
+from windlass.operate.backup.prune import prune
+from windlass.operate.backup.restore import restore
+from windlass.operate.backup.vault import open_vault
+from windlass.spec.backup import Keep
+from windlass.spec.errors import Damaged
+from windlass.store.place import Place
+
+ONE = Keep(last=1, daily=0, weekly=0, monthly=0)
+
+
+def test_what_is_sent_comes_back_and_what_is_forgotten_goes(place: Place, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    Place(home).write("runs/poems/1/notes", b"first" * 1000)
+    vault = open_vault(place.url, b"open sesame", create=True)
+    make(home, vault)
+    Place(home).write("runs/poems/1/notes", b"second" * 1000)
+    newest = make(home, vault).snapshot
+    gone = prune(vault, ONE)
+    assert (gone.kept, gone.chunks) == ((newest.id,), 1)
+    shutil.rmtree(home)
+    restore(open_vault(place.url, b"open sesame"), home)
+    assert (home / "runs/poems/1/notes").read_bytes() == b"second" * 1000
+    assert place.names("claims") == []
+    vault.drop(newest.chunks)
+    with pytest.raises(Damaged, match="missing"):
+        restore(vault, tmp_path / "other")
