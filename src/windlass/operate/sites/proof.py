@@ -92,7 +92,7 @@ def _proved(
         _until_ready(url)
     time.sleep(SETTLE_S)
     visits = [
-        stack.enter_context(_visitor(network, key, "resolver", "127.0.0.1", ZONE, str(PORT), MODEL)),
+        stack.enter_context(_visitor(network, key, "operate.sites", "127.0.0.1", ZONE, str(PORT), MODEL)),
         stack.enter_context(_visitor(network, key, "sdk", ",".join(urls), MODEL)),
     ]
     return _measured(network, visits, watching, ttl_s, say)
@@ -219,6 +219,6 @@ def _windlass(
     return _running(command, {**os.environ, "WINDLASS_KEY": key})
 
 
-def _visitor(network: Network, key: str, *words: str) -> contextlib.AbstractContextManager[Heard]:
-    command = [*network.within(HOME), sys.executable, "-m", "windlass.operate.sites.visitor", *words]
+def _visitor(network: Network, key: str, room: str, *words: str) -> contextlib.AbstractContextManager[Heard]:
+    command = [*network.within(HOME), sys.executable, "-m", f"windlass.{room}.visitor", *words]
     return _running(command, {**os.environ, "WINDLASS_KEY": key})

@@ -1,10 +1,9 @@
 """A client of the proof, on a machine of its own: asks on and on, and says when and where it is answered.
 
-    python -m windlass.operate.sites.visitor resolver NAMESERVER ZONE PORT MODEL
-    python -m windlass.operate.sites.visitor sdk URL,URL MODEL
+    python -m windlass.operate.sites.visitor NAMESERVER ZONE PORT MODEL
 
-The first does what most programs do: look the name up, connect to what comes back, give up after a second.
-The second is our SDK with the addresses of all sites. The key is in $WINDLASS_KEY. Each answer is a line.
+It does what most programs do: look the name up, connect to what comes back, give up after a second. The key
+is in $WINDLASS_KEY. Each answer is a line of JSON. `windlass.sdk.visitor` is the same by our SDK.
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ import dns.exception
 import dns.resolver
 import httpx
 
-from windlass.sdk import Client
 from windlass.spec.door import die_with_parent, emit
-from windlass.spec.errors import WindlassError
 
 PAUSE_S = 0.1
 GIVE_UP_S = 1.0
@@ -28,11 +25,10 @@ GIVE_UP_S = 1.0
 
 def main(argv: list[str]) -> None:
     die_with_parent()
-    kind, *words = argv
-    ask = _by_name(*words) if kind == "resolver" else _by_sdk(*words)
+    ask = _by_name(*argv)
     while True:
         where = ask()
-        emit({"time": time.time(), "kind": kind, "answered": where is not None, "site": where})
+        emit({"answered": where is not None, "site": where, "time": time.time()})
         time.sleep(PAUSE_S)
 
 
@@ -50,19 +46,6 @@ def _by_name(nameserver: str, zone: str, port: str, model: str) -> Callable[[], 
         except (dns.exception.DNSException, httpx.HTTPError, OSError):
             return None
         return address if reply.status_code == httpx.codes.OK else None
-
-    return ask
-
-
-def _by_sdk(urls: str, model: str) -> Callable[[], str | None]:
-    client = Client(urls.split(","), model=model)
-
-    def ask() -> str | None:
-        try:
-            client.complete("The anchor", max_tokens=4, temperature=0, deadline=10)
-        except WindlassError:
-            return None
-        return "any"
 
     return ask
 
