@@ -11,6 +11,7 @@ import pytest
 
 from windlass.models.ngram.arpa import write_arpa
 from windlass.models.ngram.sentences import Sentences
+from windlass.spec.errors import NotFound
 from windlass.train.counting import bench
 from windlass.train.counting.kenlm_peer import VARIABLE, find_kenlm
 
@@ -37,6 +38,17 @@ def test_sentences_score_as_lmplz_scored_them(tmp_path: Path, prune: tuple[int, 
     np.testing.assert_allclose(log10, expected["log10"], atol=1e-4)
     # KenLM counts <s> and </s> as two words, we as one token.
     assert (model.shape.ngrams[0] + 1, *model.shape.ngrams[1:]) == tuple(expected["ngrams"])
+
+
+def test_who_has_no_kenlm_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(NotFound, match="is not here") as refused:
+        find_kenlm()
+    assert "tools/kenlm DIRECTORY" in str(refused.value)
+    (tmp_path / "site").mkdir()
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with pytest.raises(NotFound):
+        find_kenlm()
 
 
 needs_kenlm = pytest.mark.skipif(

@@ -126,7 +126,14 @@ public:
     explicit Tree(const Tables& tables) : t_(tables) {}
 
     // Read a word: return its log10 probability and go to the longest context that the model knows.
+    // The end of a document is all that its beginning knows.
     float read(Context& context, std::uint32_t word) const {
+        const float found = follow(context, word);
+        if (word == static_cast<std::uint32_t>(t_.end) && context.order) context = {1, word};
+        return found;
+    }
+
+    float follow(Context& context, std::uint32_t word) const {
         float backed_off = 0.0f;
         while (context.order) {
             const std::uint32_t child = find(context, word);

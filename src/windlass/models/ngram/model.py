@@ -60,7 +60,7 @@ class Ngram:
         states = np.ascontiguousarray(states_BS, dtype=np.int32)
         if self.tree is not None:
             return self.tree.spread(states, self._threads)
-        walk = Walk(self.levels, len(states))
+        walk = Walk(self.levels, self.end, len(states))
         for column in range(self.state_size):
             walk.read(states[:, column], states[:, column] >= 0)
         return walk.spread()
@@ -73,7 +73,7 @@ class Ngram:
         inputs, targets = self._checked(inputs_BT), self._checked(targets_BT)
         if self.tree is not None:
             return self.tree.score(inputs, targets, self._threads)
-        walk, out_BT = Walk(self.levels, len(inputs)), np.empty(targets.shape, np.float32)
+        walk, out_BT = Walk(self.levels, self.end, len(inputs)), np.empty(targets.shape, np.float32)
         for column in range(inputs.shape[1]):
             walk.read(inputs[:, column])
             out_BT[:, column] = walk.copy().read(targets[:, column]) * LN10

@@ -6,6 +6,7 @@ the ids.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ from windlass.models.ngram.native import NativeVocabulary, cores, ours
 from windlass.models.ngram.walk import Walk
 
 # White space as Rust has it, which is what the tokenizers library cuts at; Python's own adds four separators.
-SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+WORD = re.compile("[^\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 
 
 class Sentences:
@@ -48,12 +49,10 @@ class Sentences:
         return logs * np.float64(np.log(10)), words
 
     def _slowly(self, texts: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        import re
-
-        end, words = self._model.end, re.compile(f"[^{SPACES}]+")
-        rows = [[self._ids.get(w, self._unknown) for w in words.findall(text)] + [end] for text in texts]
+        end = self._model.end
+        rows = [[self._ids.get(w, self._unknown) for w in WORD.findall(text)] + [end] for text in texts]
         lengths = np.array([len(row) for row in rows], np.int64)
-        walk, sums = Walk(self._model.levels, len(rows)), np.zeros(len(rows))
+        walk, sums = Walk(self._model.levels, end, len(rows)), np.zeros(len(rows))
         walk.read(np.full(len(rows), end))
         for place in range(int(lengths.max(initial=0))):
             there = lengths > place

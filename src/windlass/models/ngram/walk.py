@@ -38,13 +38,13 @@ def find(begins: NDArray[Any], words: NDArray[Any], nodes: NDArray[Any], wanted:
 class Walk:
     """Some sequences that are read in step, each from the empty context."""
 
-    def __init__(self, levels: Sequence[Level], rows: int) -> None:
-        self._levels = levels
+    def __init__(self, levels: Sequence[Level], end: int, rows: int) -> None:
+        self._levels, self._end = levels, end
         self.orders = np.zeros(rows, np.int64)
         self.nodes = np.zeros(rows, np.int64)
 
     def copy(self) -> Walk:
-        other = Walk(self._levels, 0)
+        other = Walk(self._levels, self._end, 0)
         other.orders, other.nodes = self.orders.copy(), self.nodes.copy()
         return other
 
@@ -72,6 +72,9 @@ class Walk:
         found[rest] += self._levels[0].probabilities[words[rest]]
         self.orders[rest], self.nodes[rest] = 1, words[rest]
         self._shorten(np.flatnonzero(self.orders == len(self._levels)))
+        # The end of a document is all that its beginning knows.
+        ended = (words == self._end) & (self.orders > 0) & (True if rows is None else rows)
+        self.orders[ended], self.nodes[ended] = 1, self._end
         return found
 
     def spread(self) -> Logs:

@@ -35,7 +35,7 @@ def discounts_of(counts_of_counts: tuple[int, int, int, int]) -> Discounts:
     n1, n2, n3, n4 = counts_of_counts
     y = n1 / (n1 + 2 * n2)
     amounts = (1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3)
-    out = [f"{d:.3g} from {i}" for i, d in enumerate(amounts, start=1) if not 0 <= d <= i]
+    out = [f"{d:.3g} from {i}" for i, d in enumerate(amounts, start=1) if not 0 < d <= i]
     if out:
         return Discounts(FALLBACK, f"the counts ask to take {out[0]}")
     return Discounts(amounts)
