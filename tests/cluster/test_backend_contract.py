@@ -84,13 +84,20 @@ def cluster(
     elif request.param == "local":
         connect = lambda: LocalBackend(tmp_path / "cluster")  # noqa: E731
     else:
-        connect = request.getfixturevalue("ray_cluster").connect
+        address = request.getfixturevalue("ray_nodes").address
+        connect = lambda: on_ray(address)  # noqa: E731
     tenant = "t" + "".join(c for c in request.node.name.lower() if c.isalnum())[-40:]
     made = Cluster(connect, tenant, {"PYTHONPATH": here})
     try:
         yield made
     finally:
         made.clear()
+
+
+def on_ray(address: str) -> Backend:
+    from windlass.cluster.on_ray.backend import RayBackend
+
+    return RayBackend(address)
 
 
 def running(count: int) -> Callable[[Standing], bool]:

@@ -16,7 +16,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -231,5 +231,8 @@ def group_bytes(group: Group) -> bytes:
 
 
 def group_from(written: bytes) -> Group:
-    tables = {Volume: Volume.model_validate, Toleration: Toleration.model_validate}
-    return msgspec.json.decode(written, type=Group, dec_hook=lambda kind, told: tables[kind](told))
+    def table(kind: type, told: Any) -> Any:
+        assert issubclass(kind, Volume | Toleration)
+        return kind.model_validate(told)
+
+    return msgspec.json.decode(written, type=Group, dec_hook=table)

@@ -57,7 +57,7 @@ def find_room(
     Who asks for no cores takes none from others. Cores that fewest have are given first, neighbours
     together; a member never gets the same core twice.
     """
-    seats, given = list(taken), {}
+    seats, given = list(taken), dict[int, Seat]()
     for index in indices:
         missing = _missing(free_of(machine, seats), need, machine)
         if missing:
