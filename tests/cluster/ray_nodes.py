@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-START_S = 60.0
+START_S = 150.0
 NODE = [
     "--block",
     "--disable-usage-stats",
@@ -39,18 +39,21 @@ class RayNodes:
             "RAY_AUTH_TOKEN": secrets.token_hex(16),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_TMPDIR": str(self.folder),
-            # A node that is gone shall be noticed within two seconds, not fifteen.
-            "RAY_health_check_initial_delay_ms": "1000",
-            "RAY_health_check_period_ms": "500",
-            "RAY_health_check_timeout_ms": "1000",
-            "RAY_health_check_failure_threshold": "3",
+            # A node that is gone shall be noticed in some seconds, not in fifteen; a busy one is not gone.
+            "RAY_health_check_initial_delay_ms": "2000",
+            "RAY_health_check_period_ms": "1000",
+            "RAY_health_check_timeout_ms": "3000",
+            "RAY_health_check_failure_threshold": "4",
+            "RAY_raylet_start_wait_time_s": "120",
         }
         self._own = {**os.environ, **self.environment, "PYTHONPATH": pythonpath}
         self._nodes: dict[int, subprocess.Popen[bytes]] = {}
         self.add(0)
-        self._wait_for_head()
+        self.wait_for(0)
         for number in range(1, count):
             self.add(number)
+        for number in range(1, count):
+            self.wait_for(number)
 
     @property
     def address(self) -> str:
@@ -90,11 +93,12 @@ class RayNodes:
         for number in sorted(self._nodes, reverse=True):
             self.kill(number)
 
-    def _wait_for_head(self) -> None:
+    def wait_for(self, number: int) -> None:
+        """Wait until a node has joined."""
         until = time.monotonic() + START_S
-        log = self.folder / "node-0.log"
+        log = self.folder / f"node-{number}.log"
         while "Ray runtime started" not in log.read_text(errors="replace"):
-            assert self._nodes[0].poll() is None, log.read_text(errors="replace")
+            assert self._nodes[number].poll() is None, log.read_text(errors="replace")
             assert time.monotonic() < until, log.read_text(errors="replace")
             time.sleep(0.1)
 

@@ -27,6 +27,9 @@ State = Literal["pending", "running", "done", "failed", "lost"]
 """pending: waits for room, or for its next start. failed: ended badly, and is not started again.
 lost: its machine is gone; it becomes pending when it is to be started elsewhere."""
 
+ASKED = "was asked for just now"
+"""The reason of a member for which nothing was done yet."""
+
 GROUP = "WINDLASS_GROUP"
 INDEX = "WINDLASS_INDEX"
 HOST = "WINDLASS_HOST"

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from windlass.cluster.backend import (
+    ASKED,
     Group,
     Member,
     Node,
@@ -63,7 +64,7 @@ class LocalBackend:
         found = {r.index: _seen(r, folder, guarded=guarded) for r in written.records}
         count = 0 if wanted.stopping else wanted.group.count
         for index in range(count):
-            found.setdefault(index, Member(index, "pending", reason="was asked for just now"))
+            found.setdefault(index, Member(index, "pending", reason=ASKED))
         return Standing(wanted.group, tuple(found[i] for i in sorted(found)), wanted.stopping)
 
     def stop(self, key: str) -> None:

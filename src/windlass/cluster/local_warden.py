@@ -14,7 +14,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from windlass.cluster.backend import Group, member_environment
+from windlass.cluster.backend import ASKED, Group, member_environment
 from windlass.cluster.fence import Fence, build_fence
 from windlass.cluster.keeper import Keeper, Record
 from windlass.cluster.local_folder import GroupFolder, Seat, Wanted, Written, folders, patient
@@ -75,7 +75,7 @@ class Warden:
         count = 0 if wanted.stopping else wanted.group.count
         for index in range(count):
             if index not in self._keepers:
-                record = Record(index, since_s=now_s, reason="waits for room")
+                record = Record(index, since_s=now_s, reason=ASKED)
                 self._keepers[index] = self._keeper(wanted.group, record)
         for index, keeper in self._keepers.items():
             if index >= count:

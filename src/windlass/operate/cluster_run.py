@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windlass.cluster.backend import Backend, Group, Member, Resources, Restart, Standing, label
+from windlass.cluster.backend import ASKED, Backend, Group, Member, Resources, Restart, Standing, label
 from windlass.cluster.launch import interrupts
 from windlass.cluster.on_local import error_of
 from windlass.operate import changes
@@ -146,9 +146,9 @@ class Following:
             self._seen[member.index] = member
             if before is not None and (before.state, before.reason) == (member.state, member.reason):
                 continue
-            if member.state == "running" and before is not None:
+            if member.state == "running":
                 self._say(f"part {member.index} runs at {member.node}")
-            elif member.reason and (before is not None or member.state != "pending"):
+            elif member.state != "done" and member.reason != ASKED:
                 self._say(f"warning: part {member.index} is {member.state}: {member.reason}")
 
     def _failure(self, standing: Standing) -> WindlassError:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from typing import Any
 
 import ray
+from ray._private import services
 from ray.exceptions import RayError
 
 from windlass.cluster.backend import Group, Standing, Survey, check, group_bytes
 from windlass.cluster.on_local import error_of
 from windlass.cluster.on_ray.steward import Steward
 from windlass.spec.errors import ProcessFailed
+from windlass.spec.link import parse_address
 
 STEWARD = "steward"
 NAMESPACE = "windlass"
 HEAD = {"node:__internal_head__": 0.001}
 """Keeps the steward where Ray's own store is: it is lost with it, and with nothing else."""
 PATIENCE_S = 60.0
+KNOCK_S = 5.0
 
 
 class RayBackend:
@@ -74,13 +78,21 @@ class RayBackend:
 
 
 def connect(address: str) -> None:
-    """Connect this process to a Ray cluster, once; Ray is told to report nothing to anybody."""
+    """Connect this process to a Ray cluster, once; Ray is told to report nothing to anybody.
+
+    Where nobody listens, Ray itself would try for more than ten minutes, so we knock first.
+    """
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError, RayError) as error:
+        found = services.get_ray_address_from_environment(address, None) if address == "auto" else address
+        if found is None:
+            raise ConnectionError("none runs on this machine")
+        with socket.create_connection(parse_address(found), timeout=KNOCK_S):
+            pass
+        ray.init(address=found, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, RuntimeError, ValueError, RayError) as error:
         reason = str(error).partition("\n")[0]
         raise ProcessFailed(
             f"no Ray cluster at '{address}': {reason}",

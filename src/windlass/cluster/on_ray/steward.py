@@ -30,6 +30,7 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from windlass.cluster.backend import (
+    ASKED,
     Group,
     Member,
     Node,
@@ -134,7 +135,7 @@ class Steward:
             return None
         found = {index: chair.member for index, chair in entry.chairs.items()} | entry.lost
         for index in range(entry.count):
-            found.setdefault(index, Member(index, "pending", reason="was asked for just now"))
+            found.setdefault(index, Member(index, "pending", reason=ASKED))
         return Standing(entry.group, tuple(found[index] for index in sorted(found)), entry.stopping)
 
     def _stop(self, key: str) -> None:
@@ -211,7 +212,7 @@ class Steward:
             )
             .remote(group_bytes(replace(group, count=0)), index)
         )
-        return Chair(handle, Member(index, "pending", since_s=now_s, reason="waits for room"))
+        return Chair(handle, Member(index, "pending", since_s=now_s, reason=ASKED))
 
     def _tranche(self, group: Group, first: int, size: int) -> PlacementGroup:
         name = f"{self._namespace}:{group.key}#{first}"
