@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -48,12 +49,12 @@ class RayNodes:
         }
         self._own = {**os.environ, **self.environment, "PYTHONPATH": pythonpath}
         self._nodes: dict[int, subprocess.Popen[bytes]] = {}
-        self.add(0)
-        self.wait_for(0)
-        for number in range(1, count):
-            self.add(number)
-        for number in range(1, count):
-            self.wait_for(number)
+        try:
+            for number in range(count):
+                self.add(number)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def address(self) -> str:
@@ -63,14 +64,14 @@ class RayNodes:
         return f"127.0.0.{number + 2}"
 
     def add(self, number: int) -> None:
-        """Start a node."""
+        """Start a node. One after the other: two that begin together take the same socket, and one dies."""
         where = (
             ["--head", f"--port={self.port}", "--include-dashboard=false", "--no-monitor"]
             if number == 0
             else [f"--address={self.address}"]
         )
         ray = str(Path(sys.executable).parent / "ray")
-        with (self.folder / f"node-{number}.log").open("ab") as log:
+        with (self.folder / f"node-{number}.log").open("wb") as log:
             self._nodes[number] = subprocess.Popen(
                 [ray, "start", *where, f"--node-ip-address={self.host(number)}", *NODE],
                 stdin=subprocess.DEVNULL,
@@ -79,6 +80,7 @@ class RayNodes:
                 env=self._own,
                 start_new_session=True,
             )
+        self._wait_for(number)
 
     def kill(self, number: int) -> None:
         """Let a node die as by a power cut: all that runs on it, at once."""
@@ -92,8 +94,9 @@ class RayNodes:
     def close(self) -> None:
         for number in sorted(self._nodes, reverse=True):
             self.kill(number)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
-    def wait_for(self, number: int) -> None:
+    def _wait_for(self, number: int) -> None:
         """Wait until a node has joined."""
         until = time.monotonic() + START_S
         log = self.folder / f"node-{number}.log"

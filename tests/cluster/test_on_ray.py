@@ -62,7 +62,6 @@ def test_members_of_a_node_that_dies_run_elsewhere_and_the_others_notice_nothing
         ray_nodes.add(1)
         for group in (kept, once):
             backend.stop(group.key)
-        ray_nodes.wait_for(1)
 
 
 def test_a_steward_that_dies_finds_everything_again(backend: Backend, ray_nodes: RayNodes) -> None:

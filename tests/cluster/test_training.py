@@ -107,7 +107,6 @@ def test_the_same_job_ends_with_the_same_bits_here_and_on_a_ray_that_loses_a_nod
     finally:
         process.kill()
         ray_nodes.add(1)
-        ray_nodes.wait_for(1)
     assert process.returncode == 0, told
     lost = [record for record in journal(folder, 2) if record["event"] == "lost"]
     assert lost, f"nobody was at {dead}:\n{told}"

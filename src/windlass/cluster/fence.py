@@ -39,10 +39,19 @@ class Fence:
             if self.cores:
                 os.sched_setaffinity(pid, self.cores)
             memory = self.resources.memory_bytes
-            if memory is not None and not self.groups:
+            if not self._enclosed(pid) and memory is not None:
                 resource.prlimit(pid, resource.RLIMIT_DATA, (memory, memory))
+
+    def _enclosed(self, pid: int) -> bool:
+        """Put a process into the control groups; return whether they hold it."""
+        try:
             for group in self.groups:
                 (group / "cgroup.procs").write_text(str(pid))
+        except ProcessLookupError:
+            raise
+        except OSError:
+            return False  # we may make a group, and not move a process there
+        return bool(self.groups)
 
     @property
     def overrun(self) -> str:

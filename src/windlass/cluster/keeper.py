@@ -114,9 +114,21 @@ class Keeper:
         self._exit_file.unlink(missing_ok=True)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._fence = self._build()
+        try:
+            self._child = self._spawn()
+        except OSError as error:  # no memory, no processes left
+            self._settle(None, now_s, f"could not be started: {error.strerror}")
+            return
+        pid = self._child.pid
+        self._fence.take_in(pid)
+        self.record = replace(
+            self.record, state="running", pid=pid, birth=birth_of(pid), since_s=now_s, reason=""
+        )
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
         own = {PARENT: self._parent, EXIT: str(self._exit_file), "PYTHONUNBUFFERED": "1"}
         with self.log.open("ab") as log:
-            self._child = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, "-m", self.group.module, *self.group.args],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -124,11 +136,6 @@ class Keeper:
                 start_new_session=True,
                 env={"GLIBC_TUNABLES": ALLOCATOR, **os.environ, **self._environment(), **own},
             )
-        pid = self._child.pid
-        self._fence.take_in(pid)
-        self.record = replace(
-            self.record, state="running", pid=pid, birth=birth_of(pid), since_s=now_s, reason=""
-        )
 
     def _look(self) -> tuple[int | None, bool]:
         """Return the exit code, if it can be known, and whether the process has ended.
@@ -151,13 +158,16 @@ class Keeper:
             return None
 
     def _bury(self, code: int | None, now_s: float) -> None:
-        record, fence = self.record, self._fence
+        record = self.record
         if self._child is None:
             kill_rest(record.pid, record.birth)
-        cause = fence.overrun if fence is not None else ""
-        if fence is not None:
-            fence.release()
-        ran_s = now_s - record.since_s
+        self._settle(code, now_s, self._fence.overrun if self._fence is not None else "")
+
+    def _settle(self, code: int | None, now_s: float, cause: str) -> None:
+        """Decide what becomes of a member that has no process."""
+        if self._fence is not None:
+            self._fence.release()
+        record, ran_s = self.record, now_s - self.record.since_s
         after = decide(self.group.restart, code=code, restarts=record.restarts, ran_s=ran_s, cause=cause)
         self.record = replace(
             record,

@@ -23,6 +23,8 @@ from windlass.spec.door import KEPT, DoorParser, run_door
 from windlass.spec.errors import InUse
 
 LOOK_EVERY_S = 0.1
+SEEK_EVERY_S = 0.5
+"""For room, while there is none."""
 LOOPBACK = "127.0.0.1"
 
 
@@ -47,6 +49,7 @@ class Warden:
         self._written = written
         self._seats: dict[int, Seat] = dict(written.seats)
         self._reason = ""
+        self._sought_s = 0.0
         self._keepers: dict[int, Keeper] = {}
         wanted = folder.wanted()
         if wanted is not None:
@@ -81,8 +84,9 @@ class Warden:
             if index >= count:
                 keeper.end(now_s)
         unseated = [i for i in range(count) if i not in self._seats and not self._keepers[i].record.over]
-        if unseated:
+        if unseated and now_s - self._sought_s > SEEK_EVERY_S:
             self._seat(wanted.group, unseated)
+            self._sought_s = 0.0 if len(self._seats) >= count else now_s
 
     def _seat(self, group: Group, indices: list[int]) -> None:
         """Ask for room; one group of this machine at a time, those of higher priority first."""

@@ -171,7 +171,9 @@ class Following:
 
     def _outcome(self) -> bool:
         file = self._folder.path / OVER
-        told = json.loads(file.read_bytes()) if file.exists() else {"outcome": "stopped"}
+        if not file.exists():
+            return False
+        told = json.loads(file.read_bytes())
         if told["outcome"] == "failed":
             raise error_of(told["error"] or {})
         return bool(told["outcome"] == "finished")

@@ -90,7 +90,7 @@ class Cluster(Table):
     )
     gang: bool = Field(True, description="start all at once or none: parts of a run wait for each other")
     priority: Annotated[int, Field(ge=-100, le=100)] = Field(
-        0, description="who goes first where not all have room; higher goes first"
+        0, description="who goes first where not all have room; higher goes first (local, kubernetes)"
     )
     restarts: Annotated[int, Field(ge=0)] = Field(
         10, description="how often a part that ended badly is started again, each"

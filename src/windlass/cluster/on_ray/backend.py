@@ -91,7 +91,7 @@ def connect(address: str) -> None:
             raise ConnectionError("none runs on this machine")
         with socket.create_connection(parse_address(found), timeout=KNOCK_S):
             pass
-        ray.init(address=found, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(address=found, log_to_driver=False, logging_level=logging.CRITICAL)
     except (OSError, RuntimeError, ValueError, RayError) as error:
         reason = str(error).partition("\n")[0]
         raise ProcessFailed(

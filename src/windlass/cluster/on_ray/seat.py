@@ -81,7 +81,8 @@ class Seat:
                 record = self._keeper.record
             if record != before:
                 before = record
-                self._note.write_bytes(msgspec.json.encode(record))
+                with contextlib.suppress(OSError):  # without it the next seat cannot end what is left
+                    self._note.write_bytes(msgspec.json.encode(record))
             time.sleep(LOOK_EVERY_S)
 
     def _end_left_behind(self) -> None:

@@ -9,8 +9,10 @@ Ray cannot change one: a tranche each, which goes when the last of its members d
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -52,7 +54,9 @@ FORCE_S = 5.0
 """Beyond the grace of a member, after which its seat is ended whatever it says."""
 A_LITTLE = 0.001
 """Of a core: what a bundle has whose member asks for nothing; Ray knows no empty one."""
-GONE = "DEAD"
+EXPLAIN_EVERY_S = 1.0
+GONE, NOT_BEGUN = "DEAD", ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING")
+"""States of an actor, in Ray's words."""
 
 
 @dataclass
@@ -68,6 +72,7 @@ class Chair:
     """How often it had to be started on another node."""
     elsewhere: int = 0
     """Restarts of the process that happened on nodes which are gone."""
+    explained_s: float = 0.0
 
 
 @dataclass
@@ -162,10 +167,14 @@ class Steward:
             raise InUse(f"group {entry.group.key} is being stopped", hint="wait until it is gone")
 
     def _run(self) -> None:
+        """Keep everything, for ever: what fails once, as when Ray is busy, is tried again."""
         while True:
             with self._lock:
                 for key in list(self._entries):
-                    self._step(key, self._entries[key], time.time())
+                    try:
+                        self._step(key, self._entries[key], time.time())
+                    except Exception:  # noqa: BLE001  the door of a thread that must not end
+                        traceback.print_exc()
             time.sleep(LOOK_EVERY_S)
 
     def _step(self, key: str, entry: Entry, now_s: float) -> None:
@@ -237,7 +246,8 @@ class Steward:
                 chair.asked = chair.handle.look.remote()
             ready, _ = ray.wait([chair.asked], timeout=0)
             if not ready:
-                if chair.member.state == "pending":
+                if chair.member.state == "pending" and now_s - chair.explained_s > EXPLAIN_EVERY_S:
+                    chair.explained_s = now_s
                     self._explain(entry, chair)
                 elif node_is_gone(chair.member.node):
                     self._mourn(entry, index, chair, now_s)
@@ -264,6 +274,7 @@ class Steward:
                 reason = f"its machine {before.node} is gone"
                 entry.lost[index] = replace(before, state="lost", since_s=now_s, reason=reason)
                 del entry.chairs[index]
+                self._save(entry.group.key)
         elif before.state != "pending":
             chair.losses, chair.elsewhere = chair.losses + 1, before.restarts - chair.losses
             reason = f"its machine {before.node} is gone; another place is asked for"
@@ -286,10 +297,8 @@ class Steward:
         """Let a member end in its own time, then its seat."""
         if chair.ending_s is None:
             chair.ending_s = now_s
-            if chair.member.state in ("running", "done", "failed"):
-                chair.handle.end.remote()
-                return
-        waits = chair.member.state == "pending" and not chair.member.node
+            chair.handle.end.remote()
+        waits = actor_state(chair.handle) in NOT_BEGUN
         late = now_s > chair.ending_s + entry.group.grace_s + FORCE_S
         if chair.ended or waits or late:
             ray.kill(chair.handle, no_restart=True)
@@ -323,6 +332,7 @@ class Steward:
             "group": msgspec.Raw(group_bytes(entry.group)),
             "stopping": entry.stopping,
             "tranches": entry.tranches,
+            "lost": list(entry.lost.values()),
         }
         internal_kv._internal_kv_put(key, msgspec.json.encode(written), namespace=self._store)
 
@@ -331,7 +341,12 @@ class Steward:
         told = msgspec.json.decode(written)
         group = group_from(msgspec.json.encode(told["group"]))
         tranches = [(int(first), int(size)) for first, size in told["tranches"]]
-        self._entries[key] = Entry(group, bool(told["stopping"]), tranches)
+        lost = {member.index: member for member in msgspec.convert(told["lost"], list[Member])}
+        entry = self._entries[key] = Entry(group, bool(told["stopping"]), tranches, lost=lost)
+        for index in range(entry.covered):
+            with contextlib.suppress(ValueError):  # no such actor
+                handle = ray.get_actor(f"{key}#{index}", namespace=self._namespace)
+                entry.chairs[index] = Chair(handle, Member(index, "pending", reason=ASKED))
 
 
 def bundle_of(need: Resources) -> dict[str, float]:
