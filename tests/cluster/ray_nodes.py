@@ -30,7 +30,7 @@ NODE = [
 
 
 class RayNodes:
-    """Nodes 0, 1, 2 ... of which node 0 is the head. As a context manager all are gone at the end."""
+    """Nodes 0, 1, 2 ... of which node 0 is the head; `close` ends all of them."""
 
     def __init__(self, count: int, pythonpath: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="wr-"))  # short: Ray makes sockets below it
@@ -85,10 +85,9 @@ class RayNodes:
     def kill(self, number: int) -> None:
         """Let a node die as by a power cut: all that runs on it, at once."""
         top = self._nodes.pop(number)
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for process in [*psutil.Process(top.pid).children(recursive=True), psutil.Process(top.pid)]:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.send_signal(signal.SIGKILL)
+        for process in _processes_of(top.pid):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
         top.wait()
 
     def close(self) -> None:
@@ -104,6 +103,16 @@ class RayNodes:
             assert self._nodes[number].poll() is None, log.read_text(errors="replace")
             assert time.monotonic() < until, log.read_text(errors="replace")
             time.sleep(0.1)
+
+
+def _processes_of(session: int) -> list[psutil.Process]:
+    """Return a session's processes and all that they have started, whose sessions are their own."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getsid(process.pid) == session:
+                found += [process, *process.children(recursive=True)]
+    return found
 
 
 def _free_port() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -39,10 +40,8 @@ def test_members_of_a_node_that_dies_run_elsewhere_and_the_others_notice_nothing
     backend: Backend, ray_nodes: RayNodes
 ) -> None:
     dead = ray_nodes.host(1)
-    kept = Group("kept", "made_up_member", ("sleep",), 3, resources=Resources(cores=1), restart=QUICK)
-    once = Group(
-        "once", "made_up_member", ("sleep",), 3, resources=Resources(cores=0.5), restart=Restart("never")
-    )
+    kept = Group("kept", "made_up_member", ("sleep",), 3, resources=Resources(cores=0.5), restart=QUICK)
+    once = replace(kept, name="once", resources=Resources(cores=0.25), restart=Restart("never"))
     backend.launch(kept)
     backend.launch(once)
     before = until(backend, kept.key, lambda s: s.running == 3)
