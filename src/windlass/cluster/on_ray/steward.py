@@ -275,7 +275,7 @@ class Steward:
                 entry.lost[index] = replace(before, state="lost", since_s=now_s, reason=reason)
                 del entry.chairs[index]
                 self._save(entry.group.key)
-        elif before.state != "pending":
+        elif before.state != "pending" and entry.group.restart.policy != "never":
             chair.losses, chair.elsewhere = chair.losses + 1, before.restarts - chair.losses
             reason = f"its machine {before.node} is gone; another place is asked for"
             chair.member = replace(
