@@ -10,7 +10,7 @@ from windlass.cli import train
 from windlass.cli.home import home_of
 from windlass.cli.job_argument import job_of
 from windlass.cli.terminal import ProgressLine, print_json
-from windlass.cli.workers import elastic_job, laid_out, nodes_of
+from windlass.cli.workers import clustered, elastic_job, laid_out, nodes_of
 from windlass.operate.runs import resumable
 from windlass.operate.submitted import OUTPUT, start_detached
 from windlass.spec.errors import AskedWrongly
@@ -34,6 +34,8 @@ def add_submit(parser: argparse.ArgumentParser) -> None:
 
 
 def run_submit(args: argparse.Namespace) -> int:
+    if clustered(job_of(args), args).cluster.backend is not None:
+        raise AskedWrongly("on a cluster runs go on by themselves", hint="windlass train JOB --detach")
     nodes, line = nodes_of(args), ProgressLine(quiet=args.json)
     if nodes.count > 1:
         raise AskedWrongly(

@@ -25,6 +25,7 @@ VERBS = {
     "probe": "measure this machine, for plans that fit it",
     "train": "train a job and register the result",
     "jobs": "list runs, show how one stands, change one while it goes on",
+    "cluster": "show where processes run: machines, groups, what is free; end a group",
     "control": "runs, registered models and plans over HTTP, as `windlass jobs`, `models` and `plan` do",
     "eval": "measure loss, perplexity and bits per byte of a model",
     "generate": "continue a text",

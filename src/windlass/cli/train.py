@@ -10,8 +10,18 @@ from windlass.cli.follow import Follower
 from windlass.cli.home import add_home, home_of
 from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.terminal import ProgressLine, print_json
-from windlass.cli.workers import add_workers, elastic_job, laid_out, nodes_of, repeated
+from windlass.cli.workers import (
+    add_cluster,
+    add_workers,
+    clustered,
+    elastic_job,
+    laid_out,
+    nodes_of,
+    repeated,
+)
+from windlass.cluster.choose import backend_of
 from windlass.cluster.meeting import Nodes, hosting
+from windlass.operate.cluster_run import train_on
 from windlass.operate.elastic_run import address_towards_leader, attend_elastic, train_elastic
 from windlass.operate.registry import Registry, Version
 from windlass.operate.runs import RunFolder, attend, find_resumable, prepare, resumable, train
@@ -32,6 +42,7 @@ examples:
   windlass train job.toml --layout pp=2,tp=2           four, which divide layers and features
   windlass train job.toml --workers 2 --nodes 2 --node-rank 0 --rendezvous 10.0.0.1:29400
   windlass train job.toml --elastic --workers 4 --spares 1     whoever dies is replaced, nothing is lost
+  windlass train job.toml --backend ray --nodes 3      on three machines of the cluster in [cluster] address
 """
 
 
@@ -45,10 +56,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-register", action="store_true", help="leave the result in the run's directory")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_workers(parser)
+    add_cluster(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.node_rank == 0 and clustered(job_of(args), args).cluster.backend is not None:
+        return run_on_cluster(args)
     nodes, line = nodes_of(args), ProgressLine(quiet=args.json)
     if nodes.rank > 0:
         return 0 if take_part(args, nodes, line) else INTERRUPTED
@@ -72,6 +86,24 @@ def run(args: argparse.Namespace) -> int:
         else:
             finished = train(folder, follower, company=company, restarts=args.restarts)
     line.close()
+    return ended(args, job, home, folder, follower, finished, line)
+
+
+def ended(
+    args: argparse.Namespace,
+    job: Job,
+    home: Path,
+    folder: RunFolder,
+    follower: Follower,
+    finished: bool | None,
+    line: ProgressLine,
+) -> int:
+    """Register what a run has made, or say how to go on with it."""
+    if finished is None:
+        follow = f"windlass train {args.job} --resume{repeated(args)}"
+        tell = {"run": folder.name, "path": str(folder.path)}
+        print_json(tell) if args.json else print(f"{folder.name} goes on; follow it: {follow}")
+        return 0
     if not finished:
         step = follower.stopped_at if follower.stopped_at is not None else folder.step
         line.say(f"stopped at step {step}; go on with: windlass train {args.job} --resume{repeated(args)}")
@@ -79,6 +111,23 @@ def run(args: argparse.Namespace) -> int:
     version = None if args.no_register else Registry(home).register(job.name, folder.result)
     tell_result(folder, follower, version, as_json=args.json)
     return 0
+
+
+def run_on_cluster(args: argparse.Namespace) -> int:
+    """Train where the job's cluster starts processes; they come and go, as in any elastic run."""
+    line, home = ProgressLine(quiet=args.json), home_of(args)
+    job = clustered(job_of(args), args)
+    args.nodes, args.elastic = job.cluster.nodes, True
+    earlier = resumable(job, home) if args.resume else None
+    job = elastic_job(job, args, earlier.load().job.layout if earlier is not None else None)
+    backend = backend_of(job.cluster, home)
+    follower = Follower(line)
+    folder = open_run(job, home, line, resume=args.resume)
+    workers = args.workers * args.nodes if args.workers is not None else None
+    finished = train_on(backend, folder, follower, line.say, workers=workers, detach=args.detach)
+    catch_up(folder, follower)
+    line.close()
+    return ended(args, job, home, folder, follower, finished, line)
 
 
 def take_part(args: argparse.Namespace, nodes: Nodes, line: ProgressLine) -> bool:

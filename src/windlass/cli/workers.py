@@ -46,6 +46,36 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "a cluster",
+        "With --backend the workers run where [cluster] of the job says, on as many machines as it says or"
+        " --nodes asks for, and come and go as with --elastic. --home must be a directory that all share.",
+    )
+    group.add_argument(
+        "--backend",
+        choices=("local", "ray", "kubernetes"),
+        help="who starts the processes (default: [cluster] backend of the job, else this command)",
+    )
+    group.add_argument(
+        "--detach", action="store_true", help="return once they are asked for; --resume follows the run"
+    )
+
+
+def clustered(job: Job, args: argparse.Namespace) -> Job:
+    """Return the job with the backend and the number of machines that the options ask for."""
+    asked = {"backend": args.backend, "nodes": args.nodes if args.nodes > 1 else None}
+    given = {key: value for key, value in asked.items() if value is not None}
+    if job.cluster.backend is None and args.backend is None:
+        if args.detach:
+            raise AskedWrongly("--detach needs --backend", hint="`windlass jobs submit` does it without one")
+        return job
+    if args.rendezvous is not None or args.node_rank:
+        raise AskedWrongly("--rendezvous and --node-rank do not go with a cluster, which knows its machines")
+    cluster = {**job.cluster.model_dump(), **given}
+    return parse(Job, {**job.model_dump(), "cluster": cluster}, "--backend")
+
+
 def elastic_job(job: Job, args: argparse.Namespace, earlier: Layout | None) -> Job:
     """Return the job with the layout and the spares that an elastic run shall have.
 
@@ -113,7 +143,9 @@ def laid_out(job: Job, layout_text: str | None, workers: int | None, nodes: int)
 def repeated(args: argparse.Namespace) -> str:
     """Return the options as they were given, to be given again."""
     given = [("--workers", args.workers), ("--layout", args.layout), ("--spares", args.spares)]
-    if args.nodes > 1:
+    if args.backend is not None:
+        given += [("--backend", args.backend), ("--nodes", args.nodes if args.nodes > 1 else None)]
+    elif args.nodes > 1:
         given += [("--nodes", args.nodes), ("--node-rank", args.node_rank), ("--rendezvous", args.rendezvous)]
     elastic = " --elastic" if args.elastic else ""
     return elastic + "".join(f" {name} {value}" for name, value in given if value is not None)

@@ -77,8 +77,9 @@ class Site:
 class Agent:
     """One machine's part of a run."""
 
-    def __init__(self, site: Site, tell: Tell) -> None:
-        self._site, self._tell = site, tell
+    def __init__(self, site: Site, tell: Tell, *, leaves: bool = False) -> None:
+        """Asked to end, an agent asks for the end of the run; one that `leaves` goes alone."""
+        self._site, self._tell, self._leaves = site, tell, leaves
         self._lease = Place(site.folder / COORDINATOR)
         self._link: Link | None = None
         self._epoch = 0
@@ -94,7 +95,7 @@ class Agent:
         candidates = [Candidate(site) for _ in range(CANDIDATES)]
         try:
             with interrupts(self._interrupt):
-                while self._over is None and self._asked < 3:
+                while self._over is None and self._asked < 3 and not self.left:
                     self._step(nursing, candidates)
         finally:
             if self._link is not None:
@@ -103,6 +104,11 @@ class Agent:
             for candidate in candidates:
                 candidate.end()
         return self._outcome()
+
+    @property
+    def left(self) -> bool:
+        """Whether it goes before the run is over."""
+        return self._leaves and self._asked > 0 and self._over is None
 
     def _step(self, nursing: Nursing, candidates: list[Candidate]) -> None:
         link = self._link

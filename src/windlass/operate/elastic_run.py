@@ -42,7 +42,7 @@ def train_elastic(
     with locked(folder.path / ".lock", f"run {folder.name}"):
         host = address_towards_leader(folder)
         if host is None:
-            _begin(folder, workers, nodes=1 + len(company.links))
+            begin(folder, workers, nodes=1 + len(company.links))
         for link in company.links:
             link.send(elastic={"folder": str(folder.path)})
         return Agent(Site(folder.path, "node0", host or company.host), tell).run()
@@ -100,7 +100,8 @@ def wanted(folder: Path) -> dict[str, Any] | None:
     return asked
 
 
-def _begin(folder: RunFolder, workers: int | None, nodes: int) -> None:
+def begin(folder: RunFolder, workers: int | None, nodes: int) -> None:
+    """Take back every end that the run had, and leave word of what it shall have."""
     go_on(folder.path)
     Place(folder.path).remove(OVER)
     (folder.path / COORDINATOR).mkdir(exist_ok=True)

@@ -29,6 +29,7 @@ from windlass.plan.local.calibrate import find_experience
 from windlass.plan.local.machine import measure_machine
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.plan.statistics import plan_statistic
+from windlass.spec.cluster import Cluster
 from windlass.spec.config import network_from_config
 from windlass.spec.errors import AskedWrongly, BadInput, NotFound, WindlassError
 from windlass.spec.job import STATISTICS, Checkpoint, Corpus, Elastic, Job, Tokenizer
@@ -227,7 +228,7 @@ def _essence(job: Job) -> Job:
     """
     elastic = Elastic(deterministic=job.elastic.deterministic)
     changeable = {"layout": Layout(), "sync": Sync(), "elastic": elastic, "checkpoint": Checkpoint()}
-    return job.model_copy(update=changeable)
+    return job.model_copy(update={**changeable, "cluster": Cluster()})
 
 
 def _same(one: Job, other: Job) -> bool:

@@ -2,7 +2,8 @@
 
 Events go to standard output, one JSON object a line; everything else goes to standard error. An error
 of ours is the last event, `{"error": {...}}`, and becomes the exit code. A process whose parent dies
-ends too, so nothing is left behind.
+ends too, so nothing is left behind; one that a cluster keeps outlives whoever started it, and leaves its
+exit code where the next keeper finds it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ from windlass.spec.errors import AskedWrongly, WindlassError
 INTERRUPTED = 130
 PARENT = "WINDLASS_PARENT"
 """Environment variable by which a process learns who started it, even if that one is gone already."""
+KEPT = "kept"
+"""The value of PARENT for a process that belongs to nobody, and is found again by what is written of it."""
+EXIT = "WINDLASS_EXIT"
+"""Environment variable that names the file for the exit code: only a parent can ask the system for it."""
 _PR_SET_PDEATHSIG = 1
 _LOOK_EVERY_S = 0.5
 
@@ -52,8 +57,13 @@ def emit(event: dict[str, Any]) -> None:
 def run_door(main: Callable[[list[str]], int | None]) -> NoReturn:
     """Run a process from its arguments to its exit code."""
     die_with_parent()
-    code = exit_code_of(main, sys.argv[1:])
-    sys.stdout.flush()
+    left, code = os.environ.pop(EXIT, None), 1
+    try:
+        code = exit_code_of(main, sys.argv[1:])
+        sys.stdout.flush()
+    finally:
+        if left is not None:
+            Path(left).write_text(str(code))
     sys.exit(code)
 
 
@@ -87,11 +97,11 @@ def error_event(error: WindlassError) -> dict[str, Any]:
 
 def die_with_parent() -> None:
     """Ask the kernel for SIGTERM when the parent ends (Linux; elsewhere nothing happens)."""
-    parent = int(os.environ.pop(PARENT, os.getppid()))
-    if sys.platform != "linux":
+    parent = os.environ.pop(PARENT, str(os.getppid()))
+    if sys.platform != "linux" or parent == KEPT:
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it died before we asked
+    if os.getppid() != int(parent):  # it died before we asked
         sys.exit(1)
 
 

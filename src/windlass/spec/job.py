@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from windlass.spec.cluster import Cluster
 from windlass.spec.layout import Layout
 from windlass.spec.serve import Serve
 from windlass.spec.shape import RopeScaling
@@ -414,6 +415,9 @@ class Job(Table):
         Elastic(), description="how a run with --elastic goes on when workers come and go"
     )
     machine: Machine = Field(Machine(), description="what one process may use")
+    cluster: Cluster = Field(
+        Cluster(), description="where the processes of a run are started, and what each of them gets"
+    )
     serve: Serve = Field(Serve(), description="how to answer")
 
     @model_validator(mode="after")

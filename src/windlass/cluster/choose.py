@@ -1,0 +1,27 @@
+"""Finds the backend that a job asks for. Its library is loaded only then."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from windlass.cluster.backend import Backend
+from windlass.cluster.local_backend import LocalBackend
+from windlass.spec.cluster import Cluster
+from windlass.spec.errors import BadInput
+
+LOCAL = "cluster"
+"""In the home: what is written down of the groups on this machine."""
+
+
+def backend_of(cluster: Cluster, home: Path) -> Backend:
+    """Return the backend that the [cluster] table names."""
+    if cluster.backend == "ray":
+        if importlib.util.find_spec("ray") is None:
+            raise BadInput("backend 'ray' needs the package ray", hint="pip install 'windlass[ray]'")
+        from windlass.cluster.on_ray.backend import RayBackend
+
+        return RayBackend(cluster.address, cluster.namespace)
+    if cluster.backend == "kubernetes":
+        raise BadInput("backend 'kubernetes' is not a part of this Windlass")
+    return LocalBackend(home / LOCAL)

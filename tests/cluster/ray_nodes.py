@@ -1,0 +1,122 @@
+"""A real Ray cluster of several nodes on this machine, each with an address of its own on loopback.
+
+Ray listens on every interface, so the cluster asks for a token that nobody else knows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+START_S = 150.0
+NODE = [
+    "--block",
+    "--disable-usage-stats",
+    "--include-log-monitor=false",
+    "--object-store-memory=80000000",
+    "--num-cpus=2",
+]
+
+
+class RayNodes:
+    """Nodes 0, 1, 2 ... of which node 0 is the head; `close` ends all of them."""
+
+    def __init__(self, count: int, pythonpath: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="wr-"))  # short: Ray makes sockets below it
+        self.port = _free_port()
+        self.environment = {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(16),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_TMPDIR": str(self.folder),
+            # A node that is gone shall be noticed in some seconds, not in fifteen; a busy one is not gone.
+            "RAY_health_check_initial_delay_ms": "2000",
+            "RAY_health_check_period_ms": "1000",
+            "RAY_health_check_timeout_ms": "3000",
+            "RAY_health_check_failure_threshold": "4",
+            "RAY_raylet_start_wait_time_s": "120",
+        }
+        self._own = {**os.environ, **self.environment, "PYTHONPATH": pythonpath}
+        self._nodes: dict[int, subprocess.Popen[bytes]] = {}
+        try:
+            for number in range(count):
+                self.add(number)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def address(self) -> str:
+        return f"{self.host(0)}:{self.port}"
+
+    def host(self, number: int) -> str:
+        return f"127.0.0.{number + 2}"
+
+    def add(self, number: int) -> None:
+        """Start a node. One after the other: two that begin together take the same socket, and one dies."""
+        where = (
+            ["--head", f"--port={self.port}", "--include-dashboard=false", "--no-monitor"]
+            if number == 0
+            else [f"--address={self.address}"]
+        )
+        ray = str(Path(sys.executable).parent / "ray")
+        with (self.folder / f"node-{number}.log").open("wb") as log:
+            self._nodes[number] = subprocess.Popen(
+                [ray, "start", *where, f"--node-ip-address={self.host(number)}", *NODE],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._own,
+                start_new_session=True,
+            )
+        self._wait_for(number)
+
+    def kill(self, number: int) -> None:
+        """Let a node die as by a power cut: all that runs on it, at once."""
+        top = self._nodes.pop(number)
+        for process in _processes_of(top.pid):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
+        top.wait()
+
+    def close(self) -> None:
+        for number in sorted(self._nodes, reverse=True):
+            self.kill(number)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _wait_for(self, number: int) -> None:
+        """Wait until a node has joined."""
+        until = time.monotonic() + START_S
+        log = self.folder / f"node-{number}.log"
+        while "Ray runtime started" not in log.read_text(errors="replace"):
+            assert self._nodes[number].poll() is None, log.read_text(errors="replace")
+            assert time.monotonic() < until, log.read_text(errors="replace")
+            time.sleep(0.1)
+
+
+def _processes_of(session: int) -> list[psutil.Process]:
+    """Return a session's processes and all that they have started, whose sessions are their own."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getsid(process.pid) == session:
+                found += [process, *process.children(recursive=True)]
+    return found
+
+
+def _free_port() -> int:
+    while True:
+        port = 20_000 + secrets.randbelow(10_000)
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            return port
