@@ -1,6 +1,6 @@
 """The only one who speaks to a Kubernetes API server.
 
-Seven verbs over plain objects: apply, create, get, list, delete, watch, log. What the server refuses becomes one
+Seven verbs over plain objects: apply, create, get, list, delete, watch, log. What is refused becomes one
 sentence; what it does not answer becomes ProcessFailed, and the caller tries again.
 """
 

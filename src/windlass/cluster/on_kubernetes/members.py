@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from windlass.cluster.backend import Group, Member
 from windlass.cluster.on_kubernetes.labels import INDEX_KEY, ORDINAL_KEY, Manifest
 from windlass.cluster.on_kubernetes.pod import CONTAINER
-from windlass.cluster.on_kubernetes.words import disruption, ended_words, last_end, waiting_words
+from windlass.cluster.on_kubernetes.words import disruption, ended_words, last_end, short, waiting_words
+from windlass.cluster.restarts import decide
+from windlass.spec.door import INTERRUPTED
 
 FAILURES_KEY = "batch.kubernetes.io/job-index-failure-count"
-INTERRUPTED = 130
-"""Our own exit code (spec.door), not a signal."""
 
 
 def members_of(group: Group, owner: Manifest, pods: Sequence[Manifest], why_none: str) -> list[Member]:
@@ -33,7 +33,7 @@ def members_of(group: Group, owner: Manifest, pods: Sequence[Manifest], why_none
         if index in done:
             member = _with(member, "done")
         elif index in failed or (whole and member.state != "done"):
-            member = _with(member, "failed", member.reason or whole)
+            member = member if member.state == "failed" else _with(member, "failed", member.reason or whole)
         members.append(member)
     return members
 
@@ -67,12 +67,20 @@ def _member(group: Group, index: int, pods: list[Manifest], why_none: str) -> Me
 
 def _ended(group: Group, member: Member, pod: Manifest, pods: list[Manifest], code: int | None) -> Member:
     """A pod failed, and the next one is not there yet; whether there will be one, the rules say."""
-    reason = ended_words(pod, code)
+    cause = ended_words(pod)
+    if disruption(pod) is not None:
+        return _with(member, "pending", f"{cause}; it is started again")
     counted = sum(disruption(each) is None for each in pods if _phase(each) == "Failed")
-    most = 0 if group.restart.policy == "never" else group.restart.most
-    if disruption(pod) is None and (code == 2 or counted > most):
-        return _with(member, "failed", reason)
-    return _with(member, "pending", f"starts again: {reason}")
+    told = (pod["metadata"].get("annotations") or {}).get(FAILURES_KEY, 0)
+    before = max(counted - 1, int(told))
+    decided = decide(group.restart, code=code, restarts=before, ran_s=0.0, cause=cause)
+    return _with(member, decided.state, _joined(decided.reason, last_end(pod)))
+
+
+def _joined(reason: str, ended: Manifest | None) -> str:
+    """Add the last words of a member, which Kubernetes takes from the end of its log."""
+    last = short(str((ended or {}).get("message") or ""))
+    return f"{reason}: {last}" if last else reason
 
 
 def _with(member: Member, state: str, reason: str = "") -> Member:
@@ -91,7 +99,7 @@ def is_alive(pod: Manifest) -> bool:
 
 
 def exit_code(ended: Manifest) -> int:
-    """Return an exit code, negative for a signal, as Python has it."""
+    """Return an exit code, negative for a signal, as Python has it. One of ours looks like a signal."""
     code = int(ended.get("exitCode", 0))
     return 128 - code if 128 < code < 160 and code != INTERRUPTED else code
 

@@ -36,9 +36,14 @@ class Setting:
     namespace: str | None = None
     """Not ours but the user's, if given; then its rules are the user's too."""
     service_account: str = WORKER
+    image: str | None = None
+    """For groups that name none."""
 
     def of(self, tenant: str) -> str:
         return self.namespace or namespace_of(tenant)
+
+
+DEFAULT = Setting()
 
 
 def pod_template(
@@ -53,17 +58,17 @@ def pod_template(
         "subdomain": service_name(group),
         "terminationGracePeriodSeconds": max(1, math.ceil(group.grace_s)),
         "securityContext": pod_security(),
-        "containers": [_container(group, index)],
+        "containers": [_container(group, setting, index)],
         "volumes": [*scratch_volumes(group.resources), *_volumes(group, setting)],
         **placed(group, selector(group)),
     }
     return {"metadata": {"labels": dict(labels)}, "spec": spec}
 
 
-def _container(group: Group, index: str) -> Manifest:
+def _container(group: Group, setting: Setting, index: str) -> Manifest:
     return {
         "name": CONTAINER,
-        "image": image_of(group.image, f"group {group.key}"),
+        "image": image_of(group.image or setting.image, f"group {group.key}"),
         "command": ["python", "-m", group.module],
         "args": [literal(arg) for arg in group.args],
         "env": [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from windlass.cluster.backend import Resources
 from windlass.cluster.on_kubernetes import pod
 from windlass.cluster.on_kubernetes.labels import GROUP, Manifest, tenant_labels
-from windlass.cluster.on_kubernetes.pod import Setting
+from windlass.cluster.on_kubernetes.pod import DEFAULT, Setting
 from windlass.spec.cluster import Cluster
 from windlass.spec.errors import BadInput
 
@@ -25,7 +25,7 @@ class Schedule:
     tenant: str
     cluster: Cluster
     cron: str = DAILY
-    setting: Setting = Setting()
+    setting: Setting = DEFAULT
 
 
 def backup(schedule: Schedule) -> Manifest:

@@ -14,7 +14,7 @@ from typing import Any
 from windlass.cluster.backend import Resources
 from windlass.cluster.on_kubernetes import pod
 from windlass.cluster.on_kubernetes.labels import GROUP, TENANT, Manifest, tenant_labels
-from windlass.cluster.on_kubernetes.pod import Setting
+from windlass.cluster.on_kubernetes.pod import DEFAULT, Setting
 from windlass.spec.cluster import Cluster
 from windlass.spec.errors import BadJob
 from windlass.spec.serve import Serve
@@ -40,7 +40,7 @@ class Service:
     cluster: Cluster
     job_text: str
     """The job file, which pods read [serve] from."""
-    setting: Setting = Setting()
+    setting: Setting = DEFAULT
 
     @property
     def labels(self) -> dict[str, str]:

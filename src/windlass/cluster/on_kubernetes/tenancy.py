@@ -40,7 +40,10 @@ class Egress:
     port: int = HTTPS
 
 
-def tenancy(tenant: str, quota: Quota, egress: Sequence[Egress] = (Egress(),)) -> list[Manifest]:
+OUTSIDE = (Egress(),)
+
+
+def tenancy(tenant: str, quota: Quota, egress: Sequence[Egress] = OUTSIDE) -> list[Manifest]:
     """Return everything that a tenant has before its first job."""
     return [
         namespace(tenant),

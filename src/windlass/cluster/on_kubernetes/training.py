@@ -2,7 +2,7 @@
 
 Members that end are indices of an indexed Job: each index is restarted by itself (backoffLimitPerIndex), and
 a pod that the cluster took away does not count as a failure. Members that shall always run are replicas of a
-StatefulSet. Either way member I answers at NAME-I.SERVICE, before it is ready: ranks must find each other first.
+StatefulSet. Either way member I answers at NAME-I.SERVICE even before it is ready, as ranks must meet first.
 
 All else of a group is owned by the Job or StatefulSet, so deleting it removes everything.
 """
@@ -22,10 +22,8 @@ from windlass.cluster.on_kubernetes.labels import (
     service_name,
 )
 from windlass.cluster.on_kubernetes.pod import CONTAINER, PORT, Setting, pod_template
-from windlass.spec.errors import BadInput
+from windlass.spec.errors import AskedWrongly, BadInput
 
-ASKED_WRONGLY = 2
-"""Exit code of a member that no further start would help."""
 MOST_MEMBERS = 10_000
 """Parallelism of an indexed Job that has limits per index may not be more (batch/v1)."""
 
@@ -64,7 +62,7 @@ def indexed_job(group: Group, setting: Setting, *, suspended: bool = False) -> M
 def _rules() -> list[Manifest]:
     """The first rule that fits decides: taken away by the cluster, asked wrongly, else counted."""
     taken = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-    codes = {"containerName": CONTAINER, "operator": "In", "values": [ASKED_WRONGLY]}
+    codes = {"containerName": CONTAINER, "operator": "In", "values": [AskedWrongly.exit_code]}
     return [taken, {"action": "FailIndex", "onExitCodes": codes}]
 
 

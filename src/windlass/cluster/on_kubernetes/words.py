@@ -56,6 +56,11 @@ EVENTS: Mapping[str, str] = {
     "NotTriggerScaleUp": "no further node can be had for it",
     "TriggeredScaleUp": "a further node is being made for it",
 }
+LACKS: Mapping[str, str] = {
+    "Insufficient cpu": "too few free cores",
+    "Insufficient memory": "too little free memory",
+    "Insufficient nvidia.com/gpu": "too few free GPUs",
+}
 TOLD = frozenset({"TriggeredScaleUp"})
 """Ordinary events that are worth telling; warnings always are."""
 MOST = 300
@@ -67,7 +72,7 @@ def event_words(event: Manifest) -> str | None:
     if event.get("type") != "Warning" and reason not in TOLD:
         return None
     about = event.get("involvedObject") or event.get("regarding") or {}
-    message = _short(str(event.get("message") or event.get("note") or ""))
+    message = short(str(event.get("message") or event.get("note") or ""))
     meaning = _special(message) or EVENTS.get(reason, reason)
     return f"{about.get('kind', 'object').lower()} {about.get('name', '?')}: {meaning}" + (
         f" ({message})" if message else ""
@@ -102,20 +107,14 @@ def waiting_words(pod: Manifest) -> str:
     return "it waits for a node" if not pod["spec"].get("nodeName") else WAITING["ContainerCreating"]
 
 
-def ended_words(pod: Manifest, code: int | None) -> str:
-    """Say why a pod ended."""
+def ended_words(pod: Manifest) -> str:
+    """Say what the cluster knows of the end of a pod, beyond its exit code; empty when that is all."""
     status = pod.get("status") or {}
     if reason := disruption(pod):
         return ENDED.get(reason, reason)
     if status.get("reason"):
         return _joined(ENDED.get(status["reason"], status["reason"]), status)
-    ended = last_end(pod) or {}
-    if ended.get("reason") in ENDED:
-        return ENDED[ended["reason"]]
-    if code is None or code == 0:
-        return ""
-    how = f"ended with code {code}" if code > 0 else f"was ended by signal {-code}"
-    return _joined(how, ended)
+    return ENDED.get((last_end(pod) or {}).get("reason", ""), "")
 
 
 def disruption(pod: Manifest) -> str | None:
@@ -137,10 +136,13 @@ def last_end(pod: Manifest) -> Manifest | None:
 
 
 def _joined(meaning: str, told: Manifest) -> str:
-    message = _short(str(told.get("message") or ""))
+    message = short(str(told.get("message") or ""))
     return f"{meaning}: {message}" if message else meaning
 
 
-def _short(message: str) -> str:
+def short(message: str) -> str:
+    """Return a message on one line, with the names that people use for what a node lacks."""
     text = re.sub(r"\s+", " ", message).strip()
+    for theirs, ours in LACKS.items():
+        text = text.replace(theirs, ours)
     return text if len(text) <= MOST else "... " + text[-MOST:]
