@@ -1,8 +1,8 @@
 """A double of a Kubernetes API server: its REST behaviour, as far as our client meets it.
 
-It is no Kubernetes. It keeps objects in a table, validates them by the published schemas and by our own rules,
-and answers as the API does: versions and conflicts, 404/409/410/422 with a Status, server-side apply, lists in
-pages, watches, foreground deletion, rights by Role. tests/cluster/kubernetes_node.py makes pods run in it.
+It is no Kubernetes. It keeps objects in a table, validates them by the published schemas and our own rules,
+and answers as the API does: versions and conflicts, 404/409/410/422 with a Status, server-side apply, lists
+in pages, watches, foreground deletion, rights by Role. tests/cluster/kubernetes_node.py makes pods run in it.
 """
 
 from __future__ import annotations

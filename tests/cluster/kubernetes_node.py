@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.kubernetes_double import Object, Table, now
-from windlass.cluster.on_kubernetes.labels import INDEX_KEY, ORDINAL_KEY
+from windlass.cluster.on_kubernetes.labels import INDEX_KEY, LAUNCH_KEY, ORDINAL_KEY
 from windlass.cluster.on_kubernetes.members import FAILURES_KEY
 from windlass.cluster.on_kubernetes.stored import quantity
 
@@ -113,7 +113,9 @@ class Machine:
                 del self.next_start[key]
                 notes = {INDEX_KEY: str(index), FAILURES_KEY: str(len(bad))}
                 name = f"{job['metadata']['name']}-{index}"
-                self._make(job, f"{name}-{uuid.uuid4().hex[:5]}", name, notes, {INDEX_KEY: str(index)})
+                self._make(
+                    job, f"{name}-{uuid.uuid4().hex[:5]}", name, notes, {LAUNCH_KEY: job["metadata"]["uid"]}
+                )
         return "open"
 
     def _stateful(self, stateful: Object) -> None:

@@ -28,6 +28,12 @@ ORDINAL_KEY = "apps.kubernetes.io/pod-index"
 """Label that the StatefulSet controller gives to a pod, from 1.28 on."""
 
 
+LAUNCH_KEY = "batch.kubernetes.io/controller-uid"
+"""Label that the Job controller gives to a pod: the Job's own uid."""
+LAUNCH = "WINDLASS_LAUNCH"
+"""Environment of a member: which launch of its group it belongs to."""
+
+
 def namespace_of(tenant: str) -> str:
     """Return the namespace that belongs to a tenant."""
     return f"{PREFIX}{tenant}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.cluster.backend import GROUP as GROUP_VARIABLE
-from windlass.cluster.backend import HOST, INDEX, Group, Resources
+from windlass.cluster.backend import HOST, Group, Resources
 from windlass.cluster.on_kubernetes.labels import WORKER, Manifest, namespace_of, selector, service_name
 from windlass.spec.cluster import Toleration, Volume
 from windlass.spec.errors import BadInput
@@ -47,25 +47,26 @@ DEFAULT = Setting()
 
 
 def pod_template(
-    group: Group, setting: Setting, labels: Mapping[str, str], *, index: str, restart: str = "Never"
+    group: Group, setting: Setting, labels: Mapping[str, str], fields: Mapping[str, str], restart: str
 ) -> Manifest:
-    """Return the template of the pods of a group; `index` is the field that tells a pod its number."""
+    """Return the template of the pods of a group; `fields` are variables that a pod learns from itself."""
     spec: dict[str, Any] = {
         "serviceAccountName": setting.service_account,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        "shareProcessNamespace": True,
         "restartPolicy": restart,
         "subdomain": service_name(group),
         "terminationGracePeriodSeconds": max(1, math.ceil(group.grace_s)),
         "securityContext": pod_security(),
-        "containers": [_container(group, setting, index)],
+        "containers": [_container(group, setting, fields)],
         "volumes": [*scratch_volumes(group.resources), *_volumes(group, setting)],
         **placed(group, selector(group)),
     }
     return {"metadata": {"labels": dict(labels)}, "spec": spec}
 
 
-def _container(group: Group, setting: Setting, index: str) -> Manifest:
+def _container(group: Group, setting: Setting, fields: Mapping[str, str]) -> Manifest:
     return {
         "name": CONTAINER,
         "image": image_of(group.image or setting.image, f"group {group.key}"),
@@ -74,8 +75,7 @@ def _container(group: Group, setting: Setting, index: str) -> Manifest:
         "env": [
             *environment(group.environment, group.secrets),
             {"name": GROUP_VARIABLE, "value": group.key},
-            field_variable(INDEX, index),
-            field_variable(HOST, ADDRESS),
+            *(field_variable(name, path) for name, path in {HOST: ADDRESS, **fields}.items()),
         ],
         "ports": [{"name": "meet", "containerPort": PORT, "protocol": "TCP"}],
         "resources": resources(group.resources),

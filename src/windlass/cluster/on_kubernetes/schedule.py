@@ -76,6 +76,7 @@ def _pod(schedule: Schedule) -> Manifest:
         "serviceAccountName": schedule.setting.service_account,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        "shareProcessNamespace": True,
         "restartPolicy": "Never",
         "securityContext": pod.pod_security(),
         "containers": [container],

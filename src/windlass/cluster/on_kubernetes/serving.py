@@ -111,6 +111,7 @@ def _pod(service: Service) -> Manifest:
         "serviceAccountName": setting.service_account,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        "shareProcessNamespace": True,
         "terminationGracePeriodSeconds": LEAVE_S + DRAIN_S,
         "securityContext": pod.pod_security(),
         "containers": [_container(service, wanted)],

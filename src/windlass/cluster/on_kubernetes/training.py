@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.cluster.backend import Group, check, group_bytes
+from windlass.cluster.backend import INDEX, Group, check, group_bytes
 from windlass.cluster.on_kubernetes.labels import (
     INDEX_KEY,
+    LAUNCH,
+    LAUNCH_KEY,
     ORDINAL_KEY,
     WANTED,
     Manifest,
@@ -24,6 +26,8 @@ from windlass.cluster.on_kubernetes.labels import (
 from windlass.cluster.on_kubernetes.pod import CONTAINER, PORT, Setting, pod_template
 from windlass.spec.errors import AskedWrongly, BadInput
 
+JOB_FIELDS = {INDEX: f"metadata.annotations['{INDEX_KEY}']", LAUNCH: f"metadata.labels['{LAUNCH_KEY}']"}
+SET_FIELDS = {INDEX: f"metadata.labels['{ORDINAL_KEY}']"}
 MOST_MEMBERS = 10_000
 """Parallelism of an indexed Job that has limits per index may not be more (batch/v1)."""
 
@@ -52,9 +56,7 @@ def indexed_job(group: Group, setting: Setting, *, suspended: bool = False) -> M
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {"rules": _rules()},
         "suspend": suspended or group.count == 0,
-        "template": pod_template(
-            group, setting, group_labels(group), index=f"metadata.annotations['{INDEX_KEY}']"
-        ),
+        "template": pod_template(group, setting, group_labels(group), JOB_FIELDS, "Never"),
     }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(group, setting), "spec": spec}
 
@@ -68,9 +70,7 @@ def _rules() -> list[Manifest]:
 
 def stateful_set(group: Group, setting: Setting) -> Manifest:
     """Return the StatefulSet of a group whose members shall always run."""
-    template = pod_template(
-        group, setting, group_labels(group), index=f"metadata.labels['{ORDINAL_KEY}']", restart="Always"
-    )
+    template = pod_template(group, setting, group_labels(group), SET_FIELDS, "Always")
     del template["spec"]["subdomain"]  # its controller sets it
     spec: dict[str, Any] = {
         "serviceName": service_name(group),

@@ -1,0 +1,119 @@
+"""Everything that one job file asks of a Kubernetes cluster. Pure: a job in, manifests out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from windlass.cluster.backend import Group, Resources, Restart, label
+from windlass.cluster.on_kubernetes.labels import Manifest, service_name
+from windlass.cluster.on_kubernetes.pod import PORT, Setting
+from windlass.cluster.on_kubernetes.serving import Service, serving
+from windlass.cluster.on_kubernetes.training import dependents, workload
+from windlass.spec.cluster import Cluster
+from windlass.spec.errors import BadJob
+from windlass.spec.job import Job
+from windlass.spec.job_text import job_text
+
+MEMBER = "windlass.cli.train_member"
+JOB = "WINDLASS_JOB"
+"""Environment of a member: the job file."""
+HOME = "WINDLASS_HOME"
+PATIENCE_S = 3600
+"""For all pods of a run to be there: images are fetched and nodes made meanwhile."""
+GRACE_S = 120.0
+"""For a run that is asked to end, to save a checkpoint."""
+
+Start = Literal["new", "resume"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A job, and for whom."""
+
+    job: Job
+    tenant: str = "default"
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.job.cluster
+
+    @property
+    def setting(self) -> Setting:
+        account = self.cluster.service_account
+        return Setting(self.cluster.namespace, **({"service_account": account} if account else {}))
+
+
+def training(asked: Asked, start: Start = "new") -> list[Manifest]:
+    """Return what trains the job; with `kubectl apply` it runs as with `windlass train`."""
+    group = training_group(asked, start)
+    return [*dependents(group, asked.setting), workload(group, asked.setting)]
+
+
+def training_group(asked: Asked, start: Start = "new") -> Group:
+    """Return the pods of a run: one for each machine, which starts the workers of that machine."""
+    job, cluster = asked.job, asked.cluster
+    world, nodes = job.layout.world, cluster.nodes
+    if world % nodes:
+        raise BadJob(f"[layout] has {world} processes, which [cluster] nodes = {nodes} cannot share equally")
+    workers = world // nodes
+    group = Group(
+        name=label(job.name),
+        module=MEMBER,
+        count=nodes,
+        tenant=asked.tenant,
+        environment={**cluster.env, HOME: _home(cluster), JOB: _own_text(job)},
+        secrets=cluster.secrets,
+        resources=Resources(
+            None if cluster.cores is None else cluster.cores * workers,
+            None if cluster.memory is None else cluster.memory * workers,
+            cluster.gpus * workers,
+        ),
+        restart=Restart(most=cluster.restarts),
+        grace_s=GRACE_S,
+        gang=cluster.gang,
+        placement=cluster.placement,
+        priority=cluster.priority,
+        image=cluster.image,
+        volumes=cluster.volumes,
+        node_selector=cluster.node_selector,
+        tolerations=cluster.tolerations,
+    )
+    meet = f"{group.name}-0.{service_name(group)}:{PORT}"
+    several = ("--rendezvous", meet, "--patience", str(PATIENCE_S)) if nodes > 1 else ()
+    args = ("--start", start, "--workers", str(workers), "--nodes", str(nodes), *several)
+    return Group(**{**vars(group), "args": args})
+
+
+def _own_text(job: Job) -> str:
+    """Return the job file for those who are in the cluster already."""
+    return job_text(job.model_copy(update={"cluster": Cluster()}), short=True)
+
+
+def _home(cluster: Cluster) -> str:
+    """Return where pods keep corpora, runs and models: on a volume that outlives and joins them."""
+    shared = [volume.mount for volume in cluster.volumes if volume.claim or volume.host]
+    home = cluster.env.get(HOME) or (shared[0] if shared else None)
+    if home is None:
+        raise BadJob(
+            "a run in a cluster needs a home that its pods share and that outlives them",
+            hint="[[cluster.volumes]] mount = '/windlass', claim = 'NAME OF A PersistentVolumeClaim'",
+        )
+    return home
+
+
+def service(asked: Asked, model: str | None = None) -> list[Manifest]:
+    """Return what answers for a model of the job's home."""
+    job = asked.job
+    cluster = job.cluster.model_copy(update={"env": {**job.cluster.env, HOME: _home(job.cluster)}})
+    return serving(
+        Service(
+            name=f"{label(job.name)[:45].rstrip('-')}-serve",
+            tenant=asked.tenant,
+            model=model or job.name,
+            serve=job.serve,
+            cluster=cluster,
+            job_text=_own_text(job),
+            setting=asked.setting,
+        )
+    )
