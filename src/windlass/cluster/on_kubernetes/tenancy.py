@@ -14,6 +14,8 @@ from windlass.cluster.on_kubernetes.pod import BANDS, GPU, bytes_text, cores_tex
 
 PRIORITIES = {"urgent": 100_000, "high": 10_000, "low": -10_000, "idle": -100_000}
 """Ordinary work has none of these classes, and the value 0. System pods have two thousand million."""
+CONTROL, CONTROL_NAMESPACE = "windlass-control", "windlass-system"
+"""The control plane (deploy/control), which launches for every tenant."""
 LEVEL = "restricted"
 METADATA_SERVICE = "169.254.169.254/32"
 """Where cloud machines give their own credentials to whoever asks."""
@@ -168,6 +170,7 @@ def rights(tenant: str) -> list[Manifest]:
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": LAUNCHER},
         "subjects": [
             {"kind": "ServiceAccount", "name": LAUNCHER, "namespace": namespace_of(tenant)},
+            {"kind": "ServiceAccount", "name": CONTROL, "namespace": CONTROL_NAMESPACE},
         ],
     }
     return [_account(tenant, WORKER), _account(tenant, LAUNCHER), role, binding]
