@@ -143,10 +143,11 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
 def test_a_job_trains_in_a_cluster_and_its_pods_print_here(
     cluster: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["train", str(written(tmp_path, 5)), "--backend", "kubernetes"]) == 0
+    command = ["train", str(written(tmp_path, 5)), "--backend", "kubernetes", "--nodes", "2", "--workers", "1"]
+    assert main(command) == 0
     told = capsys.readouterr()
-    assert "launched Job windlass-default/poems with 1 pods" in told.err
-    assert "pods: 1 running" in told.err
+    assert "launched Job windlass-default/poems with 2 pods" in told.err
+    assert "pods: 2 running" in told.err
     assert "registered as poems@1" in told.err
     assert "group default/poems is done" in told.out
     assert (tmp_path / "home" / "models").is_dir()
@@ -171,7 +172,7 @@ def test_ctrl_c_stops_the_run_in_the_cluster_and_resume_goes_on(cluster: Table, 
     process.send_signal(signal.SIGINT)
     rest = process.stderr.read()
     assert process.wait() == 130, rest
-    assert "stopped at step" in rest
+    assert "run poems/1 stopped at step" in rest
     assert not cluster.all("jobs")
     assert not cluster.all("services")
     assert main(["train", str(tmp_path / "job.toml"), "--backend", "kubernetes", "--resume"]) == 0

@@ -12,7 +12,7 @@ import pytest
 
 from windlass.cluster.backend import Group, Restart
 from windlass.cluster.on_kubernetes.pod import Setting, literal
-from windlass.cluster.on_kubernetes.render import Asked, service, training, training_group
+from windlass.cluster.on_kubernetes.render import Asked, service, training
 from windlass.cluster.on_kubernetes.rules import against_rules, pod_of
 from windlass.cluster.on_kubernetes.schedule import Schedule, backup
 from windlass.cluster.on_kubernetes.schemas import against_schemas, known_versions
@@ -155,10 +155,10 @@ def test_other_readers_of_yaml_read_the_same(tmp_path: Path) -> None:
     assert keyed(from_files(tmp_path / "read.yaml")) == keyed(everything())
 
 
-def test_members_find_each_other_by_name() -> None:
-    group = training_group(Asked(job()))
-    assert group.args[group.args.index("--rendezvous") + 1] == "poems-0.poems:29400"
-    assert of_kind("Service", training(Asked(job())))["metadata"]["name"] == "poems"
+def test_members_have_names_in_dns() -> None:
+    manifests = training(Asked(job()))
+    assert of_kind("Service", manifests)["metadata"]["name"] == "poems"
+    assert of_kind("Job", manifests)["spec"]["template"]["spec"]["subdomain"] == "poems"
 
 
 def test_a_name_that_no_service_may_have_is_mended() -> None:

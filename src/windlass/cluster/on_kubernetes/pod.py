@@ -14,7 +14,7 @@ from typing import Any
 from windlass.cluster.backend import GROUP as GROUP_VARIABLE
 from windlass.cluster.backend import HOST, Group, Resources
 from windlass.cluster.on_kubernetes.labels import WORKER, Manifest, namespace_of, selector, service_name
-from windlass.spec.cluster import Toleration, Volume
+from windlass.spec.cluster import Cluster, Toleration, Volume
 from windlass.spec.errors import BadInput
 
 CONTAINER = "member"
@@ -44,6 +44,11 @@ class Setting:
 
 
 DEFAULT = Setting()
+
+
+def setting_of(cluster: Cluster) -> Setting:
+    """Return where [cluster] of a job file puts its pods."""
+    return Setting(cluster.namespace, cluster.service_account or WORKER, cluster.image)
 
 
 def pod_template(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from windlass.cluster.backend import Group, Resources, Restart, label
-from windlass.cluster.on_kubernetes.labels import Manifest, service_name
-from windlass.cluster.on_kubernetes.pod import PORT, Setting
+from windlass.cluster.on_kubernetes.labels import Manifest
+from windlass.cluster.on_kubernetes.pod import Setting, setting_of
 from windlass.cluster.on_kubernetes.serving import Service, serving
 from windlass.cluster.on_kubernetes.training import dependents, workload
 from windlass.spec.cluster import Cluster
@@ -19,8 +19,6 @@ MEMBER = "windlass.cli.train_member"
 JOB = "WINDLASS_JOB"
 """Environment of a member: the job file."""
 HOME = "WINDLASS_HOME"
-PATIENCE_S = 3600
-"""For all pods of a run to be there: images are fetched and nodes made meanwhile."""
 GRACE_S = 120.0
 """For a run that is asked to end, to save a checkpoint."""
 
@@ -40,8 +38,7 @@ class Asked:
 
     @property
     def setting(self) -> Setting:
-        account = self.cluster.service_account
-        return Setting(self.cluster.namespace, **({"service_account": account} if account else {}))
+        return setting_of(self.cluster)
 
 
 def training(asked: Asked, start: Start = "new") -> list[Manifest]:
@@ -57,9 +54,10 @@ def training_group(asked: Asked, start: Start = "new") -> Group:
     if world % nodes:
         raise BadJob(f"[layout] has {world} processes, which [cluster] nodes = {nodes} cannot share equally")
     workers = world // nodes
-    group = Group(
+    return Group(
         name=label(job.name),
         module=MEMBER,
+        args=("--start", start, "--workers", str(world), "--nodes", str(nodes)),
         count=nodes,
         tenant=asked.tenant,
         environment={**cluster.env, HOME: _home(cluster), JOB: _own_text(job)},
@@ -79,10 +77,6 @@ def training_group(asked: Asked, start: Start = "new") -> Group:
         node_selector=cluster.node_selector,
         tolerations=cluster.tolerations,
     )
-    meet = f"{group.name}-0.{service_name(group)}:{PORT}"
-    several = ("--rendezvous", meet, "--patience", str(PATIENCE_S)) if nodes > 1 else ()
-    args = ("--start", start, "--workers", str(workers), "--nodes", str(nodes), *several)
-    return Group(**{**vars(group), "args": args})
 
 
 def _own_text(job: Job) -> str:
