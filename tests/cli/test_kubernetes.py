@@ -143,7 +143,16 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
 def test_a_job_trains_in_a_cluster_and_its_pods_print_here(
     cluster: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["train", str(written(tmp_path, 5)), "--backend", "kubernetes", "--nodes", "2", "--workers", "1"]
+    command = [
+        "train",
+        str(written(tmp_path, 5)),
+        "--backend",
+        "kubernetes",
+        "--nodes",
+        "2",
+        "--workers",
+        "1",
+    ]
     assert main(command) == 0
     told = capsys.readouterr()
     assert "launched Job windlass-default/poems with 2 pods" in told.err

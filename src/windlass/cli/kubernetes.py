@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.terminal import print_json
@@ -135,8 +137,13 @@ def rendered_files(args: argparse.Namespace) -> dict[str, list[Manifest]]:
 
 def quota_of(texts: list[str]) -> Quota:
     """Read --quota cores=64 --quota memory=256GiB."""
-    readers = {"cores": float, "memory": parse_bytes, "gpus": int, "pods": int}
-    told = {}
+    readers: dict[str, Callable[[str], Any]] = {
+        "cores": float,
+        "memory": parse_bytes,
+        "gpus": int,
+        "pods": int,
+    }
+    told: dict[str, Any] = {}
     for text in texts:
         what, equals, amount = text.partition("=")
         if what not in readers or not equals:
@@ -145,7 +152,7 @@ def quota_of(texts: list[str]) -> Quota:
             told["memory_bytes" if what == "memory" else what] = readers[what](amount)
         except ValueError as error:
             raise BadInput(f"--quota {text}: {error}") from error
-    return Quota(**told)  # type: ignore[arg-type]
+    return Quota(**told)
 
 
 def egress_of(texts: list[str]) -> tuple[Egress, ...]:

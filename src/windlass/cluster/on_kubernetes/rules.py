@@ -78,11 +78,12 @@ def pod_of(manifest: Manifest) -> Manifest | None:
 
 def jobs_of(manifest: Manifest) -> Manifest | None:
     """Return the spec of a Job, its own or the one that a CronJob makes."""
+    told: Manifest | None = None
     if manifest.get("kind") == "Job":
-        return manifest.get("spec")
-    if manifest.get("kind") == "CronJob":
-        return manifest["spec"]["jobTemplate"].get("spec")
-    return None
+        told = manifest.get("spec")
+    elif manifest.get("kind") == "CronJob":
+        told = manifest["spec"]["jobTemplate"].get("spec")
+    return told
 
 
 @rule(JOB + "#pod-template")

@@ -23,17 +23,17 @@ def to_yaml(manifests: Sequence[Manifest]) -> str:
     """Return the documents of one YAML file."""
     import yaml
 
-    class Dumper(yaml.SafeDumper):
-        def ignore_aliases(self, data: Any) -> bool:
-            return True
+    dumper_type: Any = type("Dumper", (yaml.SafeDumper,), {"ignore_aliases": lambda _self, _data: True})
 
     def represent(dumper: Any, text: str) -> Any:
         plain = _WORD.fullmatch(text) and text.lower() not in _MEANT
         style = "|" if "\n" in text else None if plain else '"'
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
-    Dumper.add_representer(str, represent)
-    told: str = yaml.dump_all(manifests, Dumper=Dumper, sort_keys=False, explicit_start=True, width=1 << 30)
+    dumper_type.add_representer(str, represent)
+    told: str = yaml.dump_all(
+        manifests, Dumper=dumper_type, sort_keys=False, explicit_start=True, width=1 << 30
+    )
     return told
 
 
