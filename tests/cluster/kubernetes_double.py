@@ -309,10 +309,14 @@ class Handler(BaseHTTPRequestHandler):
         def lines() -> Iterator[bytes]:
             seen = version
             while time.monotonic() < end:
-                with self.table.changed:
-                    news = self.table.since(self.plural, seen)
-                    if not news and self.table.changed.wait(0.2):
+                try:
+                    with self.table.changed:
                         news = self.table.since(self.plural, seen)
+                        if not news and self.table.changed.wait(0.2):
+                            news = self.table.since(self.plural, seen)
+                except Refused as refused:
+                    yield json.dumps({"type": "ERROR", "object": refused.status}).encode() + b"\n"
+                    return
                 for at, what, each in news:
                     seen = at
                     if self._fits(each) and self.namespace in ("", each["metadata"].get("namespace")):

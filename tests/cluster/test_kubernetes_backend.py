@@ -5,6 +5,7 @@ Against a double of the API server; no Kubernetes can run here.
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 
 from tests.cluster.kubernetes_double import ADMIN, LAUNCHER, Table, serving
 from windlass.cluster.backend import Group, Restart
+from windlass.cluster.on_kubernetes import follow
 from windlass.cluster.on_kubernetes.api import Api
 from windlass.cluster.on_kubernetes.backend import KubernetesBackend
 from windlass.cluster.on_kubernetes.follow import Following
@@ -42,18 +44,28 @@ class Mortal(Api):
         return told
 
 
-@pytest.fixture
-def table() -> Table:
-    return Table()
-
-
-@pytest.fixture
-def url(table: Table) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def set_up() -> Table:
+    """A cluster in which an administrator has set the tenant up."""
+    table = Table()
     with serving(table) as url:
         admin = Api(Access(url, token=ADMIN))
         for manifest in (*priority_classes(), *tenancy("acme", Quota(cores=8))):
             admin.apply(manifest)
         admin.close()
+    return table
+
+
+@pytest.fixture
+def table(set_up: Table) -> Table:
+    table = Table()
+    table.objects = copy.deepcopy(set_up.objects)
+    return table
+
+
+@pytest.fixture
+def url(table: Table) -> Iterator[str]:
+    with serving(table) as url:
         yield url
 
 
@@ -208,3 +220,19 @@ def _event(table: Table, kind: str, name: str, reason: str, message: str) -> Non
     metadata = {"name": f"{name}.{len(table.objects)}", "namespace": "windlass-acme"}
     about = {"kind": kind, "name": name}
     table.create("events", {"apiVersion": "v1", "metadata": metadata, **told, "involvedObject": about})
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_who_follows_ends_quietly_when_the_connection_is_closed(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "WATCH_S", 1.0)
+    made = backend(url)
+    made.launch(GROUP)
+    following = Following(made.api, "windlass-acme", GROUP)
+    assert following.next(0.3) is None
+    following.close()
+    made.api.close()
+    for watcher in following.watchers:
+        watcher.join(10)
+        assert not watcher.is_alive()

@@ -73,7 +73,7 @@ class Api:
     """One API server, as one user."""
 
     def __init__(self, access: Access) -> None:
-        self.access = access
+        self.access, self._closed = access, False
         self._http = self._connect()
 
     @classmethod
@@ -81,6 +81,8 @@ class Api:
         return cls(find_access(context))
 
     def close(self) -> None:
+        """End it; whoever watches in another thread gets ProcessFailed."""
+        self._closed = True
         self._http.close()
 
     def apply(self, manifest: Manifest) -> Manifest:
@@ -168,7 +170,10 @@ class Api:
         }
         with self._stream(KINDS[kind].path(namespace), params, quiet_s + ANSWER_S) as lines:
             for line in lines:
-                event = json.loads(line)
+                try:
+                    event = json.loads(line)
+                except ValueError as error:
+                    raise ProcessFailed("a watch was cut off in the midst of a line") from error
                 if event["type"] == "ERROR":
                     raise _refusal(int(event["object"].get("code", 500)), event["object"], "watch")
                 yield event["type"], event["object"]
@@ -198,6 +203,8 @@ class Api:
                 if left and isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError):
                     continue
                 raise self._unreachable(error) from error
+            except RuntimeError as error:
+                raise self._ended(error) from error
             if answer.status_code == 401 and left and self.access.command is not None:
                 self._renew()
                 continue
@@ -223,6 +230,12 @@ class Api:
                 yield answer.iter_lines()
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
+        except RuntimeError as error:
+            raise self._ended(error) from error
+
+    def _ended(self, error: RuntimeError) -> Exception:
+        """httpx says by a RuntimeError that it was closed; any other is a mistake of ours."""
+        return ProcessFailed("the connection was closed") if self._closed else error
 
     def _connect(self) -> httpx.Client:
         secure = self.access.server.startswith("https:")

@@ -44,8 +44,12 @@ class Following:
         self._over = threading.Event()
         self._reading: set[str] = set()
         self._lines: list[threading.Thread] = []
-        for work in (self._watch_pods, self._watch_events):
-            threading.Thread(target=work, name=f"follow {group.key}", daemon=True).start()
+        self.watchers = [
+            threading.Thread(target=work, name=f"follow {group.key}", daemon=True)
+            for work in (self._watch_pods, self._watch_events)
+        ]
+        for watcher in self.watchers:
+            watcher.start()
 
     def next(self, wait_s: float) -> Told | None:
         """Return what happened next; None when nothing did for so long."""
