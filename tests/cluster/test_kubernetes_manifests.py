@@ -12,7 +12,7 @@ import pytest
 
 from windlass.cluster.backend import Group, Restart
 from windlass.cluster.on_kubernetes.pod import Setting, literal
-from windlass.cluster.on_kubernetes.render import Asked, service, training
+from windlass.cluster.on_kubernetes.render import Asked, service, training, training_group
 from windlass.cluster.on_kubernetes.rules import against_rules, pod_of
 from windlass.cluster.on_kubernetes.schedule import Schedule, backup
 from windlass.cluster.on_kubernetes.schemas import against_schemas, known_versions
@@ -21,6 +21,7 @@ from windlass.cluster.on_kubernetes.text import from_files, to_yaml
 from windlass.cluster.on_kubernetes.training import dependents, workload
 from windlass.spec.errors import BadInput, BadJob
 from windlass.spec.job import Job
+from windlass.spec.layout import Layout
 from windlass.spec.read import parse
 
 CLUSTER: dict[str, Any] = {
@@ -159,6 +160,15 @@ def test_members_have_names_in_dns() -> None:
     manifests = training(Asked(job()))
     assert of_kind("Service", manifests)["metadata"]["name"] == "poems"
     assert of_kind("Job", manifests)["spec"]["template"]["spec"]["subdomain"] == "poems"
+
+
+def test_a_job_that_does_not_say_how_gets_a_worker_on_every_machine() -> None:
+    whole = job().model_copy(update={"layout": Layout()})
+    group = training_group(Asked(whole))
+    assert (group.count, group.args[group.args.index("--workers") + 1]) == (2, "2")
+    assert '"dp" = 2' in group.environment["WINDLASS_JOB"]
+    with pytest.raises(BadJob, match="cannot share equally"):
+        training_group(Asked(whole.model_copy(update={"layout": Layout(dp=3)})))
 
 
 def test_a_name_that_no_service_may_have_is_mended() -> None:

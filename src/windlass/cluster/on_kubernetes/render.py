@@ -14,6 +14,7 @@ from windlass.spec.cluster import Cluster
 from windlass.spec.errors import BadJob
 from windlass.spec.job import Job
 from windlass.spec.job_text import job_text
+from windlass.spec.layout import Layout
 
 MEMBER = "windlass.cli.train_member"
 JOB = "WINDLASS_JOB"
@@ -49,7 +50,7 @@ def training(asked: Asked, start: Start = "new") -> list[Manifest]:
 
 def training_group(asked: Asked, start: Start = "new") -> Group:
     """Return the pods of a run: one for each machine, which starts the workers of that machine."""
-    job, cluster = asked.job, asked.cluster
+    job, cluster = _divided(asked.job), asked.cluster
     world, nodes = job.layout.world, cluster.nodes
     if world % nodes:
         raise BadJob(f"[layout] has {world} processes, which [cluster] nodes = {nodes} cannot share equally")
@@ -77,6 +78,14 @@ def training_group(asked: Asked, start: Start = "new") -> Group:
         node_selector=cluster.node_selector,
         tolerations=cluster.tolerations,
     )
+
+
+def _divided(job: Job) -> Job:
+    """Return the job with a worker for every machine, where it does not say how the work is divided."""
+    if job.layout.world > 1 or job.cluster.nodes == 1:
+        return job
+    layout = Layout.model_validate({**job.layout.model_dump(), "dp": job.cluster.nodes})
+    return job.model_copy(update={"layout": layout})
 
 
 def _own_text(job: Job) -> str:
