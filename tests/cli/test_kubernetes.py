@@ -94,6 +94,15 @@ def test_manifests_can_be_printed_as_json(job: Path, capsys: pytest.CaptureFixtu
     assert kinds == ["Service", "NetworkPolicy", "Job"]
 
 
+def test_a_backup_is_of_the_home_on_the_volume(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job.write_text(job.read_text().replace("WINDLASS_HOME =", "OTHER ="))
+    assert main(["kubernetes", "render", str(job), "--backup", "s3://b/home", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)[-1]
+    container = made["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
+    assert container["args"] == ["backup", "make", "s3://b/home", "--json"]
+    assert {"name": "WINDLASS_HOME", "value": "/windlass"} in container["env"]
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

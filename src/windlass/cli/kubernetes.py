@@ -10,7 +10,7 @@ from typing import Any
 from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.terminal import print_json
 from windlass.cluster.on_kubernetes.labels import Manifest
-from windlass.cluster.on_kubernetes.render import Asked, service, training
+from windlass.cluster.on_kubernetes.render import Asked, at_home, service, training
 from windlass.cluster.on_kubernetes.rules import against_rules
 from windlass.cluster.on_kubernetes.schedule import DAILY, Schedule, backup
 from windlass.cluster.on_kubernetes.schemas import against_schemas, known_versions
@@ -130,7 +130,7 @@ def rendered_files(args: argparse.Namespace) -> dict[str, list[Manifest]]:
         files["20-training.yaml"] = training(asked)
     if args.backup is not None:
         files["30-backup.yaml"] = [
-            backup(Schedule(args.backup, asked.tenant, asked.cluster, args.schedule, asked.setting))
+            backup(Schedule(args.backup, asked.tenant, at_home(asked.cluster), args.schedule, asked.setting))
         ]
     return files
 

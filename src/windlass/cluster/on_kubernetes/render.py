@@ -93,6 +93,11 @@ def _own_text(job: Job) -> str:
     return job_text(job.model_copy(update={"cluster": Cluster()}), short=True)
 
 
+def at_home(cluster: Cluster) -> Cluster:
+    """Return the table with the home among the variables of the processes."""
+    return cluster.model_copy(update={"env": {**cluster.env, HOME: _home(cluster)}})
+
+
 def _home(cluster: Cluster) -> str:
     """Return where pods keep corpora, runs and models: on a volume that outlives and joins them."""
     shared = [volume.mount for volume in cluster.volumes if volume.claim or volume.host]
@@ -108,14 +113,13 @@ def _home(cluster: Cluster) -> str:
 def service(asked: Asked, model: str | None = None) -> list[Manifest]:
     """Return what answers for a model of the job's home."""
     job = asked.job
-    cluster = job.cluster.model_copy(update={"env": {**job.cluster.env, HOME: _home(job.cluster)}})
     return serving(
         Service(
             name=f"{label(job.name)[:45].rstrip('-')}-serve",
             tenant=asked.tenant,
             model=model or job.name,
             serve=job.serve,
-            cluster=cluster,
+            cluster=at_home(job.cluster),
             job_text=_own_text(job),
             setting=asked.setting,
         )
