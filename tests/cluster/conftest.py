@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 
 import windlass
+from tests.cluster.kubernetes_double import ADMIN, Table, serving
+from tests.cluster.kubernetes_node import running
 from tests.cluster.ray_nodes import RayNodes
 from windlass.cluster.launch import free_port
+from windlass.cluster.on_kubernetes.api import Api
+from windlass.cluster.on_kubernetes.backend import KubernetesBackend
+from windlass.cluster.on_kubernetes.kubeconfig import Access
+from windlass.cluster.on_kubernetes.pod import Setting
 from windlass.cluster.ranks import Task
 
 RANK = """
@@ -110,3 +116,14 @@ def ray_nodes() -> Iterator[RayNodes]:
         nodes.close()
         for name in nodes.environment:
             os.environ.pop(name, None)
+
+
+@pytest.fixture
+def kubernetes_backend(tmp_path: Path) -> Iterator[KubernetesBackend]:
+    """A double of a cluster, in which pods are processes; no Kubernetes can run here."""
+    table = Table()
+    with serving(table) as url, running(table, tmp_path):
+        table.create("namespaces", {"apiVersion": "v1", "metadata": {"name": "contract"}})
+        api = Api(Access(url, token=ADMIN))
+        yield KubernetesBackend(api, Setting(namespace="contract", image="windlass:test"))
+        api.close()

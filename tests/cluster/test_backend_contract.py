@@ -22,6 +22,7 @@ BACKENDS = [
     "fake",
     pytest.param("local", marks=pytest.mark.slow),
     pytest.param("ray", marks=pytest.mark.slow),
+    pytest.param("kubernetes", marks=pytest.mark.slow),
 ]
 
 
@@ -83,9 +84,12 @@ def cluster(
         connect: Callable[[], Backend] = lambda: FakeBackend(table)  # noqa: E731
     elif request.param == "local":
         connect = lambda: LocalBackend(tmp_path / "cluster")  # noqa: E731
-    else:
+    elif request.param == "ray":
         address = request.getfixturevalue("ray_nodes").address
         connect = lambda: on_ray(address)  # noqa: E731
+    else:
+        backend = request.getfixturevalue("kubernetes_backend")
+        connect = lambda: backend  # noqa: E731
     tenant = "t" + "".join(c for c in request.node.name.lower() if c.isalnum())[-40:]
     made = Cluster(connect, tenant, {"PYTHONPATH": here})
     try:

@@ -24,6 +24,7 @@ VERBS = {
     "plan": "say what a job needs before it runs",
     "probe": "measure this machine, for plans that fit it",
     "train": "train a job and register the result",
+    "kubernetes": "write the manifests of a job, a service or a tenant, and check them",
     "jobs": "list runs, show how one stands, change one while it goes on",
     "cluster": "show where processes run: machines, groups, what is free; end a group",
     "control": "runs, registered models and plans over HTTP, as `windlass jobs`, `models` and `plan` do",

@@ -10,6 +10,7 @@ from windlass.cli.follow import Follower
 from windlass.cli.home import add_home, home_of
 from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.terminal import ProgressLine, print_json
+from windlass.cli.train_on_kubernetes import train_on_kubernetes
 from windlass.cli.workers import (
     add_cluster,
     add_workers,
@@ -43,6 +44,7 @@ examples:
   windlass train job.toml --workers 2 --nodes 2 --node-rank 0 --rendezvous 10.0.0.1:29400
   windlass train job.toml --elastic --workers 4 --spares 1     whoever dies is replaced, nothing is lost
   windlass train job.toml --backend ray --nodes 3      on three machines of the cluster in [cluster] address
+  windlass train job.toml --backend kubernetes         in the cluster of your kubeconfig; Ctrl-C stops it
 """
 
 
@@ -118,6 +120,8 @@ def run_on_cluster(args: argparse.Namespace) -> int:
     line, home = ProgressLine(quiet=args.json), home_of(args)
     job = clustered(job_of(args), args)
     args.nodes, args.elastic = job.cluster.nodes, True
+    if job.cluster.backend == "kubernetes":
+        return train_on_kubernetes(args, elastic_job(job, args, None))
     earlier = resumable(job, home) if args.resume else None
     job = elastic_job(job, args, earlier.load().job.layout if earlier is not None else None)
     backend = backend_of(job.cluster, home)

@@ -58,6 +58,9 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
         help="who starts the processes (default: [cluster] backend of the job, else this command)",
     )
     group.add_argument(
+        "--tenant", metavar="T", default="default", help="for whom it runs (kubernetes; default: default)"
+    )
+    group.add_argument(
         "--detach", action="store_true", help="return once they are asked for; --resume follows the run"
     )
 

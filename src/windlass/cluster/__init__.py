@@ -7,7 +7,8 @@
     agent.py      the launcher of one machine in an elastic run; nursing.py starts and watches its workers
     backend.py    what every cluster can be asked for: groups of processes that outlive whoever launched them
     keeper.py     keeps one member of a group; restarts.py decides, fence.py limits, births.py tells apart
-    local_*.py    this machine as such a cluster; on_ray/ a Ray; choose.py finds the one that a job names
+    local_*.py    this machine as such a cluster; choose.py finds the one that a job names
+    on_ray/       a Ray; on_kubernetes/ a Kubernetes, whose members are pods
     attend.py     an agent as a member of a group
 
 A process is asked for by its module and arguments, tells events on its standard output (spec.door), and

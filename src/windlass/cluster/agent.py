@@ -77,9 +77,16 @@ class Site:
 class Agent:
     """One machine's part of a run."""
 
-    def __init__(self, site: Site, tell: Tell, *, leaves: bool = False) -> None:
-        """Asked to end, an agent asks for the end of the run; one that `leaves` goes alone."""
-        self._site, self._tell, self._leaves = site, tell, leaves
+    def __init__(
+        self, site: Site, tell: Tell, *, leaves: bool = False, leave_after_s: float | None = None
+    ) -> None:
+        """Asked to end, an agent asks for the end of the run; one that `leaves` goes alone.
+
+        One that leaves after a while goes with the run if that ends meanwhile.
+        """
+        self._site, self._tell = site, tell
+        self._leave_after_s = 0.0 if leaves else leave_after_s
+        self._asked_s = 0.0
         self._lease = Place(site.folder / COORDINATOR)
         self._link: Link | None = None
         self._epoch = 0
@@ -108,7 +115,9 @@ class Agent:
     @property
     def left(self) -> bool:
         """Whether it goes before the run is over."""
-        return self._leaves and self._asked > 0 and self._over is None
+        if self._leave_after_s is None or not self._asked or self._over is not None:
+            return False
+        return time.monotonic() - self._asked_s >= self._leave_after_s
 
     def _step(self, nursing: Nursing, candidates: list[Candidate]) -> None:
         link = self._link
@@ -148,7 +157,7 @@ class Agent:
         for message in link.receive():
             self._heard_s = now_s
             self._obey(heard(message), nursing)
-        if self._passed_on < self._asked:
+        if self._passed_on < self._asked and self._leave_after_s is None:
             self._passed_on += 1
             self._say(Asked())
         if link.closed or now_s - self._heard_s > SILENT_S:
@@ -175,6 +184,7 @@ class Agent:
 
     def _interrupt(self) -> None:
         self._asked += 1
+        self._asked_s = time.monotonic()
 
     def _outcome(self) -> bool:
         if self._over is None or self._over.outcome == "stopped":

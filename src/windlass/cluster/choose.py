@@ -23,5 +23,13 @@ def backend_of(cluster: Cluster, home: Path) -> Backend:
 
         return RayBackend(cluster.address, cluster.namespace)
     if cluster.backend == "kubernetes":
-        raise BadInput("backend 'kubernetes' is not a part of this Windlass")
+        if importlib.util.find_spec("yaml") is None:
+            raise BadInput(
+                "backend 'kubernetes' needs the package pyyaml", hint="pip install 'windlass[kubernetes]'"
+            )
+        from windlass.cluster.on_kubernetes.api import Api
+        from windlass.cluster.on_kubernetes.backend import KubernetesBackend
+        from windlass.cluster.on_kubernetes.pod import setting_of
+
+        return KubernetesBackend(Api.find(cluster.address), setting_of(cluster))
     return LocalBackend(home / LOCAL)
