@@ -112,7 +112,7 @@ def _forward(tables: Tables, weighed_TNK: Tensor) -> tuple[Tensor, Tensor]:
     length, count, _ = weighed_TNK.shape
     forward_TNK = torch.empty_like(weighed_TNK)
     scale_TN1 = weighed_TNK.new_empty(length, count, 1)
-    expected_NK = tables.start_K.expand_as(weighed_TNK[0]).contiguous()
+    expected_NK = tables.start_K.repeat(count, 1)
     for now_NK, emitted_NK, scale_N1 in zip(forward_TNK, weighed_TNK, scale_TN1, strict=True):
         torch.mul(expected_NK, emitted_NK, out=now_NK)
         torch.sum(now_NK, 1, keepdim=True, out=scale_N1)
@@ -130,7 +130,7 @@ def _backward(tables: Tables, forward_TNK: Tensor, weighed_TNK: Tensor, possible
     transitions are made of.
     """
     posterior_TNK = torch.empty_like(forward_TNK)
-    later_NK = possible_N1.to(forward_TNK.dtype).expand_as(forward_TNK[0]).contiguous()
+    later_NK = possible_N1.to(forward_TNK.dtype).repeat(1, forward_TNK.shape[2])
     for position in reversed(range(len(forward_TNK))):
         torch.mul(forward_TNK[position], later_NK, out=posterior_TNK[position])
         weighed_TNK[position] *= later_NK
