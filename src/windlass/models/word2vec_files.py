@@ -25,6 +25,8 @@ FORMAT = "windlass-word2vec-1"
 TENSORS, TABLE = "vectors.safetensors", "word2vec.json"
 VECTORS = "word2vec"
 """Where a run keeps them, in its folder."""
+DEVIATION = 0.06
+"""Of a first embedding: three times that of random weights, because it says something (docs/log.md)."""
 
 Floats = NDArray[np.float32]
 
@@ -63,11 +65,10 @@ def load_vectors(folder: Path) -> TokenVectors | None:
     return TokenVectors(tensors["inputs"], tensors["outputs"], tensors["counts"], table)
 
 
-def first_embedding(vectors: TokenVectors, deviation: float) -> Floats:
-    """Return vectors for a model to begin with: centred, and as large on the whole as random ones would be.
+def first_embedding(vectors: TokenVectors, deviation: float = DEVIATION) -> Floats:
+    """Return vectors for a model to begin with: centred, and of one deviation on the whole.
 
-    Word2vec gives all tokens a common part, which would only add a constant to every score; and vectors of
-    frequent tokens that are several times longer than a model's first weights.
+    Word2vec gives all tokens a common part, which would only add a constant to every score.
     """
     centred_VD = vectors.inputs_VD - vectors.inputs_VD.mean(axis=0)
     return np.asarray(centred_VD * (deviation / max(float(centred_VD.std()), 1e-12)), np.float32)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
-from windlass.models.build import DEVIATION, first_value, outline
+from windlass.models.build import first_value, outline
 from windlass.models.huggingface import load_model
 from windlass.models.language import LanguageModel
 from windlass.models.loss import summed_loss
@@ -210,4 +210,4 @@ def _learnt_embedding(run: Run, folder: Path | None) -> Tensor | None:
     if folder is None or run.shape.family != "mlp" or run.job.model.mlp.start != "word2vec":
         return None
     vectors = load_vectors(folder / VECTORS)
-    return None if vectors is None else torch.from_numpy(first_embedding(vectors, DEVIATION))
+    return None if vectors is None else torch.from_numpy(first_embedding(vectors))

@@ -126,7 +126,9 @@ class Prover:
         job = Job(
             name="proof",
             seed=7,
-            model=self._proof.model.model_copy(update={"family": family}),
+            model=self._proof.model.model_copy(
+                update={"family": family, **({"heads": None} if family == "mlp" else {})}
+            ),
             train=self._proof.train.model_copy(update={"steps": steps}),
             machine=self._proof.machine,
             layout=parse_layout(layout),

@@ -55,7 +55,7 @@ def test_the_model_starts_from_the_vectors(begun: Callable[..., Path]) -> None:
     vectors = load_vectors(folder / "word2vec")
     assert vectors is not None
     found = load_file(folder / "model" / "model.safetensors")["embedding.weight"]
-    np.testing.assert_allclose(found, first_embedding(vectors, 0.02), atol=1e-6)
+    np.testing.assert_allclose(found, first_embedding(vectors), atol=1e-6)
     assert [e["epoch"] for e in events(folder, "vectors")] == [1, 2]
 
 
