@@ -10,11 +10,12 @@ from windlass.cli.follow import Follower
 from windlass.cli.home import add_home, home_of
 from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.terminal import ProgressLine, print_json
-from windlass.cli.workers import add_workers, elastic_job, laid_out, nodes_of, repeated
+from windlass.cli.workers import add_workers, check_served, elastic_job, laid_out, nodes_of, repeated
 from windlass.cluster.meeting import Nodes, hosting
 from windlass.operate.elastic_run import address_towards_leader, attend_elastic, train_elastic
 from windlass.operate.registry import Registry, Version
 from windlass.operate.runs import RunFolder, attend, find_resumable, prepare, resumable, train
+from windlass.operate.server_run import train_served
 from windlass.spec.door import INTERRUPTED
 from windlass.spec.job import Job
 from windlass.spec.run import JOURNAL
@@ -32,6 +33,7 @@ examples:
   windlass train job.toml --layout pp=2,tp=2           four, which divide layers and features
   windlass train job.toml --workers 2 --nodes 2 --node-rank 0 --rendezvous 10.0.0.1:29400
   windlass train job.toml --elastic --workers 4 --spares 1     whoever dies is replaced, nothing is lost
+  windlass train job.toml --set sync.policy=server --workers 3     on parameter servers (docs/sync.md)
 """
 
 
@@ -54,6 +56,9 @@ def run(args: argparse.Namespace) -> int:
         return 0 if take_part(args, nodes, line) else INTERRUPTED
     job, home = job_of(args), home_of(args)
     earlier = resumable(job, home) if args.elastic and args.resume else None
+    served = job.sync.policy == "server"
+    if served:
+        check_served(args)
     if args.elastic:
         job = elastic_job(job, args, earlier.load().job.layout if earlier is not None else None)
     else:
@@ -69,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
             workers = args.workers * args.nodes if args.workers is not None else None
             finished = train_elastic(folder, follower, workers=workers, company=company)
             catch_up(folder, follower)
+        elif served:
+            finished = train_served(folder, follower)
         else:
             finished = train(folder, follower, company=company, restarts=args.restarts)
     line.close()
