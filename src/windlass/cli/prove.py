@@ -13,6 +13,8 @@ from windlass.operate.lending.proof import prove_limits
 from windlass.operate.proof import prove
 from windlass.operate.rollback.proof import is_taken_back, prove_rollback
 from windlass.operate.saves import is_proved, prove_saves
+from windlass.operate.server_proof import is_proved as is_lossless
+from windlass.operate.server_proof import prove_server
 from windlass.operate.sites.proof import prove_sites
 from windlass.spec.errors import BadInput, did_you_mean
 from windlass.spec.layout import parse_layout
@@ -29,6 +31,7 @@ kills     a killed process ends or restarts the run within seconds, and nothing 
 saves     a save that dies at any byte leaves the newest whole checkpoint as it was
 failover  engines are killed, frozen and cut off in mid-stream, and every stream goes on, byte for byte
 rollback  bad versions rolled out under traffic are taken back by themselves, good ones are promoted
+server    workers and parameter servers are killed in mid-run: nothing is lost, or no more than is said
 limits    many gateways on one database let in no more than one would, and not much less
 
 examples:
@@ -37,6 +40,7 @@ examples:
   windlass prove reshard
   windlass prove kills --times 20
   windlass prove saves --times 100
+  windlass prove server --json
   windlass prove limits --processes 8
   windlass prove failover --times 200 --json
   windlass prove rollback --trials 20 --json
@@ -85,7 +89,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     sites = whats.add_parser("sites", help="clients reach another site when theirs is cut off")
     sites.add_argument("--ttl", type=int, default=5, help="seconds that resolvers keep answers (default: 5)")
     sites.set_defaults(run=run_sites)
-    for inner in (layouts, reshard, kills, saves, failover, rollback, limits, sites):
+    server = whats.add_parser("server", help="parameter servers that die lose no update")
+    server.set_defaults(run=run_server)
+    for inner in (layouts, reshard, kills, saves, failover, rollback, limits, sites, server):
         inner.add_argument("--json", action="store_true", help="print JSON")
         add_home(inner)
 
@@ -106,6 +112,13 @@ def run_kills(args: argparse.Namespace) -> int:
     figures = result["figures"]
     kept = [figures[name] for name in ("ended_within_5_s", "named", "whole_checkpoints")]
     return _print(result, args, good=kept == [args.times] * 3 and not figures["orphans"])
+
+
+def run_server(args: argparse.Namespace) -> int:
+    line = ProgressLine(quiet=args.json)
+    result = prove_server(home_of(args), line.say)
+    line.close()
+    return _print(result, args, good=is_lossless(result["figures"]))
 
 
 def run_saves(args: argparse.Namespace) -> int:

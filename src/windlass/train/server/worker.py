@@ -7,6 +7,7 @@ goes to meet the servers again, and what it had not finished is handed out anew.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -187,7 +188,7 @@ def work(folder: Path, run: Run, name: str, threads: int, stopped: Callable[[], 
     """Work for a run until it is over, or until this worker shall leave."""
     record = Record(folder, rank=1)
     learner = Learner(run, record, threads)
-    until = time.monotonic() + PATIENCE_S
+    until = math.inf  # the first server may have much to do before it lets anybody in
     while not stopped():
         try:
             with contextlib.closing(Lines(folder, run, learner, name)) as lines:
