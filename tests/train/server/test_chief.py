@@ -83,7 +83,14 @@ def apart(one: Path, other: Path) -> float:
 
 
 @pytest.mark.parametrize(
-    "model", [{"family": "llama"}, {"family": "llama", "tied": False}, {"family": "gpt2"}, {"family": "bert"}]
+    "model",
+    [
+        {"family": "llama"},
+        {"family": "llama", "tied": False},
+        {"family": "gpt2"},
+        {"family": "bert"},
+        {"family": "mlp", "heads": None, "mlp": {"start": "random", "window": 4}},
+    ],
 )
 def test_one_worker_ends_with_the_bits_of_the_local_run(
     make_run: MakeRun, tmp_path: Path, model: dict[str, Any]
