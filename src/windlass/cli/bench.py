@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from windlass.cli import bench_gateway, bench_overload, bench_serve, bench_soak
+from windlass.cli import bench_gateway, bench_overload, bench_serve, bench_served, bench_soak
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.cluster.on_local import LocalProcess
@@ -25,6 +25,7 @@ examples:
   windlass bench hmm
   windlass bench ngram --json
   windlass bench word2vec --text notes.txt
+  windlass bench server --steps 600
   windlass bench serve --models small
   windlass bench soak --minutes 20
   windlass bench overload
@@ -60,6 +61,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
             _add_train(inner)
         elif what == "word2vec":
             _add_word2vec(inner)
+    server = "training on parameter servers, each mode beside the others at equal samples"
+    bench_served.configure(whats.add_parser("server", help=server))
     serve = "serving, beside llama.cpp, CTranslate2, OpenVINO and transformers"
     bench_serve.configure(whats.add_parser("serve", help=serve))
     soak = "an engine under mixed traffic: memory, leaks and wrong answers"

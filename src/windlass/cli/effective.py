@@ -48,6 +48,9 @@ def sync_words(sync: Sync) -> str:
                 f"diloco every {sync.every} steps, outer rate {sync.outer_rate:g}"
                 f" and momentum {sync.outer_momentum:g}"
             )
+        case "server":
+            ahead = f", at most {sync.staleness} batches ahead" if sync.mode == "bounded" else ""
+            words = f"{sync.servers} parameter servers, {sync.mode}{ahead}"
     if sync.fragments > 1 or sync.delay:
         words += f", {sync.fragments} fragments, {sync.delay} steps of delay"
     return words if sync.compress == "none" else f"{words}, sent as {sync.compress}"

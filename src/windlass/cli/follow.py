@@ -30,6 +30,8 @@ class Follower:
         compiled = ", compiled" if event["compile"] else ""
         world = event.get("workers", 1)
         processes = f", {world} processes ({event['layout']})" if world > 1 else ""
+        if "servers" in event:
+            processes = f", {world} workers and {event['servers']} servers ({event['mode']})"
         each = " each" if world > 1 else ""
         weights = event["parameters"]
         what = f"training {format_count(weights)} weights" if weights else "counting"
@@ -93,6 +95,12 @@ class Follower:
 
     def _on_lost(self, event: dict[str, Any]) -> None:
         self._line.say(f"warning: lost {event['worker']}: {event['detail']}")
+
+    def _on_replaced(self, event: dict[str, Any]) -> None:
+        self._line.say(f"warning: {event['message']}; another takes its place")
+
+    def _on_scaled(self, event: dict[str, Any]) -> None:
+        self._line.say(f"{event['workers']} workers are wanted from here on")
 
     def _on_waiting(self, event: dict[str, Any]) -> None:
         self._line.say(f"waiting: {event['reason']}")

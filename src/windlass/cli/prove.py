@@ -14,6 +14,8 @@ from windlass.operate.lending.proof import prove_limits
 from windlass.operate.proof import prove
 from windlass.operate.rollback.proof import is_taken_back, prove_rollback
 from windlass.operate.saves import is_proved, prove_saves
+from windlass.operate.server_proof import is_proved as is_lossless
+from windlass.operate.server_proof import prove_server
 from windlass.operate.sites.proof import prove_sites
 from windlass.spec.errors import BadInput, did_you_mean
 from windlass.spec.layout import parse_layout
@@ -30,6 +32,7 @@ kills     a killed process ends or restarts the run within seconds, and nothing 
 saves     a save that dies at any byte leaves the newest whole checkpoint as it was
 failover  engines are killed, frozen and cut off in mid-stream, and every stream goes on, byte for byte
 rollback  bad versions rolled out under traffic are taken back by themselves, good ones are promoted
+server    workers and parameter servers are killed in mid-run: nothing is lost, or no more than is said
 limits    many gateways on one database let in no more than one would, and not much less
 restore   everything but the backup is lost and comes back; a key of before opens, a run goes on
 
@@ -39,6 +42,7 @@ examples:
   windlass prove reshard
   windlass prove kills --times 20
   windlass prove saves --times 100
+  windlass prove server --json
   windlass prove limits --processes 8
   windlass prove failover --times 200 --json
   windlass prove rollback --trials 20 --json
@@ -94,7 +98,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     restore.add_argument("--steps", type=int, default=40, help="steps of the model (default: 40)")
     restore.set_defaults(run=run_restore)
-    for inner in (layouts, reshard, kills, saves, failover, rollback, limits, sites, restore):
+    server = whats.add_parser("server", help="parameter servers that die lose no update")
+    server.set_defaults(run=run_server)
+    for inner in (layouts, reshard, kills, saves, failover, rollback, limits, sites, restore, server):
         inner.add_argument("--json", action="store_true", help="print JSON")
         add_home(inner)
 
@@ -115,6 +121,13 @@ def run_kills(args: argparse.Namespace) -> int:
     figures = result["figures"]
     kept = [figures[name] for name in ("ended_within_5_s", "named", "whole_checkpoints")]
     return _print(result, args, good=kept == [args.times] * 3 and not figures["orphans"])
+
+
+def run_server(args: argparse.Namespace) -> int:
+    line = ProgressLine(quiet=args.json)
+    result = prove_server(home_of(args), line.say)
+    line.close()
+    return _print(result, args, good=is_lossless(result["figures"]))
 
 
 def run_saves(args: argparse.Namespace) -> int:

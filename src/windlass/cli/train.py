@@ -14,6 +14,7 @@ from windlass.cli.train_on_kubernetes import train_on_kubernetes
 from windlass.cli.workers import (
     add_cluster,
     add_workers,
+    check_served,
     clustered,
     elastic_job,
     laid_out,
@@ -26,6 +27,7 @@ from windlass.operate.cluster_run import train_on
 from windlass.operate.elastic_run import address_towards_leader, attend_elastic, train_elastic
 from windlass.operate.registry import Registry, Version
 from windlass.operate.runs import RunFolder, attend, find_resumable, prepare, resumable, train
+from windlass.operate.server_run import train_served
 from windlass.spec.door import INTERRUPTED
 from windlass.spec.job import Job
 from windlass.spec.run import JOURNAL
@@ -45,6 +47,7 @@ examples:
   windlass train job.toml --elastic --workers 4 --spares 1     whoever dies is replaced, nothing is lost
   windlass train job.toml --backend ray --nodes 3      on three machines of the cluster in [cluster] address
   windlass train job.toml --backend kubernetes         in the cluster of your kubeconfig; Ctrl-C stops it
+  windlass train job.toml --set sync.policy=server --workers 3     on parameter servers (docs/sync.md)
 """
 
 
@@ -70,6 +73,9 @@ def run(args: argparse.Namespace) -> int:
         return 0 if take_part(args, nodes, line) else INTERRUPTED
     job, home = job_of(args), home_of(args)
     earlier = resumable(job, home) if args.elastic and args.resume else None
+    served = job.sync.policy == "server"
+    if served:
+        check_served(args)
     if args.elastic:
         job = elastic_job(job, args, earlier.load().job.layout if earlier is not None else None)
     else:
@@ -85,6 +91,8 @@ def run(args: argparse.Namespace) -> int:
             workers = args.workers * args.nodes if args.workers is not None else None
             finished = train_elastic(folder, follower, workers=workers, company=company)
             catch_up(folder, follower)
+        elif served:
+            finished = train_served(folder, follower)
         else:
             finished = train(folder, follower, company=company, restarts=args.restarts)
     line.close()

@@ -101,6 +101,17 @@ def elastic_job(job: Job, args: argparse.Namespace, earlier: Layout | None) -> J
     return parse(Job, {**job.model_dump(), "elastic": elastic}, "--spares")
 
 
+def check_served(args: argparse.Namespace) -> None:
+    """Refuse options that have no meaning for a run on parameter servers."""
+    for option, given in (("--elastic", args.elastic), ("--restarts", args.restarts)):
+        if given:
+            raise AskedWrongly(
+                f"{option} does not go with [sync] policy = 'server', which replaces whoever dies by itself"
+            )
+    if args.nodes > 1:
+        raise AskedWrongly("[sync] policy = 'server' starts its processes on one machine: leave out --nodes")
+
+
 def nodes_of(args: argparse.Namespace) -> Nodes:
     """Read which machine this is, or refuse what cannot be."""
     if args.restarts < 0:

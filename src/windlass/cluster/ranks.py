@@ -80,14 +80,15 @@ class LocalRanks:
 
     def __init__(self, ranks: Sequence[int], module: str) -> None:
         self._numbers, self._module = ranks, module
-        self._ranks: list[_Rank] = []
+        self._ranks: list[HeardProcess] = []
 
     def start(self, task: Task) -> None:
         assert not self.pids, "ranks of an earlier start are left"
         shares = divide_cores(own_cores(), len(self._numbers), task.threads)
         for number, cores in zip(self._numbers, shares, strict=True):
             member = Member(number, task.world, task.rendezvous, cores) if task.world > 1 else Member()
-            self._ranks.append(_Rank(member, self._module, Path(task.folder)))
+            args, log = ["run", task.folder, *member.arguments], log_of(Path(task.folder), number)
+            self._ranks.append(HeardProcess(number, f"rank {number}", self._module, args, log))
 
     @property
     def pids(self) -> list[int]:
@@ -118,15 +119,13 @@ class LocalRanks:
         self._ranks = []
 
 
-class _Rank:
-    """One rank, its unfinished line, and whether its end was told."""
+class HeardProcess:
+    """One process of a run, its unfinished line, and whether its end was told."""
 
-    def __init__(self, member: Member, module: str, folder: Path) -> None:
-        self.number = member.rank
-        self.log = log_of(folder, member.rank)
+    def __init__(self, number: int, name: str, module: str, args: Sequence[str], log: Path) -> None:
+        self.number, self.log = number, log
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        args = ["run", str(folder), *member.arguments]
-        self.process = LocalProcess(f"rank {member.rank}", module, args, self.log)
+        self.process = LocalProcess(name, module, args, self.log)
         self.output = self.process.output.fileno()
         os.set_blocking(self.output, False)
         self._line = b""

@@ -119,6 +119,8 @@ def await_scaled(folder: RunFolder, workers: int, *, timeout_s: float) -> dict[s
     newest: dict[str, Any] = {"members": ()}
     while True:
         for record in tail.read():
+            if record.get("event") == "step" and record.get("workers") == workers:
+                return {**record, "reason": f"step {record['step']}", "layout": {"dp": workers}}
             if record.get("event") == "generation":
                 newest = {**record, "settled": False}
             elif record.get("event") == "settled" and record["generation"] == newest.get("generation"):

@@ -22,6 +22,7 @@ from windlass.spec.elastic import COORDINATOR, OVER, WORKERS
 from windlass.spec.errors import BadInput, ProcessFailed
 from windlass.spec.link import Link, parse_address
 from windlass.spec.run import RUN_FILE
+from windlass.spec.served import SERVERS
 from windlass.store.lease import leader
 from windlass.store.lock import locked
 from windlass.store.place import Place
@@ -104,6 +105,7 @@ def begin(folder: RunFolder, workers: int | None, nodes: int) -> None:
     """Take back every end that the run had, and leave word of what it shall have."""
     go_on(folder.path)
     Place(folder.path).remove(OVER)
+    Place(folder.path).remove(SERVERS)
     (folder.path / COORDINATOR).mkdir(exist_ok=True)
     want(folder.path, workers or folder.load().layout.world, who(), nodes=nodes)
 

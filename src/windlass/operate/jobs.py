@@ -143,7 +143,7 @@ def ask_workers(folder: RunFolder, workers: int, *, by: str) -> None:
         raise BadInput(f"{workers} workers: must be at least 1", hint=f"windlass jobs stop {folder.name}")
     if standing.stage == "finished":
         raise BadInput(f"run {folder.name} has finished; no workers are needed")
-    if not standing.elastic:
+    if not standing.elastic and standing.run.job.sync.policy != "server":
         raise BadInput(
             f"run {folder.name} is not elastic: its number of workers is fixed",
             hint="stop it, and go on with: windlass train JOB --resume --elastic --workers N",

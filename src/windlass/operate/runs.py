@@ -36,6 +36,7 @@ from windlass.spec.job import STATISTICS, Checkpoint, Corpus, Elastic, Job, Toke
 from windlass.spec.layout import Layout, check_layout
 from windlass.spec.progress import Report
 from windlass.spec.run import CHECKPOINTS, JOURNAL, RESULT, RUN_FILE, Run
+from windlass.spec.served import SERVERS
 from windlass.spec.shape import Network
 from windlass.spec.sync import Sync
 from windlass.store.journal import Journal
@@ -186,6 +187,7 @@ def train(folder: RunFolder, tell: Tell, *, company: Company | None = None, rest
     company = company or Company()
     with locked(folder.path / ".lock", f"run {folder.name}"):
         go_on(folder.path)
+        Place(folder.path).remove(SERVERS)  # what parameter servers logged is no part of what comes now
         launch = Launch(company.hands(folder.load().layout.world, TRAINING))
         with interrupts(launch.interrupt):
             done = _launched(launch, folder, company.host, tell, restarts)

@@ -62,7 +62,7 @@ class Strategy:
 
     def fill(self) -> None:
         """Give the weights their first values."""
-        self.held.fill(_first_values(self.run, self.stages[0].model, self._folder))
+        self.held.fill(first_values(self.run, self.stages[0].model, self._folder))
 
     def move(self, run: Run, grid: Grid) -> None:
         """Go on among other processes; only where this one computes everything by itself."""
@@ -188,7 +188,7 @@ def _shard(stage: Stage, grid: Grid) -> None:
             module.set_force_sum_reduction_for_comms(True)  # gloo cannot scale while it adds
 
 
-def _first_values(
+def first_values(
     run: Run, model: LanguageModel, folder: Path | None
 ) -> Callable[[str, tuple[int, ...]], Tensor]:
     """Where the first weights come from: the seed and vectors of the run, or a registered model."""

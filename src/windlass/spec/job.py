@@ -432,6 +432,9 @@ class Job(Table):
             raise ValueError(f"[sync] is for what learns by gradients, not for family '{self.model.family}'")
         if self.sync.local and self.layout.shares is not None:
             raise ValueError("[layout] shares go with [sync] policy = 'every-step' only")
+        reason = server_misfit(self)
+        if reason is not None:
+            raise ValueError(reason)
         return self
 
     @model_validator(mode="after")
@@ -440,6 +443,27 @@ class Job(Table):
         if _PASSWORD.search(self.serve.state or ""):
             raise ValueError("[serve] state has a password; keep it in ~/.pgpass or $WINDLASS_STATE")
         return self
+
+
+def server_misfit(job: Job) -> str | None:
+    """Say why a job cannot be done on a parameter server, None where it can or does not ask for one."""
+    if job.sync.policy != "server":
+        return None
+    if job.layout.world != job.layout.dp:
+        return f"[sync] policy = 'server' goes with dp alone, not with layout {job.layout}"
+    if job.layout.shares is not None:
+        return "[layout] shares do not go with [sync] policy = 'server': workers take what they can"
+    if job.elastic.deterministic:
+        return (
+            "[elastic] deterministic does not go with [sync] policy = 'server', whose mode = 'synchronous'"
+            " is deterministic by itself"
+        )
+    if job.checkpoint.verify_every is not None and job.sync.mode != "synchronous":
+        return (
+            f"[checkpoint] verify_every does not go with [sync] mode = '{job.sync.mode}': which batch comes"
+            " after a checkpoint is not known"
+        )
+    return None
 
 
 def objective_of(job: Job) -> Literal["causal", "masked"]:

@@ -90,10 +90,26 @@ def misfits(run: Run, settings: Settings, step: int) -> Iterator[str]:
 def _sync_misfits(run: Run, sync: Sync | None) -> Iterator[str]:
     if sync is None or sync == run.job.sync:
         return
+    refused = server_refusal(run, sync)
+    if refused is not None:
+        yield refused
     if sync.local and run.layout.shares is not None:
         yield "[layout] shares go with [sync] policy = 'every-step' only"
     if run.job.elastic.deterministic and (sync.local or sync.compress != "none"):
         yield "[elastic] deterministic goes with whole gradients at every step ([sync] policy, compress) only"
+
+
+def server_refusal(run: Run, sync: Sync | None) -> str | None:
+    """Say why a run that goes on cannot change between parameter servers and others, or their number."""
+    before = run.job.sync
+    if sync is None or ("server" not in (sync.policy, before.policy)):
+        return None
+    if (sync.policy, sync.servers, sync.log) != (before.policy, before.servers, before.log):
+        return (
+            "[sync] policy = 'server', servers and log are settled when a run starts: stop it, and go on with"
+            " windlass train JOB --resume"
+        )
+    return None
 
 
 def _micro_misfits(run: Run, micro: int | None) -> Iterator[str]:

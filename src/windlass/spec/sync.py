@@ -17,10 +17,11 @@ Steps = Annotated[int, Field(ge=1)]
 class Sync(Table):
     """How replicas (dp) exchange what they learn; it may be changed while a run goes on."""
 
-    policy: Literal["every-step", "local", "timed", "diloco"] = Field(
+    policy: Literal["every-step", "local", "timed", "diloco", "server"] = Field(
         "every-step",
         description="add up gradients at every step; or average weights every so many steps (local), every so"
-        " many seconds (timed), or by an outer optimizer (diloco)",
+        " many seconds (timed), or by an outer optimizer (diloco); or leave weights and optimizer to"
+        " processes of their own (server)",
     )
     every: Steps = Field(50, description="steps between exchanges (local, diloco)")
     seconds: Seconds = Field(10.0, description="seconds between exchanges (timed)")
@@ -41,6 +42,33 @@ class Sync(Table):
     keep_share: Annotated[float, Field(gt=0, le=1)] = Field(
         0.01, description="share of the values that are sent; the rest waits for the next exchange (top-k)"
     )
+    mode: Literal["synchronous", "bounded", "asynchronous"] = Field(
+        "synchronous",
+        description="workers that divide batches wait for each other at each one (synchronous), go on with"
+        " the next ones, at most `staleness` ahead of the slowest (bounded), or never wait (asynchronous)"
+        " (server)",
+    )
+    staleness: Annotated[int, Field(ge=0)] = Field(
+        2, description="batches that a worker may be ahead of the slowest (server, bounded)"
+    )
+    servers: Annotated[int, Field(ge=1, le=256)] = Field(
+        1, description="processes that divide weights and optimizer among them (server)"
+    )
+    foresee: bool = Field(
+        True,
+        description="compute gradients where momentum will have taken the weights by the time they are"
+        " applied (server, bounded and asynchronous)",
+    )
+    damping: Annotated[float, Field(ge=0)] = Field(
+        0.0,
+        description="learning rate of an update that s others came before is divided by 1 + damping * s"
+        " (server, bounded and asynchronous)",
+    )
+    log: bool = Field(
+        True,
+        description="servers write down each update before they make it, so that one that dies loses none;"
+        " without, the run goes back to its last checkpoint (server)",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Sync:
@@ -52,7 +80,7 @@ class Sync(Table):
     @property
     def local(self) -> bool:
         """Whether replicas walk apart between exchanges."""
-        return self.policy != "every-step"
+        return self.policy in ("local", "timed", "diloco")
 
 
 def _contradictions(sync: Sync) -> Iterator[str]:
@@ -62,6 +90,10 @@ def _contradictions(sync: Sync) -> Iterator[str]:
         yield f"{sync.fragments} fragments do not fit into {sync.every} steps"
     if sync.delay >= sync.every:
         yield f"delay {sync.delay} must be shorter than every {sync.every}"
+    if sync.compress != "none" and sync.policy == "server":
+        yield f"compress = '{sync.compress}' does not go with policy = 'server', which sends whole values"
+    if sync.policy != "server" and (sync.mode != "synchronous" or sync.servers > 1):
+        yield "mode and servers belong to policy = 'server'"
     if sync.compress == "powersgd" and sync.local:
         yield (
             "compress = 'powersgd' goes with policy = 'every-step' only: what many AdamW steps add up to has"

@@ -15,6 +15,8 @@ coordinator says (post.py), and keeps its memory. A new company comes to one sta
 from memory to memory. Where the bits shall not depend on the company, ordered.py adds up the gradients.
 
 An mlp may begin with vectors that its run learns before the first step (word2vec/).
+With parameter servers (server/) weights and optimizer are in processes of their own, and a worker is whoever
+computes gradients for them.
 
 The order of samples and the masks are pure functions of position, so a run is
 resumed from a checkpoint and one integer, under any layout; prove.py shows that.

@@ -65,15 +65,22 @@ def evaluate(
         summed += look(_batch(part, objective, windows[which::shares], context)).double().cpu()
         seen += len(windows)
         report(Progress("evaluate", seen * context, total * context, "tokens"))
-    asked = seen * objective.asked_of(context)
-    loss = float(add_up(summed)) / max(1, asked)
+    return measured(float(add_up(summed)), seen, part, objective, context)
+
+
+def measured(
+    summed: float, sequences: int, part: TokenPart, objective: Objective, context: int
+) -> Evaluation:
+    """Say what a summed loss over so many sequences means."""
+    asked = sequences * objective.asked_of(context)
+    loss = summed / max(1, asked)
     tokens_per_byte = part.tokens / max(1, part.text_bytes)
     return Evaluation(
         loss=loss,
         perplexity=math.exp(min(loss, 700.0)),
         bits_per_byte=loss * tokens_per_byte / math.log(2),
         tokens=asked,
-        sequences=seen,
+        sequences=sequences,
     )
 
 

@@ -41,11 +41,16 @@ class Feed:
 
     def batches(self, samples: int, part: int | None = None) -> list[tuple[Tensor, Tensor]]:
         """Read this replica's part of the step that follows `samples` used ones."""
-        run, positions = self._run, self.positions(samples, part)
+        batches = self.read(self.positions(samples, part))
+        self._look_ahead(samples + self._run.batch_sequences, part)
+        return batches
+
+    def read(self, positions: Positions) -> list[tuple[Tensor, Tensor]]:
+        """Read the samples at some positions, in micro-batches."""
+        run = self._run
         tokens = read_batch(self._corpus.train, positions, context=run.network.context, seed=run.job.seed)
         self.digest += digest_of(positions)
         micro = run.micro_batch_sequences
-        self._look_ahead(samples + run.batch_sequences, part)
         examples = [
             self.objective.examples(tokens[i : i + micro], positions[i : i + micro])
             for i in range(0, len(positions), micro)

@@ -1,0 +1,51 @@
+"""Where the processes of a run on parameter servers find each other (docs/formats/server.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+SERVERS = "servers"
+"""In a run's directory: where each server listens, what it has to say to be believed, and its log."""
+CANNOT_FOLLOW = 75
+"""Exit code of the first server when another has lost updates: all of them must go back to a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where one server listens, and the word that whoever connects must say."""
+
+    host: str
+    port: int
+    key: str
+    pid: int
+
+
+def seat_file(folder: Path, number: int) -> Path:
+    return folder / SERVERS / f"seat-{number}.json"
+
+
+def log_file(folder: Path, number: int) -> Path:
+    return folder / SERVERS / f"log-{number}"
+
+
+def take_seat(folder: Path, number: int, host: str, port: int) -> Seat:
+    """Write down where a server listens, for nobody but this user to read."""
+    seat, file = Seat(host, port, secrets.token_hex(16), os.getpid()), seat_file(folder, number)
+    file.parent.mkdir(exist_ok=True)
+    draft = file.with_suffix(f".{seat.pid}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as target:
+        json.dump(asdict(seat), target)
+    draft.replace(file)
+    return seat
+
+
+def read_seat(folder: Path, number: int) -> Seat | None:
+    """Return where a server listens, None where it never did; it may be gone since."""
+    try:
+        return Seat(**json.loads(seat_file(folder, number).read_bytes()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None

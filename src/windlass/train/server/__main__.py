@@ -1,0 +1,134 @@
+"""The doors of a run on parameter servers: `python -m windlass.train.server serve|work FOLDER ...`.
+
+Events go to standard output as JSON lines (see spec.door). SIGTERM lets the first server save and end the
+run, and a worker leave after its task; the other servers stay until they are killed, for what they have is
+written down and somebody may want to save it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from windlass.spec.door import INTERRUPTED, DoorParser, emit, end_after_parent, error_event, run_door
+from windlass.spec.errors import WindlassError
+from windlass.spec.member import ORPHAN_GRACE_S, Member, add_member, member_of, settle
+from windlass.spec.served import CANNOT_FOLLOW
+
+STACK_BYTES = 1 << 20
+LOOK_EVERY_S, WAIT_S = 1.0, 0.1
+
+
+def main(argv: list[str]) -> int:
+    parser = DoorParser(prog="python -m windlass.train.server")
+    doors = parser.add_subparsers(dest="door", required=True, parser_class=DoorParser)
+    serve = doors.add_parser("serve")
+    serve.add_argument("--host", default="127.0.0.1")
+    work = doors.add_parser("work")
+    for door in (serve, work):
+        door.add_argument("folder", type=Path)
+        add_member(door)
+    args = parser.parse_args(argv)
+    end_after_parent(ORPHAN_GRACE_S)
+    asked = _Asked()
+    if args.door == "serve":
+        return _serve(args.folder, args.rank, args.host, asked)
+    return _work(args.folder, member_of(args), asked)
+
+
+class _Asked:
+    """Whether this process was asked to end."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        signal.signal(signal.SIGTERM, self._ask)
+        signal.signal(signal.SIGINT, self._ask)
+
+    def __call__(self) -> bool:
+        return self._asked
+
+    def _ask(self, _signal: int, _frame: object) -> None:
+        self._asked = True
+
+
+def _work(folder: Path, member: Member, asked: _Asked) -> int:
+    settle(Member(cores=member.cores))
+    from windlass.train.loop import load_run
+    from windlass.train.server.worker import work
+
+    run = load_run(folder)
+    work(folder, run, f"worker {member.rank}", len(member.cores) or run.threads, asked)
+    return INTERRUPTED if asked() else 0
+
+
+def _serve(folder: Path, number: int, host: str, asked: _Asked) -> int:
+    import torch
+
+    from windlass.train.loop import load_run
+    from windlass.train.record import Record
+    from windlass.train.server.hall import open_hall
+    from windlass.train.server.shard import Shard
+
+    torch.set_num_threads(1)  # an update reads and writes; the cores are for those who compute
+    run, record = load_run(folder), Record(folder, rank=number)
+    if not _prepared(run, folder, record, asked):
+        return INTERRUPTED
+    shard = Shard(run, folder, number, record.tell if number == 0 else _untold)
+    if number == 0:
+        return _lead(folder, run, record, shard, host, asked)
+    shard.restore()
+    open_hall(folder, number, host, shard, run.job.sync.servers).failed = _fail
+    while True:  # until whoever started it ends it: the first server may want to save yet
+        time.sleep(LOOK_EVERY_S)
+
+
+def _prepared(run: Any, folder: Path, record: Any, asked: _Asked) -> bool:
+    """See to it that a model which starts from vectors has them: the first server learns, others wait."""
+    from windlass.parallel.crew import Alone
+    from windlass.train.word2vec.start import is_due, prepare
+
+    if record.keeps:
+        return prepare(run, folder, record, Alone(), asked)
+    while is_due(run, folder):
+        time.sleep(WAIT_S)
+    return True
+
+
+def _lead(folder: Path, run: Any, record: Any, shard: Any, host: str, asked: _Asked) -> int:
+    from windlass.train.server.chief import Chief
+    from windlass.train.server.hall import open_hall
+    from windlass.train.server.peers import CannotFollow
+
+    chief = Chief(run, folder, record, shard)
+    try:
+        chief.begin()
+        open_hall(folder, 0, host, shard, run.job.sync.servers, chief).failed = _fail
+        return 0 if chief.loop(asked) == "finished" else INTERRUPTED
+    except CannotFollow as error:
+        record.tell("warning", message=error.message)
+        return CANNOT_FOLLOW
+    finally:
+        chief.end()
+        record.close()
+
+
+def _untold(*_args: Any, **_facts: Any) -> None:
+    """Only the first server tells."""
+
+
+def _fail(error: BaseException) -> None:
+    """End this process for an error that a thread of the hall has met."""
+    assert isinstance(error, WindlassError)
+    emit({"error": error_event(error)})
+    sys.stdout.flush()
+    os._exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    threading.stack_size(STACK_BYTES)
+    run_door(main)

@@ -1,0 +1,144 @@
+"""The other servers, as the first one speaks to them.
+
+One that is gone is waited for: it comes back with what it had, is told the commits that it missed, and hears
+the question again. So all that is asked here may be asked twice.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from windlass.spec.errors import ProcessFailed
+from windlass.spec.served import read_seat
+from windlass.train.checkpoint import State
+from windlass.train.server.frames import Frame, Line
+from windlass.train.server.updates import Update
+
+CONNECT_S = 2.0
+LOOK_AGAIN_S = 0.1
+PATIENCE_S = 120.0
+"""For a server to come back; its supervisor starts it again at once."""
+
+
+class CannotFollow(ProcessFailed):
+    """A server came back with less than was committed: all must go back to a checkpoint."""
+
+
+def connect(folder: Path, number: int, **who: Any) -> tuple[Line, Frame]:
+    """Open a line to a server and hear how it stands; ConnectionError where it is not there."""
+    seat = read_seat(folder, number)
+    if seat is None:
+        raise ConnectionRefusedError(f"server {number} has not said where it is")
+    line = Line(socket.create_connection((seat.host, seat.port), timeout=CONNECT_S))
+    line.patient()
+    try:
+        return line, line.ask(key=seat.key, **who)
+    except ConnectionError:
+        line.close()
+        raise
+
+
+class Peers:
+    """Lines from the first server to the others."""
+
+    def __init__(
+        self, folder: Path, servers: int, life: str, missed: Callable[[int], Sequence[Update]]
+    ) -> None:
+        """`missed` returns the updates after a number; it raises CannotFollow where it does not know them."""
+        self._folder, self._life, self._missed = folder, life, missed
+        self._lines: dict[int, Line | None] = dict.fromkeys(range(1, servers))
+        self.bytes_sent = 0
+
+    def ask_all(self, **head: Any) -> list[dict[str, Any]]:
+        """Ask every other server the same, all at the same time; return what each answers."""
+        for number in self._lines:
+            try:
+                self._line(number).send(**head)
+            except ConnectionError:
+                self._drop(number)
+        return [self._answer(number, head) for number in self._lines]
+
+    def close(self) -> None:
+        for number in self._lines:
+            self._drop(number)
+
+    def crew(self, state: State) -> StarCrew:
+        """Let all save together; what they say to each other passes through here."""
+        for number in self._lines:
+            self._line(number).send(do="save", state=asdict(state))
+        return StarCrew([line for line in self._lines.values() if line is not None])
+
+    def break_up(self) -> None:
+        """Leave what is being done together: who waits for a word hears that none will come."""
+        self.close()
+
+    def _answer(self, number: int, head: dict[str, Any]) -> dict[str, Any]:
+        while True:
+            try:
+                line = self._lines[number]
+                return line.receive().head if line is not None else self._line(number).ask(**head).head
+            except ConnectionError:
+                self._drop(number)
+
+    def _line(self, number: int) -> Line:
+        """Return the line to a server, which knows all that was committed."""
+        until = time.monotonic() + PATIENCE_S
+        while (line := self._lines[number]) is None:
+            try:
+                line, frame = connect(self._folder, number, role="chief", life=self._life)
+                for update in self._missed(frame.head["version"]):
+                    check_followed(number, line.ask(do="commit", update=asdict(update)).head)
+                line.ask(do="forget", life=self._life)
+                self._lines[number] = line
+            except (ConnectionError, OSError) as error:
+                if time.monotonic() > until:
+                    raise ProcessFailed(f"server {number} did not come back: {error}") from None
+                time.sleep(LOOK_AGAIN_S)
+        return line
+
+    def _drop(self, number: int) -> None:
+        line, self._lines[number] = self._lines[number], None
+        if line is not None:
+            line.close()
+
+
+def check_followed(number: int, answer: dict[str, Any]) -> None:
+    """Refuse to go on with a server that has not got what an update is made of."""
+    if "missing" in answer:
+        raise CannotFollow(f"server {number} has lost {', '.join(answer['missing'])}")
+
+
+class StarCrew:
+    """The servers as a crew: each says its word to the first, which says all words to each."""
+
+    rank = 0
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._lines, self.world = lines, len(lines) + 1
+
+    def share(self, fact: Any) -> list[Any]:
+        facts = [fact, *(line.receive().head["share"] for line in self._lines)]
+        for line in self._lines:
+            line.send(shared=facts)
+        return facts
+
+    def end(self) -> None:
+        """Hear from all that they are through."""
+        for line in self._lines:
+            line.receive()
+
+
+class BranchCrew:
+    """The same crew, as another server sees it."""
+
+    def __init__(self, line: Line, rank: int, world: int) -> None:
+        self._line, self.rank, self.world = line, rank, world
+
+    def share(self, fact: Any) -> list[Any]:
+        facts: list[Any] = self._line.ask(share=fact).head["shared"]
+        return facts
