@@ -10,7 +10,7 @@ Legend: B sequences, T tokens, S numbers of a state, V vocabulary.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,14 @@ class Statistical(Protocol):
 
     def logprobs(self, inputs_BT: Ids, targets_BT: Ids) -> NDArray[np.float64]:
         """Return the log-probability (B, T) of each target after the inputs up to its place, from `first`."""
+
+
+@runtime_checkable
+class Embedded(Protocol):
+    """A Statistical that places its states among vectors, in which likeness is nearness."""
+
+    def vectors(self, states_BS: States) -> NDArray[np.float32]:
+        """Return a vector (B, D) of each state; the mean over a text stands for the text."""
 
 
 def load_statistical(directory: Path) -> Statistical:
