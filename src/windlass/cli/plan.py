@@ -116,8 +116,9 @@ def _learning(planned: Run) -> list[tuple[str, str]]:
 
 def _print_plan(planned: Run) -> None:
     shape, predicted = planned.shape, planned.predicted
+    weights = f"{format_count(shape.parameters)} weights"
     rows = [
-        ("model", f"{shape.family}, {format_count(shape.parameters)} weights"),
+        ("model", f"{shape.family}, {weights}" if shape.parameters else shape.family),
         ("sizes", _sizes(shape)),
         *effective_rows(effective_values(planned, planned.job.sync)),
         *([] if isinstance(shape, NgramShape | HmmShape) else _learning(planned)),
