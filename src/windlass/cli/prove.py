@@ -71,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     failover.add_argument("--times", type=int, default=30, help="faults in mid-stream (default: 30)")
     failover.add_argument("--replicas", type=int, default=3, help="engines, at least 2 (default: 3)")
     failover.add_argument("--seed", type=int, default=1, help="whom they strike, and when (default: 1)")
-    failover.add_argument("--family", choices=ANSWERING, default=ANSWERING[0], help="of the model that answers")
+    failover.add_argument("--family", choices=ANSWERING, default=ANSWERING[0], help="of the model")
     failover.set_defaults(run=run_failover)
     rollback = whats.add_parser("rollback", help="bad versions are taken back, good ones are promoted")
     rollback.add_argument("--trials", type=int, default=20, help="good versions to roll out (default: 20)")
