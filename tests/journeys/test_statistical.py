@@ -79,7 +79,7 @@ def _check_served(http: httpx.Client, family: str, logprobs: list[float]) -> Non
     echoed = http.post("/v1/completions", json={**ask, "max_tokens": 0, "echo": True, "logprobs": 2}).json()
     told = echoed["choices"][0]["logprobs"]
     assert told["token_logprobs"][0] is None
-    # The engine begins in the middle of a text, `eval --text` at its beginning: what is far from there agrees.
+    # The engine begins in mid-text, `eval --text` at the beginning: what is far from there agrees.
     assert told["token_logprobs"][-1] == pytest.approx(logprobs[-1], abs=0.3 if family == "hmm" else 1e-3)
     assert all(math.isfinite(value) for value in told["token_logprobs"][1:])
     vectors = http.post("/v1/embeddings", json={"model": family, "input": [TEXT]})

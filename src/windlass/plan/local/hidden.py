@@ -22,10 +22,11 @@ SCORE_FLOPS = 2e5
 """As much as a held-out token takes besides its products, which one core does."""
 START_S = 1.5
 """To load the text and find the first probabilities."""
-BASE_BYTES = 280 << 20
-"""A process with torch."""
-BLOCK_NUMBERS, TABLES = 1 << 22, 3
-"""Of one block in each thread: forward, backward and emitted (train/hidden/expectation.py)."""
+BASE_BYTES = 400 << 20
+"""A process with torch and TensorBoard's writer."""
+BLOCK_NUMBERS, TABLES = 1 << 22, 8
+"""Of one block in each thread: forward, backward, emitted (train/hidden/expectation.py), and what they are
+made from on the way."""
 TABLE_COPIES = 5
 """Of the emissions in 8 bytes: before, as read, as sums of integers, as counts, and after."""
 
