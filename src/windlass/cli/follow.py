@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from windlass.cli.terminal import ProgressLine
@@ -57,7 +58,7 @@ class Follower:
         )
 
     def _on_step(self, event: dict[str, Any]) -> None:
-        shown = {
+        shown: dict[str, Callable[[float], str]] = {
             "loss": lambda loss: f"{loss:.3f}",
             "tokens_per_s": lambda speed: format_count(round(speed)),
             "share_of_peak": lambda share: f"{share:.0%}",

@@ -68,7 +68,8 @@ def write_hidden(shape: HmmShape, folder: Path) -> Path:
 
     def drawn(*size: int) -> np.ndarray:
         likely = rng.standard_exponential(size) ** 8 + 1e-6
-        return (likely / likely.sum(-1, keepdims=True)).astype(np.float32)
+        chances: np.ndarray = likely / likely.sum(-1, keepdims=True)
+        return chances.astype(np.float32)
 
     states = shape.states
     tables = {"start": drawn(states), "transition": drawn(states, states)}

@@ -95,7 +95,7 @@ def extrapolated(counts: Triple, sample: int, tokens: int) -> float:
     bend = min(1.0, max(LEAST_BEND, power / before)) if before > 0 else 1.0
     full = int(doublings)
     steps = sum(bend**n for n in range(1, full + 1)) + bend ** (full + 1) * (doublings - full)
-    return whole * 2.0 ** (power * steps)
+    return whole * math.exp2(power * steps)
 
 
 def model_bytes(ngrams: Sequence[int], vocabulary: int) -> int:
