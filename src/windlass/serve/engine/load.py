@@ -128,8 +128,8 @@ def _state_runner(directory: Path, shape: MlpShape | NgramShape | HmmShape, opti
             f"{directory}: {shape.family} models are not computed {asked}",
             hint=f"they have one way, in {PRECISION}; leave the option out",
         )
-    blocks = block_count(shape, options, half=False)
-    return StateRunner(load_statistical(directory), blocks=blocks, threads=options.threads or _cores())
+    blocks, threads = block_count(shape, options, half=False), options.threads or _cores()
+    return StateRunner(load_statistical(directory, threads), blocks=blocks, threads=threads)
 
 
 def _torch_runner(directory: Path, shape: LlamaShape | Gpt2Shape, options: Options) -> Runner:
