@@ -153,13 +153,12 @@ def weights(directory: Callable[[str], Path]) -> Callable[[str], Weights]:
 def write_ngram(folder: Path) -> Path:
     """Count a random text that repeats itself."""
     from windlass.models.ngram.files import save_model as save_ngram
+    from windlass.store.manifest import DirectoryWriter
+    from windlass.store.place import Place
     from windlass.train.counting.blocks import Packing
     from windlass.train.counting.build import Build
     from windlass.train.counting.settings import Settings as Counted
     from windlass.train.counting.source import ArraySource
-
-    from windlass.store.manifest import DirectoryWriter
-    from windlass.store.place import Place
 
     chance = np.random.default_rng(4)
     phrases = [chance.integers(1, VOCABULARY, chance.integers(2, 7)) for _ in range(60)]
