@@ -103,8 +103,12 @@ def _run(folder: Path, member: Member) -> int:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     # A network takes requests of every kind, and this one with them.
-    asked = StopAsked(folder) if isinstance(shape, NgramShape | HmmShape) else lambda: False
-    return 0 if _training(shape)(folder, lambda: asked_to_stop or asked(), member) else INTERRUPTED
+    asked = StopAsked(folder) if isinstance(shape, NgramShape | HmmShape) else None
+
+    def stopped() -> bool:
+        return asked_to_stop or (asked is not None and asked())
+
+    return 0 if _training(shape)(folder, stopped, member) else INTERRUPTED
 
 
 def _training(shape: Shape) -> Callable[[Path, Callable[[], bool], Member | None], bool]:
