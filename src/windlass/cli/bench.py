@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from windlass.cli import bench_gateway, bench_overload, bench_serve, bench_served, bench_soak
+from windlass.cli import bench_families, bench_gateway, bench_overload, bench_serve, bench_served, bench_soak
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.cluster.on_local import LocalProcess
@@ -30,6 +30,7 @@ examples:
   windlass bench soak --minutes 20
   windlass bench overload
   windlass bench gateway
+  windlass bench families
 
 Peers come with: pip install 'windlass[bench]'. The latest figures are in docs/benchmarks.md.
 """
@@ -69,6 +70,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     bench_soak.configure(whats.add_parser("soak", help=soak))
     overload = "the service when ten times as much is asked for as it can do"
     bench_overload.configure(whats.add_parser("overload", help=overload))
+    families = "all families on the same text, in the same time: their perplexities"
+    bench_families.configure(whats.add_parser("families", help=families))
     gateway = "the front end alone, beside a bare application and LiteLLM's proxy"
     bench_gateway.configure(whats.add_parser("gateway", help=gateway))
 

@@ -16,11 +16,14 @@ SCALED = {
 
 def effective_rows(values: dict[str, Any]) -> list[tuple[str, str]]:
     """Say `operate.jobs.effective_values` for people."""
-    workers, shares = values["workers"], values["replica_sequences"]
+    workers, shares = values["workers"], values.get("replica_sequences")
+    layout = ("layout", f"{values['layout']}, {workers} processes" if workers > 1 else values["layout"])
+    if shares is None:  # nothing is learned by gradients
+        return [layout, ("steps", str(values["steps"]))]
     each = str(shares[0]) if len(set(shares)) == 1 else " and ".join(map(str, shares))
     rate = f"{values['learning_rate']:.3g} after {values['warmup_steps']} steps of warm-up"
     rows = [
-        ("layout", f"{values['layout']}, {workers} processes" if workers > 1 else values["layout"]),
+        layout,
         ("steps", f"{values['steps']} of {values['batch_sequences']} sequences"),
         ("batch", f"{format_count(values['batch_tokens'])} tokens"),
         (

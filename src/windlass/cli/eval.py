@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from windlass.cli.home import add_home, home_of
-from windlass.cli.terminal import ProgressLine, print_json
-from windlass.operate.measure import corpus_to_measure_on, measure
+from windlass.cli.terminal import ProgressLine, print_json, print_table
+from windlass.operate.measure import corpus_to_measure_on, measure, score
 from windlass.operate.registry import resolve_model
+from windlass.spec.errors import AskedWrongly
 from windlass.spec.progress import Progress
 
 EPILOG = """\
@@ -18,6 +20,8 @@ examples:
   windlass eval shakespeare-char
   windlass eval shakespeare-char@2 --json
   windlass eval path/to/model --corpus poems.txt
+  windlass eval shakespeare-char --text "To be, or not to be"     how likely is each token of this?
+  windlass eval shakespeare-char --text - < letter.txt
 """
 
 
@@ -27,6 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--corpus", help="a built corpus, or text to build one from with the model's own tokenizer"
     )
+    parser.add_argument("--text", help="score this text instead, token by token; - reads standard input")
     parser.add_argument("--sequences", type=int, help="measure on this many sequences only")
     parser.add_argument("--context", type=int, help="length of a sequence (default: the model's)")
     parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
@@ -35,10 +40,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
+def _score(args: argparse.Namespace, name: str, model: Path) -> int:
+    given = [option for option in ("corpus", "sequences", "context") if getattr(args, option) is not None]
+    if given:
+        raise AskedWrongly(f"--{given[0]} does not go with --text", hint="the text is scored whole")
+    text = sys.stdin.read() if args.text == "-" else args.text
+    found = score(model, text, home_of(args), threads=args.threads)
+    if args.json:
+        print_json({**found, "model": name})
+        return 0
+    rows = [(repr(token["text"])[1:-1], f"{token['logprob']:.3f}") for token in found["tokens"]]
+    print_table(rows, ("token", "log-probability"))
+    print(
+        f"{found['logprob']:.3f} nats, perplexity {found['perplexity']:.2f}, "
+        f"{found['bits_per_byte']:.3f} bits per byte"
+    )
+    return 0
+
+
 def run(args: argparse.Namespace) -> int:
     home = home_of(args)
     line = ProgressLine(quiet=args.json)
     name, model, version = resolve_model(home, args.model)
+    if args.text is not None:
+        return _score(args, name, model)
     corpus: Path = corpus_to_measure_on(args.corpus, model, version, home, line)
 
     def tell(event: dict[str, object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from windlass.cli.terminal import ProgressLine
@@ -9,6 +10,7 @@ from windlass.spec.progress import Progress
 from windlass.spec.units import format_count
 
 SHOWN_CHARS = 200
+WORDS = {"loss": "loss", "tokens_per_s": "tok/s", "share_of_peak": "peak"}
 
 
 class Follower:
@@ -58,11 +60,14 @@ class Follower:
         )
 
     def _on_step(self, event: dict[str, Any]) -> None:
-        note = {
-            "loss": f"{event['loss']:.3f}",
-            "tok/s": format_count(round(event["tokens_per_s"])),
-            "peak": f"{event['share_of_peak']:.0%}",
+        shown: dict[str, Callable[[float], str]] = {
+            "loss": lambda loss: f"{loss:.3f}",
+            "tokens_per_s": lambda speed: format_count(round(speed)),
+            "share_of_peak": lambda share: f"{share:.0%}",
         }
+        note = {
+            WORDS[key]: say(event[key]) for key, say in shown.items() if event.get(key) is not None
+        }  # a stage of counting has no loss
         self._line(Progress("train", event["step"], event["steps"], "steps", note))
 
     def _on_progress(self, event: dict[str, Any]) -> None:

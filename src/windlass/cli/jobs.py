@@ -91,8 +91,8 @@ def run_list(args: argparse.Namespace) -> int:
             s.folder.name,
             s.stage,
             f"{s.step}/{s.run.steps}",
-            f"{s.last['loss']:.3f}" if s.last else "",
-            format_count(round(s.last["tokens_per_s"])) if s.last else "",
+            _loss(s.last, ".3f"),
+            format_count(round(s.last["tokens_per_s"])) if s.last.get("tokens_per_s") else "",
             str(s.run.layout),
         )
         for s in standings
@@ -158,8 +158,9 @@ def _layout_words(layout: Any) -> str:
 def _progress_rows(standing: Standing) -> list[tuple[str, str]]:
     last, rows = standing.last, [("run", standing.folder.name), ("state", standing.stage)]
     rows.append(("step", f"{standing.step} of {standing.run.steps}"))
-    if last:
-        rows.append(("loss", f"{last['loss']:.4f}"))
+    if last.get("loss") is not None:
+        rows.append(("loss", _loss(last, ".4f")))
+    if last.get("tokens_per_s"):
         rows.append(("speed", f"{format_count(round(last['tokens_per_s']))} tokens/s"))
     if standing.evaluation:
         rows.append(
@@ -168,6 +169,11 @@ def _progress_rows(standing: Standing) -> list[tuple[str, str]]:
     if "bytes_sent" in last:
         rows.append(("sent", f"{format_bytes(last['bytes_sent'])} by each process between replicas"))
     return rows
+
+
+def _loss(last: dict[str, Any], form: str) -> str:
+    """Say the loss of a step; a stage of counting has none."""
+    return "" if last.get("loss") is None else format(last["loss"], form)
 
 
 def _cut_rows(cut: Cut | None) -> list[tuple[str, str]]:

@@ -109,7 +109,6 @@ def _sizes(shape: Shape) -> str:
 def _learning(planned: Run) -> list[tuple[str, str]]:
     """What only those have that learn by gradients."""
     return [
-        *effective_rows(effective_values(planned, planned.job.sync)),
         ("tokens", format_count(planned.steps * planned.tokens_per_step)),
         ("compiled", "yes" if planned.compile else "no"),
     ]
@@ -117,9 +116,11 @@ def _learning(planned: Run) -> list[tuple[str, str]]:
 
 def _print_plan(planned: Run) -> None:
     shape, predicted = planned.shape, planned.predicted
+    weights = f"{format_count(shape.parameters)} weights"
     rows = [
-        ("model", f"{shape.family}, {format_count(shape.parameters)} weights"),
+        ("model", f"{shape.family}, {weights}" if shape.parameters else shape.family),
         ("sizes", _sizes(shape)),
+        *effective_rows(effective_values(planned, planned.job.sync)),
         *([] if isinstance(shape, NgramShape | HmmShape) else _learning(planned)),
         ("memory", format_bytes(predicted.memory_bytes)),
         ("speed", f"{format_count(round(predicted.tokens_per_s))} tokens/s"),

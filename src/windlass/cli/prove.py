@@ -8,6 +8,7 @@ from typing import Any
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.operate.backup.proof import is_back, prove_restore
+from windlass.operate.failover.asks import ANSWERING
 from windlass.operate.failover.proof import prove_failover
 from windlass.operate.kills import prove_kills
 from windlass.operate.lending.proof import prove_limits
@@ -77,6 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     failover.add_argument("--times", type=int, default=30, help="faults in mid-stream (default: 30)")
     failover.add_argument("--replicas", type=int, default=3, help="engines, at least 2 (default: 3)")
     failover.add_argument("--seed", type=int, default=1, help="whom they strike, and when (default: 1)")
+    failover.add_argument("--family", choices=ANSWERING, default=ANSWERING[0], help="of the model")
     failover.set_defaults(run=run_failover)
     rollback = whats.add_parser("rollback", help="bad versions are taken back, good ones are promoted")
     rollback.add_argument("--trials", type=int, default=20, help="good versions to roll out (default: 20)")
@@ -144,7 +146,9 @@ def run_failover(args: argparse.Namespace) -> int:
         raise BadInput(f"--replicas {args.replicas}: must be at least 2, so that another can go on")
     line = ProgressLine(quiet=args.json)
     logs = home_of(args) / "logs"
-    result = prove_failover(args.times, line.say, replicas=args.replicas, seed=args.seed, logs=logs)
+    result = prove_failover(
+        args.times, line.say, replicas=args.replicas, seed=args.seed, logs=logs, family=args.family
+    )
     line.close()
     figures = result["figures"]
     return _print(result, args, good=not figures["broken"] and not figures["different"])

@@ -34,6 +34,7 @@ examples:
   windlass up
   windlass up --minutes 10 --corpus 'books/*.txt'
   windlass up --minutes 1 --once            answer one request, then exit
+  windlass up --family ngram --once         count instead of learning: seconds
 """
 
 VOCABULARY = 4096
@@ -53,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", metavar="SIZE", help="about how many weights, e.g. 5M (default: what time allows)"
     )
-    parser.add_argument("--family", default="llama", help="llama or gpt2 (default: llama)")
+    parser.add_argument("--family", default="llama", help="llama, gpt2, mlp, hmm or ngram (default: llama)")
     parser.add_argument("--minutes", type=float, default=3.0, help="time to train (default: 3)")
     parser.add_argument("--name", default="up", help="name of the run and of the model (default: up)")
     add_address(parser)
@@ -102,7 +103,8 @@ def job_of(args: argparse.Namespace) -> Job:
     }
     if args.family == "bert":
         raise BadInput(
-            "--family bert cannot answer requests: it fills in masked words", hint="use llama or gpt2"
+            "--family bert cannot answer requests: it fills in masked words",
+            hint="use llama, gpt2, mlp, hmm or ngram",
         )
     if args.model is not None:
         data["model"]["parameters"] = args.model

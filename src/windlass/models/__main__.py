@@ -7,6 +7,7 @@ comes last; one line of JSON on standard output, {"done": ...} or {"error": ...}
 from __future__ import annotations
 
 import argparse
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ import torch
 from windlass.models.files import COMPANIONS, CONFIG, read_config
 from windlass.models.grouped import without_quantisation
 from windlass.models.huggingface import load_model, save_model
-from windlass.spec.config import special_tokens_of
+from windlass.models.statistical import load_statistical
+from windlass.spec.config import shape_from_config, special_tokens_of
 from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.errors import BadInput, InUse
+from windlass.spec.shape import HmmShape, NgramShape
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
 
@@ -35,6 +38,9 @@ def convert(
             f"{source}: its weights are {quantised}, which only Windlass reads",
             hint="take the version that it was made from, or write float32 from what is left: --dequantise",
         )
+    shape = shape_from_config(without_quantisation(config, str(source / CONFIG))[0], str(source / CONFIG))
+    if isinstance(shape, NgramShape | HmmShape):
+        return _copied(source, target, shape)
     model = load_model(source, dtype=torch.float32 if quantised else None)
     told = {
         "family": model.shape.family,
@@ -44,9 +50,25 @@ def convert(
     writer = DirectoryWriter(Place(target))
     limit = {} if most_shard_bytes is None else {"most_shard_bytes": most_shard_bytes}
     save_model(model, writer, special_tokens=special_tokens_of(config), **limit)
-    copied = [name for name in COMPANIONS if (source / name).is_file()]
-    for name in copied:
-        writer.write(name, (source / name).read_bytes())
+    return _finished(source, writer, told)
+
+
+def _copied(source: Path, target: Path, shape: NgramShape | HmmShape) -> dict[str, Any]:
+    """Check a model that is tables, not weights, and write the same bytes."""
+    load_statistical(source)
+    writer = DirectoryWriter(Place(target))
+    for path in (source / CONFIG, *sorted(source.glob("*.safetensors"))):
+        with path.open("rb") as read, writer.writing(path.name) as out:
+            shutil.copyfileobj(read, out)
+    told = {"family": shape.family, "parameters": shape.parameters, "shape": shape.model_dump(mode="json")}
+    return _finished(source, writer, told)
+
+
+def _finished(source: Path, writer: DirectoryWriter, told: dict[str, Any]) -> dict[str, Any]:
+    """Take what lies beside the weights along, and commit."""
+    for name in COMPANIONS:
+        if (source / name).is_file():
+            writer.write(name, (source / name).read_bytes())
     manifest = writer.commit({"model": told})
     return {**told, "files": sorted(manifest.files), "bytes": manifest.bytes, "digest": manifest.digest}
 

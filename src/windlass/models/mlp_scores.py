@@ -31,12 +31,12 @@ BLOCK_TOKENS = 1024
 """Of `logprobs` at once, so that the scores of a whole text need no memory."""
 
 
-def load(directory: Path) -> MlpScores:
+def load(directory: Path, threads: int | None = None) -> MlpScores:
     """Load a model, checked byte by byte where a manifest is; quantised weights become float32."""
     weights = load_weights(directory)
     if not isinstance(weights.shape, MlpShape):
         raise BadInput(f"{directory}: a {weights.shape.family} model, not an mlp")
-    return MlpScores(weights.shape, weights)
+    return MlpScores(weights.shape, weights, threads)
 
 
 class _Model(ctypes.Structure):
@@ -111,6 +111,10 @@ class MlpScores:
         rows = [self._logits(states_BS[n : n + 1]) for n in range(len(states_BS))]
         empty = np.empty((0, self.shape.vocabulary), np.float32)
         return np.concatenate([empty, *(row - _log_sum(row)[:, None] for row in rows)])
+
+    def vectors(self, states_BS: States) -> Floats:
+        """Return the vector of the last token of each state; their mean is that of the words of a text."""
+        return np.asarray(self._embedding_VD[states_BS[:, -1]], np.float32)
 
     def logprobs(self, inputs_BT: Ids, targets_BT: Ids) -> NDArray[np.float64]:
         """Many rows at once, in products of whole blocks: quick, and equal to `scores` up to rounding."""

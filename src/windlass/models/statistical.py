@@ -10,7 +10,7 @@ Legend: B sequences, T tokens, S numbers of a state, V vocabulary.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,14 +50,25 @@ class Statistical(Protocol):
         """Return the log-probability (B, T) of each target after the inputs up to its place, from `first`."""
 
 
-def load_statistical(directory: Path) -> Statistical:
-    """Load a model of any of these families, checked byte by byte where a manifest is."""
+@runtime_checkable
+class Embedded(Protocol):
+    """A Statistical that places its states among vectors, in which likeness is nearness."""
+
+    def vectors(self, states_BS: States) -> NDArray[np.float32]:
+        """Return a vector (B, D) of each state; the mean over a text stands for the text."""
+
+
+def load_statistical(directory: Path, threads: int | None = None) -> Statistical:
+    """Load a model of any of these families, checked byte by byte where a manifest is.
+
+    `threads` is how many may compute; all cores if left out. They change no bit.
+    """
     where = str(directory / CONFIG)
     match shape_from_config(read_config(directory), where):
         case NgramShape():
             from windlass.models.ngram import load as load_ngram
 
-            return load_ngram(directory)
+            return load_ngram(directory, threads=threads or 0)
         case HmmShape():
             from windlass.models.hmm import load as load_hmm
 
@@ -65,6 +76,6 @@ def load_statistical(directory: Path) -> Statistical:
         case MlpShape():
             from windlass.models.mlp_scores import load as load_mlp
 
-            return load_mlp(directory)
+            return load_mlp(directory, threads)
         case shape:
             raise BadInput(f"{where}: a {shape.family} model needs more of the past than a state")

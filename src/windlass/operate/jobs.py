@@ -18,6 +18,7 @@ from windlass.spec.errors import BadInput, InUse, NotFound, did_you_mean
 from windlass.spec.layout import Cut, Layout
 from windlass.spec.run import CHECKPOINTS, JOURNAL, Run
 from windlass.spec.settings import Settings, applied, folded
+from windlass.spec.shape import HmmShape, NgramShape
 from windlass.spec.sync import Sync
 from windlass.store.journal import Journal
 from windlass.store.lock import held
@@ -164,6 +165,8 @@ def saved_cut(folder: RunFolder) -> Cut | None:
 
 def effective_values(run: Run, sync: Sync) -> dict[str, Any]:
     """Return the settings that training really uses, after planning and scaling."""
+    if isinstance(run.shape, NgramShape | HmmShape):
+        return _counted(run)
     layout, batch, micro = run.layout, run.batch_sequences, run.micro_batch_sequences
     weights = layout.shares or (1,) * layout.replicas
     return {
@@ -183,6 +186,17 @@ def effective_values(run: Run, sync: Sync) -> dict[str, Any]:
         "warmup_steps": run.warmup_steps,
         "scaling": run.job.train.scaling,
         "sync": sync.model_dump(),
+    }
+
+
+def _counted(run: Run) -> dict[str, Any]:
+    """Return what is left where nothing is learned by gradients: no batches, rates and exchanges."""
+    return {
+        "layout": str(run.layout),
+        "workers": run.layout.world,
+        "steps": run.steps,
+        "checkpoint_every": run.checkpoint_every,
+        "evaluate_every": run.evaluate_every,
     }
 
 

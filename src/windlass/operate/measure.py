@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,20 @@ def corpus_to_measure_on(
             f"{model}: the corpus that it was trained on is not here", hint="name one with --corpus"
         )
     return known
+
+
+def score(model: Path, text: str, home: Path, *, threads: int | None = None) -> dict[str, Any]:
+    """Return how likely a model finds each token of a text."""
+    done: dict[str, Any] = {}
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".txt") as file:
+        file.write(text)
+        file.flush()
+        args = [str(model), file.name, *(["--threads", str(threads)] if threads is not None else [])]
+        with LocalProcess("scoring", "windlass.train.scoring", args, home / "logs" / "eval.log") as process:
+            for event in process.events():
+                done = event.get("done", done)
+            process.check()
+    return done
 
 
 def measure(

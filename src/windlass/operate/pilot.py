@@ -18,7 +18,7 @@ from windlass.operate.runs import RunFolder, corpus_facts, newest_of, plan_job, 
 from windlass.plan.loss_fit import Estimate
 from windlass.plan.pilot import Answer, Pilot, answer, design, fixed_job, pilot_job, run_flops
 from windlass.spec.errors import BadInput
-from windlass.spec.job import Job
+from windlass.spec.job import STATISTICS, Job
 from windlass.spec.progress import Report
 from windlass.spec.run import LINEAGE, Run
 from windlass.store.place import Place
@@ -56,6 +56,11 @@ def ask_pilots(
 def _check(job: Job, share: float) -> None:
     if not 0 < share <= 1:
         raise BadInput(f"--pilot-share {share:g}: must be more than 0 and at most 1")
+    if job.model.family in STATISTICS:
+        raise BadInput(
+            f"pilots follow what is learned by gradients; family '{job.model.family}' is counted whole",
+            hint="leave out --pilot; `windlass train` takes little longer than a pilot would",
+        )
     if job.model.start_from is not None:
         raise BadInput(
             "[model] start_from: pilots start from nothing, so they cannot tell how a trained model goes on",

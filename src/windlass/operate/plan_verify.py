@@ -163,7 +163,7 @@ def _measured(run: Run, folder: Path) -> tuple[float, int]:
         nonlocal peak
         if event.get("event") == "step":
             times.append(float(event["time"]))
-            peak = max(peak, _peak_bytes())
+            peak = max(peak, peak_bytes())
 
     shutil.rmtree(folder, ignore_errors=True)
     try:
@@ -174,7 +174,7 @@ def _measured(run: Run, folder: Path) -> tuple[float, int]:
     return quickest_quarter([later - earlier for earlier, later in pairwise(times)]), peak
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
     """Return the largest high-water mark among the processes that this one has started."""
     marks = [0]
     for child in psutil.Process().children():

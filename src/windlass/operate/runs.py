@@ -22,13 +22,15 @@ from windlass.cluster.meeting import Company, Nodes, joining
 from windlass.cluster.ranks import Task
 from windlass.corpus.build import build_corpus
 from windlass.corpus.built import load_corpus
+from windlass.corpus.growth import growth_of, sampled
 from windlass.operate.registry import resolve_model
 from windlass.operate.request import forget_sync, go_on
 from windlass.plan.effective import adapted
-from windlass.plan.local.calibrate import find_experience
-from windlass.plan.local.machine import measure_machine
+from windlass.plan.local.calibrate import find_counted, find_experience
+from windlass.plan.local.counting import Growth
+from windlass.plan.local.machine import measure_machine, measure_sorting
 from windlass.plan.search import CorpusFacts, plan_run
-from windlass.plan.statistics import plan_statistic
+from windlass.plan.statistics import Observed, plan_statistic
 from windlass.spec.cluster import Cluster
 from windlass.spec.config import network_from_config
 from windlass.spec.errors import AskedWrongly, BadInput, NotFound, WindlassError
@@ -113,7 +115,7 @@ def plan_job(job: Job, home: Path, report: Report) -> Run:
     path = build_corpus(_corpus_for(job, start_from), home, report)
     facts, machine = corpus_facts(path), measure_machine()
     if job.model.family in STATISTICS:
-        return plan_statistic(job, facts, machine)
+        return plan_statistic(job, facts, machine, observed(job, path, home))
     return plan_run(
         job,
         facts,
@@ -122,6 +124,17 @@ def plan_job(job: Job, home: Path, report: Report) -> Run:
         start_from=str(start_from) if start_from else None,
         experience=find_experience(home),
     )
+
+
+def observed(job: Job, path: Path, home: Path) -> Observed:
+    """Look at the text and the machine as far as what is counted depends on them."""
+    correction = find_counted(home, job.model.family)
+    if job.model.family != "ngram":
+        return Observed(correction=correction)
+    pieces = sampled(load_corpus(path).train)
+    seen, kept = zip(*growth_of(pieces, job.model.ngram.thresholds), strict=True)
+    growth = Growth(sum(map(len, pieces)), seen, kept)
+    return Observed(growth, measure_sorting(), correction)
 
 
 def corpus_facts(path: Path) -> CorpusFacts:

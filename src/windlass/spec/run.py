@@ -39,6 +39,8 @@ class Prediction(Table):
     loss: float | None
     """None where no law says it: of masked tokens, and of a model that goes on from another."""
     memory_bytes: int
+    plain_s: float | None = None
+    """Of what is counted, the seconds before earlier runs corrected them: later runs are compared with it."""
     reasons: tuple[str, ...] = ()
 
 

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from windlass.spec.layout import Layout
 from windlass.spec.run import Run
+from windlass.spec.shape import HmmShape, NgramShape
 from windlass.spec.sync import Sync
 from windlass.spec.table import Table
 
@@ -79,6 +80,9 @@ def applied(run: Run, settings: Settings | None) -> Run:
 
 def misfits(run: Run, settings: Settings, step: int) -> Iterator[str]:
     """Yield why a planned run that has come to `step` cannot have these settings."""
+    counts = isinstance(run.shape, NgramShape | HmmShape)
+    if counts and settings.values != AS_PLANNED | {"stop": settings.stop}:
+        yield f"a run of family '{run.shape.family}' can be stopped and started again, not changed or paused"
     if settings.steps is not None and settings.steps <= step:
         yield f"[train] steps: {settings.steps} is over; the run has done {step}, so at least {step + 1}"
     if settings.steps is not None and settings.steps <= run.warmup_steps:

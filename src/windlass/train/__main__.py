@@ -15,7 +15,7 @@ from typing import Any
 from windlass.spec.door import INTERRUPTED, DoorParser, emit, run_door
 from windlass.spec.member import Member, add_member, member_of, settle
 from windlass.spec.run import RUN_FILE, Run
-from windlass.spec.shape import HmmShape, NgramShape
+from windlass.spec.shape import HmmShape, NgramShape, Shape
 from windlass.store.place import Place
 
 BENCHES = ("peers", "layouts", "sync", "asynchronous", "elastic", "hmm", "ngram")
@@ -90,8 +90,10 @@ def _bench(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(folder: Path, member: Member) -> int:
+    from windlass.train.settings import StopAsked
+
     settle(member)
-    train = _training(folder)
+    shape = Run.model_validate_json(Place(folder).read(RUN_FILE)).shape
     asked_to_stop = False
 
     def stop(_signal: int, _frame: object) -> None:
@@ -100,12 +102,18 @@ def _run(folder: Path, member: Member) -> int:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    return 0 if train(folder, lambda: asked_to_stop, member) else INTERRUPTED
+    # A network takes requests of every kind, and this one with them.
+    asked = StopAsked(folder) if isinstance(shape, NgramShape | HmmShape) else None
+
+    def stopped() -> bool:
+        return asked_to_stop or (asked is not None and asked())
+
+    return 0 if _training(shape)(folder, stopped, member) else INTERRUPTED
 
 
-def _training(folder: Path) -> Callable[[Path, Callable[[], bool], Member | None], bool]:
+def _training(shape: Shape) -> Callable[[Path, Callable[[], bool], Member | None], bool]:
     """Return what does a run of this family."""
-    match Run.model_validate_json(Place(folder).read(RUN_FILE)).shape:
+    match shape:
         case NgramShape():
             from windlass.train.counting.run import train as count
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.operate.failover.asks import TEXT, Ask
+from windlass.operate.failover.asks import ANSWERING, TEXT, Ask
 from windlass.operate.failover.faults import Door
 from windlass.operate.failover.listening import Heard
 from windlass.operate.failover.proof import Fault, Tally, figures, prove_failover, quantile
@@ -79,8 +79,9 @@ def test_a_door_passes_everything_on_until_it_tears_in_the_middle(
 
 
 @pytest.mark.slow
-def test_streams_go_on_byte_for_byte_whatever_befalls_their_engines(tmp_path: Path) -> None:
-    result = prove_failover(3, lambda _: None, replicas=2, logs=tmp_path)
+@pytest.mark.parametrize("family", ANSWERING)
+def test_streams_go_on_byte_for_byte_whatever_befalls_their_engines(family: str, tmp_path: Path) -> None:
+    result = prove_failover(3, lambda _: None, replicas=2, logs=tmp_path, family=family)
     found = result["figures"]
     assert result["wrong"] == []
     assert (found["faults_kill"], found["faults_freeze"], found["faults_tear"]) == (1, 1, 1)

@@ -13,18 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.models.language import LanguageModel
+from windlass.models.statistical import Ids, Scores, States, Statistical, load_statistical
 from windlass.models.weights import Weights, load_weights
+from windlass.operate.bench.subjects import write_hidden
 from windlass.serve.engine.drafts import Costs
 from windlass.serve.engine.native import library
 from windlass.serve.engine.native_runner import NativeRunner
+from windlass.serve.engine.runner import Runner
+from windlass.serve.engine.state_runner import StateRunner
 from windlass.serve.engine.step import Answer, Engine, Settings
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, RopeScaling
+from windlass.spec.shape import BertShape, Gpt2Shape, HmmShape, LlamaShape, MlpShape, NgramShape, RopeScaling
 from windlass.spec.wire import Tokens
 
 BLOCKS = 64
@@ -43,8 +49,52 @@ SHAPES = {
     "bert": BertShape(**PLAIN, width=36, heads=3, ffn_width=50),
     "letters": LlamaShape(vocabulary=6, context=64, layers=1, width=16, heads=2, kv_heads=1, ffn_width=24),
 }
+STATISTICAL = ("fading", "ngram", "hmm", "mlp")
+VOCABULARY = 101
 MORE_IS_CHEAPER = Costs({1: 1.0, 1000: 0.5})
 """Costs of a machine on which drafts always pay."""
+
+
+class Fading:
+    """A Statistical whose memory of each token halves with every token after it."""
+
+    state_size, state_dtype = 8, np.dtype(np.float32)
+
+    def __init__(self, seed: int = 5) -> None:
+        chance = np.random.default_rng(seed)
+        self.shape = HmmShape(vocabulary=101, context=200, states=self.state_size)
+        self._token_VS = chance.normal(size=(101, 8)).astype(np.float32)
+        self._head_SV = (3 * chance.normal(size=(8, 101))).astype(np.float32)
+
+    def first(self) -> States:
+        return np.zeros(self.state_size, np.float32)
+
+    def read(self, state_S: States, tokens_T: Ids) -> States:
+        found = []
+        for token in tokens_T:
+            state_S = self.step(state_S[None], np.array([token]))[0]
+            found.append(state_S)
+        return np.stack(found)
+
+    def step(self, states_BS: States, tokens_B: Ids) -> States:
+        return states_BS * np.float32(0.5) + self._token_VS[tokens_B]
+
+    def scores(self, states_BS: States) -> Scores:
+        logits_BV = np.zeros((len(states_BS), 101), np.float32)
+        for column_B, row_V in zip(states_BS.T, self._head_SV, strict=True):
+            logits_BV += column_B[:, None] * row_V
+        rows = [logits_V - np.log(np.exp(logits_V.astype(np.float64)).sum()) for logits_V in logits_BV]
+        return np.array(rows, np.float32).reshape(logits_BV.shape)
+
+    def logprobs(self, inputs_BT: Ids, targets_BT: Ids) -> NDArray[np.float64]:
+        rows = [
+            self.scores(self.read(self.first(), inputs_T))[np.arange(len(inputs_T)), targets_T]
+            for inputs_T, targets_T in zip(inputs_BT, targets_BT, strict=True)
+        ]
+        return np.array(rows, np.float64)
+
+    def vectors(self, states_BS: States) -> NDArray[np.float32]:
+        return states_BS.astype(np.float32)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -100,8 +150,66 @@ def weights(directory: Callable[[str], Path]) -> Callable[[str], Weights]:
     return functools.cache(lambda name: load_weights(directory(name)))
 
 
+def write_ngram(folder: Path) -> Path:
+    """Count a random text that repeats itself."""
+    from windlass.models.ngram.files import save_model as save_ngram
+    from windlass.store.manifest import DirectoryWriter
+    from windlass.store.place import Place
+    from windlass.train.counting.blocks import Packing
+    from windlass.train.counting.build import Build
+    from windlass.train.counting.settings import Settings as Counted
+    from windlass.train.counting.source import ArraySource
+
+    chance = np.random.default_rng(4)
+    phrases = [chance.integers(1, VOCABULARY, chance.integers(2, 7)) for _ in range(60)]
+    chosen = [phrases[n] for n in chance.integers(0, 60, 3000)]
+    text = np.concatenate([*(np.append(c, 0) if n % 9 == 0 else c for n, c in enumerate(chosen)), [0]])
+    order = 4
+    settings = Counted(Packing(order, VOCABULARY, 0), (0,) * order, 1 << 28, 1)
+    made = Build(ArraySource(text), settings, folder.with_name("counting")).run()
+    assert made is not None
+    shape = NgramShape(vocabulary=VOCABULARY, context=200, order=order, ngrams=tuple(made.ngrams(order)))
+    writer = DirectoryWriter(Place(folder))
+    save_ngram(writer, shape, made.promises(), special_tokens={"eos_token_id": 0})
+    writer.commit()
+    return folder
+
+
+def write_mlp(folder: Path) -> Path:
+    shape = MlpShape(vocabulary=VOCABULARY, context=200, layers=2, width=24, ffn_width=48, window=5)
+    model = build(shape, seed=3)
+    generator = torch.Generator().manual_seed(11)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    save_model(model, folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
-def runner(shared: ctypes.CDLL, weights: Callable[[str], Weights]) -> Callable[..., NativeRunner]:
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return where a model of a statistical family lies."""
+
+    @functools.cache
+    def made(family: str) -> Path:
+        folder = tmp_path_factory.mktemp("model") / family
+        if family == "hmm":
+            return write_hidden(HmmShape(vocabulary=VOCABULARY, context=200, states=12), folder)
+        return write_ngram(folder) if family == "ngram" else write_mlp(folder)
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def statistical(stored: Callable[[str], Path]) -> Callable[[str], Statistical]:
+    """Return a statistical model by the name of its family."""
+    return functools.cache(lambda name: Fading() if name == "fading" else load_statistical(stored(name)))
+
+
+@pytest.fixture(scope="session")
+def runner(
+    shared: ctypes.CDLL, weights: Callable[[str], Weights], statistical: Callable[[str], Statistical]
+) -> Callable[..., Runner]:
     """Return a runner, the same for the same wishes: its blocks hold what earlier tests left in them."""
 
     @functools.cache
@@ -112,7 +220,9 @@ def runner(shared: ctypes.CDLL, weights: Callable[[str], Weights]) -> Callable[.
         blocks: int = BLOCKS,
         threads: int = 1,
         half: bool = False,
-    ) -> NativeRunner:
+    ) -> Runner:
+        if name in STATISTICAL:
+            return StateRunner(statistical(name), blocks=blocks, threads=threads)
         return NativeRunner(
             shared, weights(name), blocks=blocks, threads=threads, precision=precision, half=half
         )
@@ -121,7 +231,7 @@ def runner(shared: ctypes.CDLL, weights: Callable[[str], Weights]) -> Callable[.
 
 
 @pytest.fixture(scope="session")
-def engine(runner: Callable[..., NativeRunner]) -> Callable[..., Engine]:
+def engine(runner: Callable[..., Runner]) -> Callable[..., Engine]:
     """Return a fresh engine: `drafts` are "forced" wherever there is something to guess, or off."""
 
     def made(

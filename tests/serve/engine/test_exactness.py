@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -25,6 +25,7 @@ from windlass.spec.wire import Cancel, Embed, Generate, Tokens, Vectors
 PRECISIONS = ("float32", "bfloat16", "int8", "int4")
 ALONE = Settings(slots=1, shares_prefixes=False)
 VOCABULARY = 101
+NETWORKS = ("llama", "llama", "tied", "gpt2")
 
 Engines = Callable[..., Engine]
 Drain = Callable[[Engine], dict[str, list[Answer]]]
@@ -99,9 +100,9 @@ def together(one: Engine, requests: list[Generate], chance: random.Random) -> di
     return answers
 
 
-def compare(seed: int, engine: Engines, drain: Drain) -> None:
+def compare(seed: int, engine: Engines, drain: Drain, names: Sequence[str] = NETWORKS) -> None:
     chance = random.Random(seed)
-    name = chance.choice(["llama", "llama", "tied", "gpt2"])
+    name = chance.choice(names)
     precision, half = chance.choice(PRECISIONS), chance.random() < 0.5
     requests = some_requests(chance)
     got = together(a_crowded_engine(chance, engine, name, precision, half), requests, chance)
@@ -114,6 +115,14 @@ def compare(seed: int, engine: Engines, drain: Drain) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_company_and_schedule_do_not_change_an_answer(seed: int, engine: Engines, drain: Drain) -> None:
     compare(seed, engine, drain)
+
+
+@pytest.mark.parametrize("name", ["fading", "ngram", "hmm", "mlp"])
+@pytest.mark.parametrize("seed", range(500, 508))
+def test_company_and_schedule_do_not_change_an_answer_of_a_statistical_model(
+    name: str, seed: int, engine: Engines, drain: Drain
+) -> None:
+    compare(seed, engine, drain, (name,))
 
 
 @pytest.mark.slow
@@ -210,15 +219,16 @@ def test_cancelling_and_vanishing_leave_the_others_as_they_were(
         assert got == wanted
 
 
+@pytest.mark.parametrize("name", ["llama", "fading"])
 @pytest.mark.parametrize("seed", range(4))
-def test_vectors_are_the_same_beside_texts(seed: int, engine: Engines, drain: Drain) -> None:
+def test_vectors_are_the_same_beside_texts(name: str, seed: int, engine: Engines, drain: Drain) -> None:
     chance = random.Random(seed)
     requests = some_requests(chance)
     inputs = [a_prompt(chance, requests[0].tokens) for _ in range(5)]
-    single = engine("llama", ALONE)
+    single = engine(name, ALONE)
     single.add("me", Embed("vectors", inputs))
     (wanted,) = drain(single)["vectors"]
-    one = a_crowded_engine(chance, engine)
+    one = a_crowded_engine(chance, engine, name)
     one.add("me", Embed("vectors", inputs, tenant="a"))
     for request in requests:
         one.add("me", request)

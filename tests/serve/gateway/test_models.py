@@ -20,9 +20,10 @@ def many(start_gateway: Callable[..., Any], engine: Any) -> Iterator[httpx.Clien
         Offered("tiny@3", "llama", 1000, 128, 400, 8),
         Offered("other@1", "llama", 2000, 32, 400, 8),
         Offered("encoder", "bert", 3000, 64, 400, 8),
+        Offered("counted", "ngram", 9000, 64, 400, 0),
     ]
     engine.start()
-    gateway = start_gateway(adapters=["poet", "clerk"], others=["other@1", "encoder"])
+    gateway = start_gateway(adapters=["poet", "clerk"], others=["other@1", "encoder", "counted"])
     gateway.wait_until("/readyz", 200)
     with httpx.Client(base_url=gateway.url, timeout=PATIENCE_S) as client:
         yield client
@@ -40,6 +41,7 @@ def test_every_model_is_listed_and_followed_by_its_adapters(many: httpx.Client) 
         ("tiny@3:clerk", "tiny@3", "llama"),
         ("other@1", None, "llama"),
         ("encoder", None, "bert"),
+        ("counted", None, "ngram"),
     ]
     assert many.get("/v1/models/tiny:poet").json()["id"] == "tiny@3:poet"
     assert many.get("/v1/models/other").json()["context_length"] == 32
@@ -97,6 +99,14 @@ def test_embeddings_go_to_the_model_that_was_named(many: httpx.Client, engine: A
     assert (sent.model, sent.priority) == ("encoder", 3)
     refused = many.post("/v1/embeddings", json={"model": "tiny:poet", "input": ["the fox"]})
     assert refused.json()["error"]["code"] == "wrong_model_kind"
+
+
+def test_a_model_without_vectors_writes_and_does_not_embed(many: httpx.Client, engine: Any) -> None:
+    assert complete(many, "counted").status_code == 200
+    refused = many.post("/v1/embeddings", json={"model": "counted", "input": ["the fox"]})
+    assert refused.json()["error"]["code"] == "wrong_model_kind"
+    assert "has no vectors" in refused.json()["error"]["message"]
+    assert engine.of(Embed) == []
 
 
 def test_priority_and_repetition_penalty_reach_the_engine(many: httpx.Client, engine: Any) -> None:

@@ -83,6 +83,10 @@ class HiddenMarkov:
             scores_BV: Floats = np.log(product(states_BS, self.weights.emission_KV))
         return scores_BV
 
+    def vectors(self, states_BS: Floats) -> Floats:
+        """Return how likely each hidden state is: texts that go on alike are near each other."""
+        return states_BS.astype(np.float32)
+
     def logprobs(self, inputs_BT: Ids, targets_BT: Ids) -> NDArray[np.float64]:
         result_BT = np.empty(inputs_BT.shape, np.float64)
         states_BK = np.repeat(self.first()[None], len(inputs_BT), axis=0)

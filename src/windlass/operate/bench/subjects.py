@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 
 from windlass.spec.config import config_from_shape
 from windlass.spec.errors import BadInput, did_you_mean
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import HmmShape, LlamaShape
 
 CONTEXT = 2048
 SUBJECTS = {
@@ -59,6 +59,24 @@ def write_subject(
         save_file(_weights(shape), folder / "model.safetensors", metadata={"format": "pt"})
         fields = config_from_shape(shape, dtype="float32", special_tokens=special_tokens)
         config.write_text(json.dumps(fields, indent=2))
+    return folder
+
+
+def write_hidden(shape: HmmShape, folder: Path) -> Path:
+    """Write a hidden Markov model whose tables are drawn; few tokens are likely in any of its states."""
+    rng = np.random.default_rng(SEED)
+
+    def drawn(*size: int) -> np.ndarray:
+        likely = rng.standard_exponential(size) ** 8 + 1e-6
+        chances: np.ndarray = likely / likely.sum(-1, keepdims=True)
+        return chances.astype(np.float32)
+
+    states = shape.states
+    tables = {"start": drawn(states), "transition": drawn(states, states)}
+    tables["emission"] = drawn(states, shape.vocabulary)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tables, folder / "model.safetensors", metadata={"format": "windlass-hmm"})
+    (folder / "config.json").write_text(json.dumps(config_from_shape(shape), indent=2))
     return folder
 
 

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from windlass.operate.bench.gateway_model import VOCABULARY, write_words
-from windlass.operate.bench.subjects import write_subject
-from windlass.spec.shape import LlamaShape
+from windlass.operate.bench.subjects import write_hidden, write_subject
+from windlass.spec.shape import HmmShape, LlamaShape
 
 MODEL = "steady"
 SHAPE = LlamaShape(
     vocabulary=VOCABULARY, context=1024, layers=4, width=192, heads=4, kv_heads=2, ffn_width=512, tied=True
 )
+HIDDEN = HmmShape(vocabulary=VOCABULARY, context=1024, states=96)
+ANSWERING = ("llama", "hmm")
+"""Of which one keeps keys and values in its blocks, and the other states."""
 TOKENS = 480
 WHOLE = "whole text"
 TEXT = "/v1/completions"
@@ -50,10 +53,11 @@ class Ask:
         return replace(self, name=f"{self.name}, stop string", body={**self.body, "stop": [text]})
 
 
-def write_model(folder: Path) -> Path:
+def write_model(folder: Path, family: str = "llama") -> Path:
     """Write a small model whose weights are drawn from a seed, and words for it."""
     words = write_words(folder / "words")
-    model = write_subject(SHAPE, folder / MODEL)
+    model = folder / MODEL
+    write_hidden(HIDDEN, model) if family == "hmm" else write_subject(SHAPE, model)
     (model / "tokenizer.json").write_bytes((words / "tokenizer.json").read_bytes())
     return model
 

@@ -82,12 +82,13 @@ def prove_failover(
     kinds: Sequence[Kind] = KINDS,
     seed: int = 1,
     logs: Path | None = None,
+    family: str = "llama",
 ) -> dict[str, Any]:
     """Strike `times` times; `figures` has the numbers, `wrong` what each bad answer said."""
     with tempfile.TemporaryDirectory(prefix="windlass-failover-") as made:
         folder = Path(made)
         serve = Serve(port=0, open=True, replicas=replicas, threads=1, slots=CLIENTS * 2)
-        offer = Offer(MODEL, write_model(folder), serve)
+        offer = Offer(MODEL, write_model(folder, family), serve)
         arsenal = Arsenal()
         try:
             with watched(Supervisor(offer, logs or folder / "logs", door=arsenal.door)) as service:

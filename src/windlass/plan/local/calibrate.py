@@ -32,6 +32,8 @@ LARGEST = 2.0
 LEAST_STEPS = 8
 """A run of fewer tells more of its start than of its steps."""
 NEWEST = 50
+COUNTED_PRIOR, COUNTED_LARGEST = 0.4, 8.0
+"""The same of families that are counted, which no profile measures."""
 DISTURBED = ("lost", "joined", "restarted", "resumed", "paused")
 
 
@@ -49,14 +51,17 @@ class Correction:
         return seconds * math.exp(-1.28 * self.deviation), seconds * math.exp(1.28 * self.deviation)
 
 
-def calibrate(ratios: Sequence[float]) -> Correction:
-    """Return the correction that measured seconds over predicted ones, run by run, ask for."""
+def calibrate(ratios: Sequence[float], *, prior: float = PRIOR, largest: float = LARGEST) -> Correction:
+    """Return the correction that measured seconds over predicted ones, run by run, ask for.
+
+    `prior` is how far predictions are usually off without it.
+    """
     if not ratios:
-        return Correction()
-    most = math.log(LARGEST)
+        return Correction(deviation=math.hypot(prior, NOISE))
+    most = math.log(largest)
     logs = [max(-most, min(most, math.log(ratio))) for ratio in ratios]
     noise = max(NOISE, statistics.stdev(logs) if len(logs) > 2 else 0.0)
-    certainty = len(logs) / noise**2 + 1 / PRIOR**2
+    certainty = len(logs) / noise**2 + 1 / prior**2
     mean = sum(logs) / noise**2 / certainty
     return Correction(math.exp(mean), math.hypot(noise, certainty**-0.5), len(logs))
 
@@ -77,6 +82,26 @@ def find_experience(home: Path) -> Experience | None:
     folders = sorted(home.glob(f"runs/*/*/{RUN_FILE}"), key=lambda path: path.stat().st_mtime)[-NEWEST:]
     ratios = [ratio for path in folders for ratio in _ratio(path.parent, profile)]
     return Experience(profile, calibrate(ratios))
+
+
+def find_counted(home: Path, family: str) -> Correction:
+    """Return how far predictions of a family that is counted were off in the runs of a home."""
+    folders = sorted(home.glob(f"runs/*/*/{RUN_FILE}"), key=lambda path: path.stat().st_mtime)[-NEWEST:]
+    ratios = [ratio for path in folders for ratio in _counted_ratio(path.parent, family)]
+    return calibrate(ratios, prior=COUNTED_PRIOR, largest=COUNTED_LARGEST)
+
+
+def _counted_ratio(folder: Path, family: str) -> Iterator[float]:
+    """Yield measured over predicted seconds of a step of a run that ended and was not disturbed."""
+    try:
+        run = Run.model_validate_json((folder / RUN_FILE).read_bytes())
+    except ValidationError:
+        return
+    told = {str(record.get("event")): record for record in Journal(Place(folder), JOURNAL).read()}
+    ended = {"started", "finished"} <= told.keys() and not told.keys() & {*DISTURBED, "stopped"}
+    if run.shape.family == family and run.predicted.plain_s and ended:
+        seconds = told["finished"]["time"] - told["started"]["time"]
+        yield seconds / told["finished"]["step"] / (run.predicted.plain_s / run.steps)
 
 
 def measured_step_s(records: Iterable[Mapping[str, Any]]) -> float | None:

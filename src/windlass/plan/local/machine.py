@@ -15,6 +15,9 @@ import psutil
 
 PROBE_WIDTH = 1024
 PROBE_TRIES = 5
+SORTED = 1 << 20
+SORT_S = 0.057
+"""What that many numbers of 64 bits take to sort on the machine on which counting was measured."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,19 @@ def measure_machine() -> MachineFacts:
         peak_flops=_peak_flops(),
         has_compiler=any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "clang++")),
     )
+
+
+def measure_sorting() -> float:
+    """Return the seconds to sort SORTED numbers on one core, in time that this process had for it."""
+    import numpy as np
+
+    numbers = np.random.default_rng(0).integers(0, 1 << 62, SORTED, dtype=np.uint64)
+    best = float("inf")
+    for _ in range(PROBE_TRIES):
+        begin = time.process_time()
+        np.sort(numbers)
+        best = min(best, time.process_time() - begin)
+    return best
 
 
 def usable_cores() -> int:

@@ -9,7 +9,8 @@
     schedule.py    who computes how many tokens in this step, and who is set aside
     prefix.py      blocks of keys and values, and which of them begin other prompts too
     sequence.py    one request on its way; embed.py: one that becomes vectors; drafts.py: guesses ahead
-    runner.py      what computes: native_runner.py by native/*.cpp, torch_runner.py for GPUs
+    runner.py      what computes: native_runner.py by native/*.cpp, torch_runner.py for GPUs,
+                   state_runner.py for the statistical families
     draw.py        from scores to tokens, for the whole batch at once; grammar.py: only those that are allowed
     encoder.py     the engine of models that see both sides of a token
 

@@ -27,10 +27,11 @@ from windlass.models.files import check_manifest, listed, read_config
 from windlass.models.mapped import MappedTensors, widened
 from windlass.models.names import NAMINGS
 from windlass.models.sizes import weight_sizes
-from windlass.spec.config import network_from_config
+from windlass.spec.config import shape_from_config
 from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.errors import BadInput, Damaged, NotFound
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
+from windlass.spec.shape import Shape as AnyShape
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
 
@@ -76,8 +77,13 @@ class Adapter:
         return sum(down.nbytes + up.nbytes for down, up in self.matrices.values())
 
 
-def load_adapter(directory: Path, shape: Shape, name: str = "") -> Adapter:
+def load_adapter(directory: Path, shape: AnyShape, name: str = "") -> Adapter:
     """Read an adapter and check every matrix against the shape of its model."""
+    if not isinstance(shape, Shape):
+        raise BadInput(
+            f"{directory}: LoRA changes the matrices of a transformer; the model is of family {shape.family}",
+            hint="llama, gpt2 and bert models can have adapters",
+        )
     config = _read_config(directory)
     check_manifest(directory)
     rank = int(config["r"])
@@ -174,7 +180,7 @@ def main(argv: list[str]) -> int:
         parser.add_argument(name, type=Path)
     parser.add_argument("--of", default="", help="what the model is called")
     args = parser.parse_args(argv)
-    shape = network_from_config(read_config(args.base), str(args.base / "config.json"))
+    shape = shape_from_config(read_config(args.base), str(args.base / "config.json"))
     adapter = load_adapter(args.source, shape)
     numbers = sum(down.size + up.size for down, up in adapter.matrices.values())
     writer = DirectoryWriter(Place(args.target))

@@ -67,9 +67,9 @@ def _refuse(weights: Weights, source: Path, precision: str) -> None:
             f"{source}: is {weights.precision} already, and what was rounded away does not come back",
             hint="compress the version that it was made from; `windlass models show` names it",
         )
-    if weights.shape.family == "bert" and precision in BITS:
+    if weights.shape.family in ("bert", "mlp") and precision in BITS:
         raise BadInput(
-            f"{source}: bert models are served in floating point only",
+            f"{source}: {weights.shape.family} models are served in floating point only",
             hint="--weights bfloat16 halves them; llama and gpt2 models can be int8 and int4",
         )
 

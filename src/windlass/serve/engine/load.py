@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
 
+from windlass.models.files import CONFIG, read_config
+from windlass.models.grouped import without_quantisation
 from windlass.models.weights import Weights, load_weights
 from windlass.serve.engine.adapters import load_adapter
 from windlass.serve.engine.native import library
 from windlass.serve.engine.native_runner import NativeRunner
-from windlass.serve.engine.runner import BLOCK_TOKENS, Runner, block_bytes
+from windlass.serve.engine.runner import BLOCK_TOKENS, Causal, Runner, block_bytes
 from windlass.serve.engine.step import Engine, Settings
+from windlass.spec.config import shape_from_config
 from windlass.spec.errors import BadInput
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
+from windlass.spec.shape import BertShape, Gpt2Shape, HmmShape, LlamaShape, MlpShape, NgramShape, Shape
 
 if TYPE_CHECKING:
     from windlass.serve.engine.encoder import Encoder
@@ -49,15 +52,35 @@ def load_engine(
     directory: Path, options: Options, adapters: Mapping[str, Path] | None = None
 ) -> Engine | Encoder:
     """Load a model, checked byte by byte where a manifest is, and make an engine of it."""
-    weights = load_weights(directory)
-    shape = weights.shape
+    shape, _ = shape_in(directory)
     if isinstance(shape, BertShape):
         return _encoder(directory, options)
     found = {name: load_adapter(path, shape, name) for name, path in (adapters or {}).items()}
-    runner = load_runner(directory, weights, shape, options)
+    runner = open_runner(directory, options)
     numbers = {name: runner.take_adapter(adapter) for name, adapter in found.items()}
     grammars = _grammars(directory, shape.vocabulary)
     return Engine(runner, options.settings, adapters=numbers, grammars=grammars)
+
+
+def shape_in(directory: Path) -> tuple[Shape, str]:
+    """Return the shape that config.json tells, and the precision of the weights as stored."""
+    where = str(directory / CONFIG)
+    config, quantised = without_quantisation(read_config(directory), where)
+    stored = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+    return shape_from_config(config, where), quantised or stored
+
+
+def open_runner(directory: Path, options: Options) -> Runner:
+    """Load what continues a text, of any family."""
+    match shape_in(directory)[0]:
+        case MlpShape() | NgramShape() | HmmShape() as shape:
+            return _state_runner(directory, shape, options)
+        case BertShape():
+            raise BadInput(
+                f"{directory}: a bert model does not continue text", hint="`windlass eval` measures it"
+            )
+        case shape:
+            return load_runner(directory, load_weights(directory), shape, options)
 
 
 def load_runner(directory: Path, weights: Weights, shape: LlamaShape | Gpt2Shape, options: Options) -> Runner:
@@ -79,7 +102,7 @@ def load_runner(directory: Path, weights: Weights, shape: LlamaShape | Gpt2Shape
     )  # fmt: skip
 
 
-def block_count(shape: LlamaShape | Gpt2Shape, options: Options, *, half: bool) -> int:
+def block_count(shape: Causal, options: Options, *, half: bool) -> int:
     """Return how many blocks to have: at least what one sequence of the whole context needs."""
     for_one = -(-shape.context // BLOCK_TOKENS)
     each = block_bytes(shape, half=half)
@@ -87,12 +110,26 @@ def block_count(shape: LlamaShape | Gpt2Shape, options: Options, *, half: bool) 
         count = options.keys_bytes // each
         if count < for_one:
             raise BadInput(
-                f"keys and values of one context of {shape.context} tokens need {for_one * each} bytes; "
+                f"what is kept of one context of {shape.context} tokens need {for_one * each} bytes; "
                 f"{options.keys_bytes} are allowed"
             )
         return int(count)
     free = int(psutil.virtual_memory().available * SHARE_OF_MEMORY) // each
     return max(for_one, min(options.settings.slots * for_one, free))
+
+
+def _state_runner(directory: Path, shape: MlpShape | NgramShape | HmmShape, options: Options) -> Runner:
+    from windlass.models.statistical import load_statistical
+    from windlass.serve.engine.state_runner import PRECISION, StateRunner
+
+    if options.runner == "torch" or options.precision not in (None, PRECISION):
+        asked = "by torch" if options.runner == "torch" else f"in {options.precision}"
+        raise BadInput(
+            f"{directory}: {shape.family} models are not computed {asked}",
+            hint=f"they have one way, in {PRECISION}; leave the option out",
+        )
+    blocks, threads = block_count(shape, options, half=False), options.threads or _cores()
+    return StateRunner(load_statistical(directory, threads), blocks=blocks, threads=threads)
 
 
 def _torch_runner(directory: Path, shape: LlamaShape | Gpt2Shape, options: Options) -> Runner:

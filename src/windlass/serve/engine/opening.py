@@ -6,17 +6,14 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from windlass.models.files import CONFIG, read_config
-from windlass.models.grouped import without_quantisation
-from windlass.serve.engine.load import Options, block_count, load_engine
+from windlass.serve.engine.load import Options, block_count, load_engine, shape_in
 from windlass.serve.engine.runner import block_bytes
 from windlass.serve.engine.shelf import Shelf
 from windlass.serve.engine.station import Station
 from windlass.serve.engine.step import Settings
 from windlass.serve.engine.volume import Volume
-from windlass.spec.config import shape_from_config
 from windlass.spec.errors import BadInput
-from windlass.spec.shape import BertShape
+from windlass.spec.shape import BertShape, HmmShape, NgramShape, Shape
 from windlass.spec.wire import Offered
 
 WEIGHT_BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "int8": 1.1, "int4": 0.7}
@@ -72,18 +69,22 @@ def _adapters(given: list[str], names: list[str]) -> dict[str, dict[str, Path]]:
 
 def _volume(name: str, directory: Path, options: Options, adapters: dict[str, Path]) -> Volume:
     """Say what is known of a model by its config.json; its weights are looked at when they are loaded."""
-    where = str(directory / CONFIG)
-    config, quantised = without_quantisation(read_config(directory), where)
-    shape = shape_from_config(config, where)
-    stored = str(config.get("dtype") or config.get("torch_dtype") or "float32")
-    precision = options.precision or quantised or stored
-    keys = 0
+    shape, stored = shape_in(directory)
+    precision = options.precision or stored
+    kept = 0
     if not isinstance(shape, BertShape):
         half = options.half_keys
-        keys = block_count(shape, options, half=half) * block_bytes(shape, half=half)
+        kept = block_count(shape, options, half=half) * block_bytes(shape, half=half)
     offered = Offered(
         name, shape.family, shape.parameters, shape.context, shape.vocabulary, shape.width,
         precision, list(adapters),
     )  # fmt: skip
     load: Callable[[], Station] = lambda: load_engine(directory, options, adapters)  # noqa: E731
-    return Volume(offered, int(shape.parameters * WEIGHT_BYTES.get(precision, 4.0)) + keys, load)
+    return Volume(offered, _model_bytes(directory, shape, precision) + kept, load)
+
+
+def _model_bytes(directory: Path, shape: Shape, precision: str) -> int:
+    """Return what a model takes in memory: packed weights, or tables, which are computed from as they lie."""
+    if isinstance(shape, NgramShape | HmmShape):
+        return sum(path.stat().st_size for path in directory.glob("*.safetensors"))
+    return int(shape.parameters * WEIGHT_BYTES.get(precision, 4.0))

@@ -20,13 +20,11 @@ from numpy.typing import NDArray
 
 from windlass.corpus.batches import read_windows, sample_count
 from windlass.corpus.built import load_corpus
-from windlass.models.weights import load_weights
-from windlass.serve.engine.load import Options, load_runner
+from windlass.serve.engine.load import Options, open_runner, shape_in
 from windlass.serve.engine.runner import BLOCK_TOKENS, Runner, Span
 from windlass.serve.engine.step import Settings
 from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.errors import BadInput
-from windlass.spec.shape import BertShape
 
 MOST_ROWS = 256
 """Scores of so many tokens are in memory at once; a vocabulary may be large."""
@@ -34,21 +32,15 @@ MOST_ROWS = 256
 
 def measure(directory: Path, corpus_path: Path, sequences: int | None = None) -> dict[str, Any]:
     """Score the first `sequences` windows of the held-out part, or all of them."""
-    weights, corpus = load_weights(directory), load_corpus(corpus_path)
-    shape, part = weights.shape, corpus.validation
-    if isinstance(shape, BertShape):
-        raise BadInput(
-            f"{directory}: a bert model does not continue text", hint="`windlass eval` measures it"
-        )
+    corpus = load_corpus(corpus_path)
+    (shape, _), part = shape_in(directory), corpus.validation
     if corpus.tokenizer.vocabulary > shape.vocabulary:
         raise BadInput(
             f"{corpus_path}: its tokenizer has {corpus.tokenizer.vocabulary} tokens, "
             f"but the model knows {shape.vocabulary}",
             hint="build the corpus with the model's own tokenizer",
         )
-    runner = load_runner(
-        directory, weights, shape, Options(Settings(slots=max(1, MOST_ROWS // shape.context)))
-    )
+    runner = open_runner(directory, Options(Settings(slots=max(1, MOST_ROWS // shape.context))))
     total = min(sequences or (1 << 62), sample_count(len(part), shape.context))
     loss, seen = 0.0, 0
     for windows in _batches(total, max(1, MOST_ROWS // shape.context)):

@@ -4,6 +4,7 @@ A step hands its runner spans, each of them tokens of one sequence at successive
 keeps the keys and values of these tokens in blocks, whose numbers are in the sequence's row of `tables`,
 and returns the scores after the last tokens of each span. NativeRunner gives every token the same result
 whatever else is in the step; TorchRunner, for GPUs and machines without the library, up to rounding.
+StateRunner is that of the statistical families, and keeps their states in the blocks.
 
 Legend: B rows of scores, V vocabulary, T tokens of a step, D width.
 """
@@ -19,7 +20,10 @@ from numpy.typing import NDArray
 
 from windlass.serve.engine.adapters import Adapter
 from windlass.serve.engine.native import Team
-from windlass.spec.shape import Gpt2Shape, LlamaShape
+from windlass.spec.shape import Gpt2Shape, HmmShape, LlamaShape, MlpShape, NgramShape
+
+Causal = LlamaShape | Gpt2Shape | MlpShape | NgramShape | HmmShape
+"""What can continue a text."""
 
 BLOCK_TOKENS = 16
 
@@ -46,10 +50,13 @@ class Computed:
 class Runner(Protocol):
     """One causal model on one device."""
 
-    shape: LlamaShape | Gpt2Shape
     precision: str
     blocks: int
     """How many blocks there are; numbers in tables are below it."""
+
+    @property
+    def shape(self) -> Causal:
+        """Return the sizes of the model."""
 
     @property
     def team(self) -> Team | None:
@@ -62,8 +69,15 @@ class Runner(Protocol):
         """Make an adapter ready; return the number by which spans name it."""
 
 
-def block_bytes(shape: LlamaShape | Gpt2Shape, *, half: bool) -> int:
-    """Return the memory of one block: keys and values of 16 tokens in all layers."""
+def block_bytes(shape: Causal, *, half: bool) -> int:
+    """Return the memory of one block: keys and values of 16 tokens in all layers, or states after them."""
+    match shape:
+        case NgramShape():
+            return max(1, shape.order - 1) * 4 * BLOCK_TOKENS
+        case HmmShape():
+            return shape.states * 4 * BLOCK_TOKENS
+        case MlpShape():
+            return shape.window * 4 * BLOCK_TOKENS
     heads = shape.kv_heads if isinstance(shape, LlamaShape) else shape.heads
     padded = -(-shape.head_width // 8) * 8
     return shape.layers * 2 * heads * padded * BLOCK_TOKENS * (2 if half else 4)

@@ -20,11 +20,10 @@ from windlass.serve.engine.draw import Row, draw, score
 from windlass.serve.engine.embed import Embedding
 from windlass.serve.engine.grammar import Grammars, Matcher, Refused
 from windlass.serve.engine.prefix import Blocks, Policy
-from windlass.serve.engine.runner import Computed, Runner, Span
+from windlass.serve.engine.runner import Causal, Computed, Runner, Span
 from windlass.serve.engine.schedule import Roster, decide_budget, decide_chunks
 from windlass.serve.engine.sequence import Owner, Sequence
 from windlass.spec.errors import did_you_mean
-from windlass.spec.shape import Gpt2Shape, LlamaShape
 from windlass.spec.wire import Alternative, Embed, Failed, Generate, Order, PromptScores, Tokens, Vectors
 
 MOST_PROMPT_TOKENS = 512
@@ -101,7 +100,7 @@ class Engine:
         self._costs = self._measure() if self.settings.drafts else None
 
     @property
-    def shape(self) -> LlamaShape | Gpt2Shape:
+    def shape(self) -> Causal:
         return self.runner.shape
 
     @property
@@ -352,6 +351,11 @@ class Engine:
     def _add_embed(self, owner: Owner, request: Embed) -> None:
         shape = self.runner.shape
         wrong = embed.refusal(request, shape.vocabulary, shape.context)
+        if not shape.width:
+            wrong = (
+                "not_embeddable",
+                f"an {shape.family} model has no vectors, neither of tokens nor of texts",
+            )
         if self._roster.has(owner, request.id):
             wrong = "duplicate_id", f"request '{request.id}' is under way already"
         if wrong is not None:

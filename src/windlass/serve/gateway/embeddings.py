@@ -55,6 +55,12 @@ async def prepare(ask: EmbeddingRequest, desk: Desk) -> list[list[int]]:
         raise ApiError(
             "wrong_model_kind", "adapters change what a model writes; ask its model to embed", param="model"
         )
+    if not offered.width:
+        raise ApiError(
+            "wrong_model_kind",
+            f"'{desk.id}' is of family {offered.family}, which has no vectors; it writes and scores text",
+            param="model",
+        )
     if ask.dimensions is not None and ask.dimensions != offered.width:
         raise ApiError(
             "invalid_value",

@@ -7,6 +7,8 @@ import { button } from "./panels.js";
 const SETTINGS = ["learning_rate", "steps", "micro_batch_sequences", "checkpoint_every", "evaluate_every", "log_every",
   "sync.policy", "sync.every"];
 const POLICIES = ["every-step", "local", "timed", "diloco"];
+/** What is counted, not learned by gradients, can be stopped and no more. */
+const LEARNS = (job) => "learning_rate" in job.effective;
 const REPLICATED = (job) => job.elastic || job.effective.replicas > 1;
 
 /** The buttons that make sense as a run stands; `done` hears the verb and the server's answer. */
@@ -23,9 +25,9 @@ export function controls(job, base, { api, t }, done) {
   const last = [...job.history].reverse().find((each) => Object.keys(each.changed ?? {}).some(isSetting));
   const told = last && changes(last.changed, t);
   return [
-    job.state === "running" && button(t("pause"), () => ask("pause")),
+    LEARNS(job) && job.state === "running" && button(t("pause"), () => ask("pause")),
     job.state === "paused" && button(t("resume"), () => ask("resume"), "primary"),
-    button(t("set"), () => ask("set", setting(job, t, post))),
+    LEARNS(job) && button(t("set"), () => ask("set", setting(job, t, post))),
     (last || job.asked) && button(t("undo"), () =>
       ask("undo", { says: [t("undoSays"), told && t("undoWhat", { what: told })] })),
     job.elastic && button(t("scale"), () => ask("scale", scaling(job, t, post))),

@@ -20,6 +20,7 @@ from windlass.serve.vllm.bridge import Bridge
 from windlass.serve.vllm.child import Child, Order, find_executable, split_options, start
 from windlass.spec.door import DoorParser, named_path, run_door
 from windlass.spec.errors import BadInput, NotFound
+from windlass.spec.own_config import is_own
 from windlass.spec.wire import Ready
 
 ENCODERS = {"bert"}
@@ -42,6 +43,11 @@ def main(argv: list[str]) -> int:
     if config.get("model_type") in ENCODERS:
         raise BadInput(
             f"{args.model}: a {config['model_type']} model writes no text; vLLM is used here to write",
+            hint="serve it without --engine vllm",
+        )
+    if is_own(config):
+        raise BadInput(
+            f"{args.model}: a {config['model_type']} model is not known to vLLM",
             hint="serve it without --engine vllm",
         )
     asyncio.run(_serve(order, config, args.socket))

@@ -42,6 +42,7 @@ CODE_OF = {
     "bad_grammar": "invalid_grammar",
     "context_exceeded": "context_length_exceeded",
     "not_generative": "wrong_model_kind",
+    "not_embeddable": "wrong_model_kind",
     "unknown_adapter": "model_not_found",
 }
 """What the client got wrong, in the API's codes; any other failure is the replica's, and tried elsewhere."""
