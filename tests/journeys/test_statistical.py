@@ -42,7 +42,9 @@ def job(folder: Path, family: str) -> list[str]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_is_planned_trained_measured_and_served(family: str, as_json: AsJson, folder: Path) -> None:
+def test_a_family_is_planned_trained_measured_and_served(
+    family: str, windlass: Run, as_json: AsJson, folder: Path
+) -> None:
     asked = job(folder, family)
     planned = as_json("plan", *asked)
     assert planned["shape"]["family"] == family
@@ -69,6 +71,8 @@ def test_a_family_is_planned_trained_measured_and_served(family: str, as_json: A
         httpx.Client(base_url=service.url, timeout=30) as http,
     ):
         _check_served(http, family, [token["logprob"] for token in scored["tokens"]])
+    if family == "hmm":
+        _check_moved(family, windlass, as_json)
 
 
 def _check_served(http: httpx.Client, family: str, logprobs: list[float]) -> None:
@@ -88,7 +92,7 @@ def _check_served(http: httpx.Client, family: str, logprobs: list[float]) -> Non
     assert (listed["family"], listed["context_length"]) == (family, 64)
 
 
-def test_a_run_that_counts_is_stopped_resumed_and_its_model_moved(
+def test_a_run_that_counts_is_stopped_and_resumed(
     windlass: Run, as_json: AsJson, folder: Path, environment: dict[str, str]
 ) -> None:
     asked = ["hmm.toml", "--set", "model.hmm.states=24", "--set", "train.steps=100000",
@@ -113,18 +117,14 @@ def test_a_run_that_counts_is_stopped_resumed_and_its_model_moved(
     more.wait(30)
 
 
-@pytest.mark.parametrize("family", ["ngram", "hmm"])
-def test_tables_are_exported_and_imported_byte_for_byte(
-    family: str, windlass: Run, as_json: AsJson, folder: Path
-) -> None:
-    as_json("train", *job(folder, family))
+def _check_moved(family: str, windlass: Run, as_json: AsJson) -> None:
+    """Export and import, which changes no byte of a table; what is for transformers is refused."""
     as_json("models", "export", family, "out")
     as_json("models", "import", "out", "--name", "again")
     before, after = (as_json("models", "show", name) for name in (family, "again"))
     files = [Path(shown["path"]) / "model.safetensors" for shown in (before, after)]
     assert files[0].read_bytes() == files[1].read_bytes()
     assert after["parameters"] == before["parameters"] > 0
-    as_json("models", "promote", "again@1")
     windlass("models", "compress", family, "--weights", "int8", code=2)
 
 

@@ -23,7 +23,7 @@ NODE_S = 2.5e-7
 """To merge an n-gram, link it and estimate its probability."""
 SCORE_S = 4e-6
 """To score a held-out token."""
-START_S = 3.0
+START_S = 0.6
 """To start the processes that count, to load torch for the last evaluation, and to write the model."""
 BASE_BYTES, NODE_BYTES = 85 << 20, 60
 """In memory, as long as the bound allows it: what is mapped counts, too."""
