@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from windlass.cli.workers import add_workers, elastic_job, laid_out, nodes_of, repeated
+from windlass.cli.workers import add_cluster, add_workers, elastic_job, laid_out, nodes_of, repeated
 from windlass.cluster.meeting import Nodes
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.job import Job
@@ -14,6 +14,7 @@ from windlass.spec.layout import Layout
 def args(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     add_workers(parser)
+    add_cluster(parser)
     return parser.parse_args(words)
 
 

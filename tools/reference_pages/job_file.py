@@ -30,6 +30,7 @@ PLAIN: dict[Any, str] = {
     int: "whole number",
     float: "number",
     str: "text",
+    dict[str, str]: "names with texts",
     Path: "path",
 }
 SIGNS: dict[Any, tuple[str, str]] = {
@@ -83,6 +84,9 @@ def _below(model: type[BaseModel], path: tuple[str, ...]) -> list[tuple[str, str
         if inner is not None:
             about = _capital(field.description or "") + "."
             found += [(f"[{'.'.join((*path, key))}]", about, inner), *_below(inner, (*path, key))]
+        elif (each := _listed(field.annotation)) is not None:
+            about = f"{_capital(field.description or '')}; one table for each."
+            found.append((f"[[{'.'.join((*path, key))}]]", about, each))
     return found
 
 
@@ -90,7 +94,7 @@ def _rows(model: type[BaseModel]) -> list[tuple[str, str, str, str]]:
     return [
         (code(key), _value(field.annotation, field.metadata), _default(field), field.description or "")
         for key, field in model.model_fields.items()
-        if _table_of(field.annotation) is None
+        if _table_of(field.annotation) is None and _listed(field.annotation) is None
     ]
 
 
@@ -100,6 +104,14 @@ def _table_of(annotation: Any) -> type[BaseModel] | None:
         a for a in (annotation, *get_args(annotation)) if isinstance(a, type) and issubclass(a, BaseModel)
     ]
     return found[0] if found and get_origin(annotation) is not tuple else None
+
+
+def _listed(annotation: Any) -> type[BaseModel] | None:
+    """Return the model of a key that is a list of tables."""
+    if get_origin(annotation) is not tuple:
+        return None
+    inside = get_args(annotation)[0]
+    return inside if isinstance(inside, type) and issubclass(inside, BaseModel) else None
 
 
 def _value(annotation: Any, metadata: list[Any]) -> str:
@@ -144,6 +156,8 @@ def _flat(metadata: list[Any]) -> list[Any]:
 
 def _default(field: FieldInfo) -> str:
     value, words = field.default, _value(field.annotation, field.metadata)
+    if field.is_required():
+        return "required"
     if value is None:
         return ""
     units = UNITS.get(words)

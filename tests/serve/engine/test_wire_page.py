@@ -39,6 +39,6 @@ def test_the_limit_of_a_frame_is_the_one_described() -> None:
 def test_every_code_of_a_failure_is_described() -> None:
     serve = Path(__file__).parents[3] / "src" / "windlass" / "serve"
     source = "".join(path.read_text() for room in ("engine", "vllm") for path in (serve / room).glob("*.py"))
-    kinds = r'"(bad_\w+|not_[ag]\w+|unknown_\w+|\w+_exceeded|\w+_failed|duplicate_id|gave_up)"'
+    kinds = r'"(bad_\w+|not_[aeg]\w+|unknown_\w+|\w+_exceeded|\w+_failed|duplicate_id|gave_up)"'
     codes = set(re.findall(kinds, source))
     assert codes == set(re.findall(r"^\| `(\w+)` \| [^|]+ \|$", PAGE.read_text(), re.M))
