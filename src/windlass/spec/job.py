@@ -148,6 +148,25 @@ class Ngram(Table):
         (), description="drop sequences seen no oftener than this, by order; the last number repeats"
     )
     memory: Bytes = Field(1 << 30, description="most memory to count in, e.g. '1GiB'; the rest goes to disk")
+    runner: Literal["pool", "direct", "flink", "spark", "dataflow"] = Field(
+        "pool", description="who counts: processes here (pool), or a runner of Apache Beam; the same model"
+    )
+    runner_options: tuple[str, ...] = Field(
+        (), description="passed on to Beam's runner, as 'key=value', e.g. 'flink_master=host:8081'"
+    )
+    scratch: str | None = Field(
+        None, description="URL where Beam's workers leave what they counted; all of them must reach it"
+    )
+
+    @model_validator(mode="after")
+    def _has_a_runner_for_its_options(self) -> Ngram:
+        if self.runner == "pool" and (self.runner_options or self.scratch):
+            raise ValueError(
+                "runner_options and scratch go with runner = 'direct', 'flink', 'spark' or 'dataflow'"
+            )
+        if self.runner not in ("pool", "direct") and self.scratch is None:
+            raise ValueError(f"runner = '{self.runner}' needs scratch, a place that all its workers reach")
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> Ngram:

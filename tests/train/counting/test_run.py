@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from tests.train.conftest import MACHINE, tiny_job
 from windlass.models.statistical import load_statistical
 from windlass.operate.runs import corpus_facts
 from windlass.plan.statistics import plan_statistic
 from windlass.spec.errors import BadInput
-from windlass.spec.job import Job
+from windlass.spec.job import Job, Ngram
 from windlass.spec.member import Member
 from windlass.spec.shape import NgramShape
 from windlass.store.manifest import load_manifest
@@ -62,6 +63,27 @@ def test_a_run_that_was_stopped_ends_with_the_model_of_one_that_was_not(
     assert events(stopped, "stopped")[0]["step"] == 1
     assert train(stopped, lambda: False)
     assert digest_of(stopped) == digest_of(whole)
+
+
+@pytest.mark.slow
+def test_a_run_counted_on_beam_ends_with_the_same_model(corpus_path: Path, tmp_path: Path) -> None:
+    here, there = (
+        folder_of(tmp_path / name, corpus_path, order=3, runner=runner)
+        for name, runner in (("here", "pool"), ("there", "direct"))
+    )
+    assert train(here, lambda: False)
+    assert train(there, lambda: False)
+    assert digest_of(there) == digest_of(here)
+    assert not (there / "counting").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [({"scratch": "/tmp/x"}, "go with runner"), ({"runner": "flink"}, "needs scratch")],
+)
+def test_runners_and_their_options_go_together(asked: dict[str, str], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        Ngram.model_validate(asked)
 
 
 def test_several_workers_are_refused(corpus_path: Path, tmp_path: Path) -> None:

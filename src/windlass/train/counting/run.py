@@ -23,11 +23,13 @@ from windlass.spec.member import Member
 from windlass.spec.progress import Progress
 from windlass.spec.run import RUN_FILE, Run
 from windlass.spec.shape import NgramShape, Shape
+from windlass.store.beam import Runner, check_beam, flag_of
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
 from windlass.train.counting.blocks import Packing
 from windlass.train.counting.build import STAGES, Build
 from windlass.train.counting.estimate import Estimates
+from windlass.train.counting.hands import Hands, pool_hands
 from windlass.train.counting.settings import Settings
 from windlass.train.counting.source import CorpusSource
 from windlass.train.record import Record
@@ -66,8 +68,9 @@ class Counting:
         if self.corpus.digest != run.corpus_digest:
             raise Damaged(f"{run.corpus}: is not the corpus that this run was planned for")
         self.build = Build(
-            CorpusSource(Path(run.corpus)), self._settings(), folder / FOLDER, self._report, stopped
-        )
+            CorpusSource(Path(run.corpus)), self._settings(), folder / FOLDER, self._report, stopped,
+            hands=self._hands(),
+        )  # fmt: skip
         self._told_at, self._began, self._stage_began = 0.0, time.perf_counter(), time.perf_counter()
         self._stage = 0
 
@@ -86,6 +89,20 @@ class Counting:
         asked, tokenizer = self.run.job.model.ngram, self.corpus.tokenizer
         packing = Packing(asked.order, tokenizer.vocabulary, tokenizer.end_id)
         return Settings(packing, asked.thresholds, asked.memory, self.run.threads)
+
+    def _hands(self) -> Hands:
+        """Count here, or with the runner of Beam that the job names."""
+        asked = self.run.job.model.ngram
+        if asked.runner == "pool":
+            return pool_hands
+        check_beam(f"[model.ngram] runner = '{asked.runner}'")
+        from windlass.train.counting.on_beam import BeamHands
+
+        flags = tuple(flag_of(option) for option in asked.runner_options)
+        log = self.folder / "beam.log"
+        runner = Runner(asked.runner, max(1, self.run.threads), str(log), flags)
+        place = asked.scratch.rstrip("/") if asked.scratch else str(self.folder / FOLDER)
+        return BeamHands(runner, f"{place}/beam-{self.folder.parent.name}-{self.folder.name}")
 
     def _finish(self, estimates: Estimates) -> None:
         """Write the model once, measure it from the file, and register nothing that was not measured."""
