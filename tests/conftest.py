@@ -33,6 +33,14 @@ ACCOUNT = "postgres"
 KEY, SECRET = "windlass", "windlass-secret"
 
 
+@pytest.fixture(autouse=True)
+def small_numbers() -> None:
+    """Undo what training in this process may have set: Hypothesis wants to draw the smallest floats, too."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_flush_denormal(False)
+
+
 @dataclass(frozen=True)
 class PostgresServer:
     """A PostgreSQL of our own: by Unix socket, or on loopback with a password."""
