@@ -1,0 +1,315 @@
+"""Who may run now.
+
+The queue's order: priority; then, at most one for each tenant that has no more than its share, a job that has
+waited for PATIENCE_S, oldest first; then fair share over tenants (shares.py), with time within a tenant.
+
+Each job in that order is admitted if quota and room allow it; all its members or none, or as many as fit if
+that is no less than an elastic job's fewest. If not, it gets the room of those who are leaving; or others are
+asked to leave for it (yielding.py); or, when it has waited for PATIENCE_S, machines are kept free for it. What
+comes later runs beside it wherever that cannot delay it. So a gang waits no longer for room than
+
+    PATIENCE_S, and until those that run on its machines now have ended
+
+however many smaller jobs come: how long jobs run need not be known. One gang at a time is kept room for among
+machines with the same labels (for those with GPUs and without), so several wait for each other, oldest first.
+
+Jobs of higher priority are not held back by this; a stream of them can keep lower ones waiting for ever, which
+is what priority means. Share.most_priority says who may use it.
+
+Pure: the same view gives the same decisions, in whatever order its parts are listed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable
+
+from windlass.operate.admission import reasons
+from windlass.operate.admission.ground import (
+    BARE,
+    FREE,
+    LATER,
+    SOON,
+    Columns,
+    Ground,
+    Kind,
+    gang_of,
+    kind_of,
+    vector,
+)
+from windlass.operate.admission.shares import Account, accounts_of, priority_of
+from windlass.operate.admission.view import Ask, Decision, Placed, View
+from windlass.operate.admission.yielding import LEAST_RUN_S, Yield, Yielders
+
+PATIENCE_S = 600.0
+
+
+def decide(view: View) -> list[Decision]:
+    """Return what is to become of the jobs that wait, in the order of the queue, and of those that must change.
+
+    Jobs that go on as they are get no decision.
+    """
+    round_ = _Round(view)
+    round_.settle()
+    round_.go_through_queue()
+    round_.grow()
+    return round_.decisions
+
+
+class _Round:
+    """One pass over the queue; the ground and the accounts say what is left at every moment of it."""
+
+    def __init__(self, view: View) -> None:
+        columns = view.machines if isinstance(view.machines, Columns) else Columns(view.machines)
+        self.decisions: list[Decision] = []
+        self._now_s = view.now_s
+        self._placed = sorted(view.placed, key=lambda each: each.ask.key)
+        self._waiting = view.waiting
+        self._ground = Ground(columns)
+        self._accounts = accounts_of(view, (columns.sum[0], columns.sum[1], columns.sum[2]))
+        self._yielders: Yielders | None = None
+        self._kinds: dict[tuple[object, ...], Kind] = {}
+        self._kept_for: list[str] = []
+        self._pools: set[tuple[object, ...]] = set()
+        self._words: dict[tuple[object, ...], str] = {}
+        self._behind = 0
+        self._highest_short: int | None = None
+        """The highest priority of a job that waits for room."""
+
+    def settle(self) -> None:
+        """Begin with those who are admitted: what they hold, leave, and still lack."""
+        for each in self._placed:
+            need, rows = vector(each.ask.need), None
+            if each.ask.endless or each.leaving:
+                rows = gang_of(self._ground.rows_of(each.nodes))
+            if rows is not None and each.ask.endless:
+                self._ground.hold_without_end(rows, need)
+            if rows is not None and each.leaving:
+                self._ground.clear(rows, need, endless=each.ask.endless)
+        for each in self._placed:
+            if len(each.nodes) < each.members and not each.leaving:
+                self._complete(each)
+
+    def _complete(self, each: Placed) -> None:
+        """Set room aside for members without a machine; where there is none, the job cannot stay as it is."""
+        kind, missing = self._kind(each.ask), each.members - len(each.nodes)
+        if self._ground.sum(FREE, kind) >= missing:
+            self._ground.take(self._ground.choose(FREE, kind, missing, each.ask.placement), kind)
+            return
+        if self._now_s - each.since_s < LEAST_RUN_S:
+            return
+        account, key = self._accounts[each.ask.tenant], each.ask.key
+        if len(each.nodes) >= each.ask.fewest:
+            members = len(each.nodes)
+            self._say(Decision(key, "resize", reasons.broken_elastic(members), members))
+            account.leave(kind.need, missing, jobs=0)
+        elif each.ask.preemptible:
+            self._say(Decision(key, "preempt", reasons.broken(missing)))
+            account.leave(kind.need, each.members, jobs=1)
+            self._ground.clear(gang_of(self._ground.rows_of(each.nodes)), kind.need, endless=each.ask.endless)
+
+    def go_through_queue(self) -> None:
+        levels: dict[int, dict[str, list[Ask]]] = defaultdict(lambda: defaultdict(list))
+        for ask in self._waiting:
+            levels[priority_of(ask, self._accounts[ask.tenant].share)][ask.tenant].append(ask)
+        for priority in sorted(levels, reverse=True):
+            queues = levels[priority]
+            for queue in queues.values():
+                queue.sort(key=lambda ask: (ask.asked_s, ask.key))
+            before = len(self.decisions)
+            for ask in self._overdue(queues):
+                queues[ask.tenant].remove(ask)
+                self._consider(ask, priority, overdue=True)
+            self._by_share(queues, priority)
+            self._behind += sum(decision.what == "hold" for decision in self.decisions[before:])
+
+    def _overdue(self, queues: dict[str, list[Ask]]) -> list[Ask]:
+        """Return the jobs that have waited too long: the first that could run of each tenant not above its share."""
+        found = []
+        for tenant, queue in queues.items():
+            account = self._accounts[tenant]
+            if account.now <= account.fair:
+                found += next(([ask] for ask in queue if self._could_run(ask, account)), [])
+        late = (ask for ask in found if self._now_s - ask.asked_s >= PATIENCE_S)
+        return sorted(late, key=lambda ask: (ask.asked_s, ask.key))
+
+    def _could_run(self, ask: Ask, account: Account) -> bool:
+        kind = self._kind(ask)
+        return min(account.most_of(kind.need), self._ground.empty_sum(kind)) >= ask.fewest
+
+    def _by_share(self, queues: dict[str, list[Ask]], priority: int) -> None:
+        """Consider the first job of whoever stands lowest, again and again."""
+        heap = [(self._accounts[tenant].standing, tenant, 0) for tenant, queue in queues.items() if queue]
+        heapq.heapify(heap)
+        while heap:
+            _, tenant, at = heapq.heappop(heap)
+            queue = queues[tenant]
+            while at < len(queue):
+                began = self._consider(queue[at], priority, overdue=False)
+                at += 1
+                if began:
+                    break
+            if at < len(queue):
+                heapq.heappush(heap, (self._accounts[tenant].standing, tenant, at))
+
+    def _consider(self, ask: Ask, priority: int, *, overdue: bool) -> bool:
+        """Decide about one job; True when it got room, or was promised some."""
+        kind, account, ground = self._kind(ask), self._accounts[ask.tenant], self._ground
+        if ground.empty_sum(kind) < ask.fewest:
+            return self._hold(ask, self._too_large(ask, kind))
+        if not account.may_begin() or account.room_for(kind.need) < ask.fewest:
+            return self._want_quota(ask, kind, account)
+        if account.blocked_by is not None:
+            return self._hold(ask, reasons.behind_own(account.blocked_by))
+        most = int(min(ask.members, account.room_for(kind.need)))
+        if (fits := ground.sum(FREE, kind)) >= ask.fewest:
+            members = min(most, fits)
+            ground.take(ground.choose(FREE, kind, members, ask.placement), kind)
+            account.hold(kind.need, members)
+            self._say(Decision(ask.key, "admit", reasons.admitted(ask, members), members))
+            return True
+        if ground.sum(SOON, kind) >= ask.fewest:
+            leaving = [each.ask.key for each in self._placed if each.leaving]
+            return self._promise(ask, kind, SOON, reasons.makes_room(leaving))
+        if yields := self._yielders_().find(ground, ask, kind):
+            for each in yields:
+                self._let_go(each, ask)
+            return self._promise(ask, kind, SOON, reasons.makes_room(y.placed.ask.key for y in yields))
+        self._highest_short = max(priority, self._highest_short or priority)
+        pool = (kind.labels, kind.need[2] > 0)
+        if overdue and pool not in self._pools and ground.sum(LATER, kind) >= ask.fewest:
+            self._pools.add(pool)
+            return self._promise(ask, kind, LATER, reasons.next_in_line(ask, ground.sum(BARE, kind)))
+        return self._hold(ask, self._no_room(ask, kind))
+
+    def _want_quota(self, ask: Ask, kind: Kind, account: Account) -> bool:
+        """Hold a job that the quota forbids, and let the tenant's own lower jobs go if that helps."""
+        if account.most_of(kind.need) < ask.fewest or account.share.most_jobs == 0:
+            return self._hold(ask, reasons.beyond_quota(ask, account))
+        leaving = self._leaves_quota(ask, kind, account)
+        own = self._yielders_().own(ask)
+        gone: list[str] = []
+        while not leaving and own:
+            each = own.pop(0)
+            gone.append(each.ask.key)
+            self._let_go(Yield(each, each.members), ask)
+            leaving = self._leaves_quota(ask, kind, account)
+        if leaving:
+            account.hold(kind.need, ask.fewest)
+            return self._hold(ask, reasons.makes_room(gone or self._leaving_of(ask.tenant)))
+        if self._now_s - ask.asked_s >= PATIENCE_S and account.blocked_by is None:
+            account.blocked_by = ask.key
+        return self._hold(ask, self._quota_used(ask, account))
+
+    def _leaves_quota(self, ask: Ask, kind: Kind, account: Account) -> bool:
+        room = account.room_for(kind.need, without_leaving=True)
+        return account.may_begin(without_leaving=True) and room >= ask.fewest
+
+    def _promise(self, ask: Ask, kind: Kind, level: int, reason: str) -> bool:
+        ground = self._ground
+        if level == LATER:
+            gang = ground.choose_soonest(kind, ask.fewest)
+        else:
+            gang = ground.choose(level, kind, ask.fewest, ask.placement)
+        ground.promise(level, gang, kind)
+        self._accounts[ask.tenant].hold(kind.need, ask.fewest)
+        self._kept_for.append(ask.key)
+        self._hold(ask, reason)
+        return True
+
+    def _let_go(self, each: Yield, ask: Ask) -> None:
+        placed, need = each.placed, vector(each.placed.ask.need)
+        nodes = placed.nodes[len(placed.nodes) - each.members :]
+        gang = gang_of(self._ground.rows_of(nodes))
+        self._ground.clear(gang, need, endless=placed.ask.endless)
+        self._accounts[placed.ask.tenant].leave(need, each.members, jobs=int(each.whole))
+        self._yielders_().take(placed)
+        key, left = placed.ask.key, placed.members - each.members
+        if left:
+            self._say(Decision(key, "resize", reasons.shrunk(left, ask.key), left, ask.key))
+        elif each.by_share:
+            reason = reasons.preempted_by_share(ask.key, placed.ask.tenant)
+            self._say(Decision(key, "preempt", reason, other=ask.key))
+        else:
+            self._say(Decision(key, "preempt", reasons.preempted_by_priority(ask.key), other=ask.key))
+
+    def grow(self) -> None:
+        """Let elastic jobs have what nobody waits for: those of the highest priority and lowest standing first."""
+        changed = {decision.key for decision in self.decisions}
+        elastic = [
+            each
+            for each in self._placed
+            if each.members < each.ask.members
+            and len(each.nodes) == each.members
+            and not each.leaving
+            and each.ask.key not in changed
+            and self._now_s - each.since_s >= LEAST_RUN_S
+        ]
+        for each in sorted(elastic, key=self._growth_order):
+            kind, account = self._kind(each.ask), self._accounts[each.ask.tenant]
+            if self._highest_short is not None and self._highest_short >= self._priority(each):
+                continue
+            further = each.ask.members - each.members
+            further = int(min(further, account.room_for(kind.need), self._ground.sum(FREE, kind)))
+            if further > 0:
+                self._ground.take(self._ground.choose(FREE, kind, further, each.ask.placement), kind)
+                account.hold(kind.need, further)
+                members = each.members + further
+                self._say(Decision(each.ask.key, "resize", reasons.grown(members), members))
+
+    def _growth_order(self, each: Placed) -> tuple[float, float, float, str]:
+        account = self._accounts[each.ask.tenant]
+        return -self._priority(each), account.standing, each.since_s, each.ask.key
+
+    def _priority(self, each: Placed) -> int:
+        return priority_of(each.ask, self._accounts[each.ask.tenant].share)
+
+    def _kind(self, ask: Ask) -> Kind:
+        if ask.node_selector:
+            return kind_of(ask.need, ask.node_selector)
+        known = self._kinds.get((ask.need,))
+        if known is None:
+            known = self._kinds[ask.need,] = kind_of(ask.need, {})
+        return known
+
+    def _yielders_(self) -> Yielders:
+        if self._yielders is None:
+            self._yielders = Yielders(self._placed, self._accounts, self._now_s)
+        return self._yielders
+
+    def _too_large(self, ask: Ask, kind: Kind) -> str:
+        machines = int(self._ground.columns.mask(kind.labels).sum())
+        return reasons.too_large(ask, self._ground.empty_sum(kind), machines)
+
+    def _no_room(self, ask: Ask, kind: Kind) -> str:
+        """Say what is missing; many wait for the same, so it is said once for all of them."""
+        bare = self._ground.sum(BARE, kind)
+        known = (kind, ask.fewest, bare, self._behind)
+        if known not in self._words:
+            kept = bare >= ask.fewest and self._kept_for
+            words = reasons.room_kept(self._kept_for) if kept else reasons.no_room(ask, bare, self._behind)
+            self._words[known] = words
+        return self._words[known]
+
+    def _quota_used(self, ask: Ask, account: Account) -> str:
+        known = ("quota", ask.tenant, account.may_begin())
+        if known not in self._words:
+            self._words[known] = reasons.quota_used(ask, account, self._holders(ask.tenant))
+        return self._words[known]
+
+    def _holders(self, tenant: str) -> Iterable[str]:
+        placed = [each.ask.key for each in self._placed if each.ask.tenant == tenant]
+        return placed + [
+            d.key for d in self.decisions if d.what == "admit" and d.key.startswith(f"{tenant}/")
+        ]
+
+    def _leaving_of(self, tenant: str) -> list[str]:
+        return [each.ask.key for each in self._placed if each.leaving and each.ask.tenant == tenant]
+
+    def _hold(self, ask: Ask, reason: str) -> bool:
+        self._say(Decision(ask.key, "hold", reason))
+        return False
+
+    def _say(self, decision: Decision) -> None:
+        self.decisions.append(decision)

@@ -1,0 +1,266 @@
+"""The machines as columns: how many members each could take, and which of them take a gang.
+
+Rows are machines in order of name. Each has its room at these levels:
+
+    BARE    what nobody holds
+    FREE    what nobody holds and nobody was promised
+    SOON    FREE, and what those hold who were asked to leave
+    LATER   all that is not held without end, less what was promised
+
+FREE <= SOON <= LATER holds in every row. A promise made at one level is taken from it and from those above,
+and pushes those below down to it: whoever comes after it can use only what the promise does not need.
+
+How many members of a kind a row can take is counted once for all rows, and afterwards only for rows that
+changed. So a step costs as much as changed, not jobs times machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.operate.admission.view import Machine, Room
+from windlass.spec.cluster import Placement
+
+BARE, FREE, SOON, LATER = range(4)
+
+MOST = 1_000_000
+"""Members that need nothing fit as often as this in one machine."""
+SLACK = 1e-6
+"""A part of a core: sums of fractions are not exact, and half a core less is no refusal."""
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Vector = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Asks that fit in the same machines: the room of a member, and the labels that a machine must have."""
+
+    need: Vector
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+def kind_of(need: Room, labels: Mapping[str, str]) -> Kind:
+    return Kind(vector(need), tuple(sorted(labels.items())) if labels else ())
+
+
+def vector(room: Room) -> Vector:
+    return room.cores, float(room.memory_bytes), float(room.gpus)
+
+
+class Columns(Sequence[Machine]):
+    """What does not change while a decision is made, and what is free at its beginning.
+
+    Whoever decides again and again keeps one and lets it follow the machines by `update`.
+    """
+
+    def __init__(self, machines: Iterable[Machine]) -> None:
+        self.machines = sorted(machines, key=lambda machine: machine.name)
+        self.rows = {machine.name: row for row, machine in enumerate(self.machines)}
+        self.total = _table([machine.total for machine in self.machines])
+        self.free = _table([machine.free for machine in self.machines])
+        self.sum: Floats = self.total.sum(axis=1)
+        self._masks: dict[tuple[tuple[str, str], ...], NDArray[np.bool_]] = {}
+        self._totals: dict[Kind, Ints] = {}
+
+    def __len__(self) -> int:
+        return len(self.machines)
+
+    @overload
+    def __getitem__(self, row: int) -> Machine: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[Machine]: ...
+    def __getitem__(self, row: int | slice) -> Machine | list[Machine]:
+        return self.machines[row]
+
+    def update(self, machine: Machine) -> bool:
+        """Take over what is free in a machine; False when it is another machine than the one known."""
+        row = self.rows.get(machine.name)
+        if row is None or self.machines[row].total != machine.total:
+            return False
+        if self.machines[row].labels != machine.labels:
+            return False
+        self.machines[row] = machine
+        self.free[:, row] = vector(machine.free)
+        return True
+
+    def mask(self, labels: tuple[tuple[str, str], ...]) -> NDArray[np.bool_]:
+        """Tell which machines have the labels."""
+        known = self._masks.get(labels)
+        if known is None:
+            has = [all(m.labels.get(key) == value for key, value in labels) for m in self.machines]
+            known = self._masks[labels] = np.array(has, dtype=bool)
+        return known
+
+    def empty_counts(self, kind: Kind) -> Ints:
+        """Return how many members each machine could take if nothing else ran."""
+        known = self._totals.get(kind)
+        if known is None:
+            known = self._totals[kind] = count(self.total, kind.need) * self.mask(kind.labels)
+        return known
+
+
+def _table(rooms: Sequence[Room]) -> Floats:
+    return np.array([vector(room) for room in rooms], dtype=np.float64).reshape(-1, 3).T.copy()
+
+
+def count(room: Floats, need: Vector) -> Ints:
+    """Return how often a need fits in each column of room."""
+    fits = np.full(room.shape[1], float(MOST))
+    for have, each in zip(room, need, strict=True):
+        if each > 0:
+            np.minimum(fits, np.floor((have + SLACK) / each), out=fits)
+    return np.clip(fits, 0, MOST).astype(np.int64)
+
+
+@dataclass(slots=True)
+class _Counted:
+    fits: Ints
+    sum: int
+    seen: int
+    """Changes of the ground that are in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Rows, and how many members each takes."""
+
+    rows: Ints
+    each: Ints
+
+
+class Ground:
+    """The machines while one decision is made; what is given is taken, what is promised is kept."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        free = np.minimum(columns.free, columns.total)
+        self.room = np.stack([free, free, free, columns.total])
+        self._counted: dict[tuple[int, Kind], _Counted] = {}
+        self._changes: list[Ints] = []
+
+    def rows_of(self, nodes: Sequence[str]) -> list[int]:
+        """Return where nodes stand; those that take no work are not on the ground."""
+        rows = self.columns.rows
+        return [rows[node] for node in nodes if node in rows]
+
+    def fits(self, level: int, kind: Kind) -> Ints:
+        """Return how many members of a kind each row can take."""
+        return self._count(level, kind).fits
+
+    def sum(self, level: int, kind: Kind) -> int:
+        return self._count(level, kind).sum
+
+    def empty_sum(self, kind: Kind) -> int:
+        return int(self.columns.empty_counts(kind).sum())
+
+    def _count(self, level: int, kind: Kind) -> _Counted:
+        known = self._counted.get((level, kind))
+        if known is None:
+            fits = count(self.room[level], kind.need) * self.columns.mask(kind.labels)
+            known = self._counted[level, kind] = _Counted(fits, int(fits.sum()), len(self._changes))
+        elif known.seen < len(self._changes):
+            rows = np.unique(np.concatenate(self._changes[known.seen :]))
+            fresh = count(self.room[level][:, rows], kind.need) * self.columns.mask(kind.labels)[rows]
+            known.sum += int(fresh.sum()) - int(known.fits[rows].sum())
+            known.fits[rows] = fresh
+            known.seen = len(self._changes)
+        return known
+
+    def choose(self, level: int, kind: Kind, members: int, placement: Placement) -> Gang:
+        """Choose rows for members that fit, tightly, so that large gangs find whole machines.
+
+        Members that need no GPU go first where no GPU is free. Spread: as few in one machine as possible;
+        pack: in as few machines as possible.
+        """
+        fits = self.fits(level, kind)
+        rows = np.flatnonzero(fits)
+        fit = fits[rows]
+        strange = (self.room[FREE][2][rows] > 0) * (kind.need[2] == 0)
+        if placement == "spread":
+            return _spread(rows, fit, strange, members)
+        return _pack(rows, fit, strange, members)
+
+    def choose_soonest(self, kind: Kind, members: int) -> Gang:
+        """Choose rows that LATER take members, those with the least in the way first.
+
+        While nothing is put in the way, the rows chosen at the next look have no more in the way.
+        """
+        later = self.fits(LATER, kind)
+        rows = np.flatnonzero(later)
+        missing = np.clip(later[rows] - self.fits(FREE, kind)[rows], 0, None)
+        order = np.lexsort((rows, missing / later[rows]))
+        return _cut(rows[order], later[rows][order], members)
+
+    def take(self, gang: Gang, kind: Kind) -> None:
+        """Give room to a gang for good."""
+        self._add(gang, kind.need, (BARE, FREE, SOON, LATER), sign=-1.0)
+
+    def promise(self, level: int, gang: Gang, kind: Kind) -> None:
+        """Keep room for a gang, which cannot begin before what is at `level` is there."""
+        self._add(gang, kind.need, range(level, LATER + 1), sign=-1.0)
+
+    def clear(self, gang: Gang, need: Vector, *, endless: bool) -> None:
+        """Count on room of somebody who leaves."""
+        self._add(gang, need, (SOON, LATER) if endless else (SOON,), sign=1.0)
+
+    def hold_without_end(self, gang: Gang, need: Vector) -> None:
+        """Count no more on room that somebody has who will not leave."""
+        self._add(gang, need, (LATER,), sign=-1.0)
+
+    def _add(self, gang: Gang, need: Vector, levels: Iterable[int], sign: float) -> None:
+        rows = gang.rows
+        amount = np.asarray(need)[:, None] * gang.each * sign
+        for level in levels:
+            self.room[level][:, rows] += amount
+        for below in (SOON, FREE):
+            part = self.room[below][:, rows]
+            self.room[below][:, rows] = np.minimum(part, self.room[below + 1][:, rows])
+        self._changes.append(rows)
+
+
+def gang_of(rows: Sequence[int]) -> Gang:
+    """Return the gang of members that stand in these rows, a row for each of them."""
+    found, each = np.unique(np.asarray(rows, dtype=np.int64), return_counts=True)
+    return Gang(found, each)
+
+
+def _spread(rows: Ints, fit: Ints, strange: Any, members: int) -> Gang:
+    if len(rows) >= members:
+        keys = (strange * (MOST + 1) + fit) * len(rows) + np.arange(len(rows))
+        chosen = np.sort(np.argpartition(keys, members - 1)[:members])
+        return Gang(rows[chosen], np.ones(members, dtype=np.int64))
+    low, high = 1, int(fit.max())
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if np.minimum(fit, middle).sum() >= members else (middle + 1, high)
+    order = np.lexsort((rows, strange))
+    least = np.minimum(fit[order], low - 1)
+    further = np.minimum(fit[order], low) - least
+    missing = members - int(least.sum())
+    each = least + further * (np.cumsum(further) <= missing)
+    return Gang(rows[order][each > 0], each[each > 0])
+
+
+def _pack(rows: Ints, fit: Ints, strange: Any, members: int) -> Gang:
+    whole = np.flatnonzero(fit >= members)
+    if len(whole):
+        row = rows[whole[np.argmin(strange[whole] * (MOST + 1) + fit[whole])]]
+        return Gang(np.array([row]), np.array([members]))
+    order = np.lexsort((rows, -fit, strange))
+    return _cut(rows[order], fit[order], members)
+
+
+def _cut(rows: Ints, fit: Ints, members: int) -> Gang:
+    """Fill rows in their order until all members have a place."""
+    sums = np.cumsum(fit)
+    last = int(np.searchsorted(sums, members))
+    each = fit[: last + 1].copy()
+    each[-1] -= max(0, int(sums[last]) - members)
+    return Gang(rows[: last + 1], each)
