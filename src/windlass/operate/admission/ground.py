@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ BARE, FREE, SOON, LATER = range(4)
 
 MOST = 1_000_000
 """Members that need nothing fit as often as this in one machine."""
+RANKS = 256
+"""Rows are taken in order of how many members fit in them, up to this number."""
 SLACK = 1e-6
 """A part of a core: sums of fractions are not exact, and half a core less is no refusal."""
 
@@ -67,7 +69,7 @@ class Columns(Sequence[Machine]):
         self.free = _table([machine.free for machine in self.machines])
         self.sum: Floats = self.total.sum(axis=1)
         self._masks: dict[tuple[tuple[str, str], ...], NDArray[np.bool_]] = {}
-        self._totals: dict[Kind, Ints] = {}
+        self._totals: dict[Kind, int] = {}
 
     def __len__(self) -> int:
         return len(self.machines)
@@ -98,11 +100,12 @@ class Columns(Sequence[Machine]):
             known = self._masks[labels] = np.array(has, dtype=bool)
         return known
 
-    def empty_counts(self, kind: Kind) -> Ints:
-        """Return how many members each machine could take if nothing else ran."""
+    def most(self, kind: Kind) -> int:
+        """Return how many members the machines could take if nothing else ran."""
         known = self._totals.get(kind)
         if known is None:
-            known = self._totals[kind] = count(self.total, kind.need) * self.mask(kind.labels)
+            known = int((count(self.total, kind.need) * self.mask(kind.labels)).sum())
+            self._totals[kind] = known
         return known
 
 
@@ -157,16 +160,14 @@ class Ground:
     def sum(self, level: int, kind: Kind) -> int:
         return self._count(level, kind).sum
 
-    def empty_sum(self, kind: Kind) -> int:
-        return int(self.columns.empty_counts(kind).sum())
-
     def _count(self, level: int, kind: Kind) -> _Counted:
         known = self._counted.get((level, kind))
         if known is None:
             fits = count(self.room[level], kind.need) * self.columns.mask(kind.labels)
             known = self._counted[level, kind] = _Counted(fits, int(fits.sum()), len(self._changes))
         elif known.seen < len(self._changes):
-            rows = np.unique(np.concatenate(self._changes[known.seen :]))
+            fresh_rows = self._changes[known.seen :]
+            rows = fresh_rows[0] if len(fresh_rows) == 1 else np.unique(np.concatenate(fresh_rows))
             fresh = count(self.room[level][:, rows], kind.need) * self.columns.mask(kind.labels)[rows]
             known.sum += int(fresh.sum()) - int(known.fits[rows].sum())
             known.fits[rows] = fresh
@@ -180,12 +181,12 @@ class Ground:
         pack: in as few machines as possible.
         """
         fits = self.fits(level, kind)
-        rows = np.flatnonzero(fits)
-        fit = fits[rows]
-        strange = (self.room[FREE][2][rows] > 0) * (kind.need[2] == 0)
-        if placement == "spread":
-            return _spread(rows, fit, strange, members)
-        return _pack(rows, fit, strange, members)
+        rank = np.minimum(fits, RANKS - 1)
+        if kind.need[2] == 0:
+            rank += RANKS * ((self.room[FREE][2] > 0) & (fits > 0))
+        if placement == "pack":
+            return _pack(fits, rank, members)
+        return _one_each(rank, members) or _level(fits, rank, members)
 
     def choose_soonest(self, kind: Kind, members: int) -> Gang:
         """Choose rows that LATER take members, those with the least in the way first.
@@ -217,11 +218,12 @@ class Ground:
     def _add(self, gang: Gang, need: Vector, levels: Iterable[int], sign: float) -> None:
         rows = gang.rows
         amount = np.asarray(need)[:, None] * gang.each * sign
+        part = self.room[:, :, rows]
         for level in levels:
-            self.room[level][:, rows] += amount
+            part[level] += amount
         for below in (SOON, FREE):
-            part = self.room[below][:, rows]
-            self.room[below][:, rows] = np.minimum(part, self.room[below + 1][:, rows])
+            np.minimum(part[below], part[below + 1], out=part[below])
+        self.room[:, :, rows] = part
         self._changes.append(rows)
 
 
@@ -231,30 +233,40 @@ def gang_of(rows: Sequence[int]) -> Gang:
     return Gang(found, each)
 
 
-def _spread(rows: Ints, fit: Ints, strange: Any, members: int) -> Gang:
-    if len(rows) >= members:
-        keys = (strange * (MOST + 1) + fit) * len(rows) + np.arange(len(rows))
-        chosen = np.sort(np.argpartition(keys, members - 1)[:members])
-        return Gang(rows[chosen], np.ones(members, dtype=np.int64))
-    low, high = 1, int(fit.max())
+def _one_each(rank: Ints, members: int) -> Gang | None:
+    """Take as many rows as members, those of the lowest rank; None when there are fewer. Rank 0 has no room."""
+    sums = np.cumsum(np.bincount(rank, minlength=2)[1:])
+    if sums[-1] < members:
+        return None
+    last = int(np.searchsorted(sums, members)) + 1
+    below = np.flatnonzero((rank > 0) & (rank < last))
+    rows = np.concatenate([below, np.flatnonzero(rank == last)[: members - len(below)]])
+    return Gang(rows, np.ones(members, dtype=np.int64))
+
+
+def _level(fits: Ints, rank: Ints, members: int) -> Gang:
+    """Fill all rows to one level, and some of them to one more."""
+    rows = np.flatnonzero(fits)
+    rows = rows[np.argsort(rank[rows], kind="stable")]
+    low, high = 1, int(fits.max())
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if np.minimum(fit, middle).sum() >= members else (middle + 1, high)
-    order = np.lexsort((rows, strange))
-    least = np.minimum(fit[order], low - 1)
-    further = np.minimum(fit[order], low) - least
-    missing = members - int(least.sum())
-    each = least + further * (np.cumsum(further) <= missing)
-    return Gang(rows[order][each > 0], each[each > 0])
+        low, high = (low, middle) if np.minimum(fits, middle).sum() >= members else (middle + 1, high)
+    least = np.minimum(fits[rows], low - 1)
+    further = np.minimum(fits[rows], low) - least
+    each = least + further * (np.cumsum(further) <= members - int(least.sum()))
+    return Gang(rows[each > 0], each[each > 0])
 
 
-def _pack(rows: Ints, fit: Ints, strange: Any, members: int) -> Gang:
-    whole = np.flatnonzero(fit >= members)
+def _pack(fits: Ints, rank: Ints, members: int) -> Gang:
+    """Take the tightest row that holds all members, or the fewest rows."""
+    whole = np.flatnonzero(fits >= members)
     if len(whole):
-        row = rows[whole[np.argmin(strange[whole] * (MOST + 1) + fit[whole])]]
+        row = whole[np.argmin(rank[whole])]
         return Gang(np.array([row]), np.array([members]))
-    order = np.lexsort((rows, -fit, strange))
-    return _cut(rows[order], fit[order], members)
+    rows = np.flatnonzero(fits)
+    rows = rows[np.lexsort((-fits[rows], rank[rows] >= RANKS))]
+    return _cut(rows, fits[rows], members)
 
 
 def _cut(rows: Ints, fit: Ints, members: int) -> Gang:
