@@ -41,7 +41,7 @@ from windlass.operate.admission.ground import (
 )
 from windlass.operate.admission.shares import Account, accounts_of, priority_of
 from windlass.operate.admission.view import Ask, Decision, Placed, View
-from windlass.operate.admission.yielding import LEAST_RUN_S, Yield, Yielders
+from windlass.operate.admission.yielding import Yield, Yielders
 
 PATIENCE_S = 600.0
 
@@ -65,6 +65,7 @@ class _Round:
         columns = view.machines if isinstance(view.machines, Columns) else Columns(view.machines)
         self.decisions: list[Decision] = []
         self._now_s = view.now_s
+        self._least_run_s = view.least_run_s
         self._placed = sorted(view.placed, key=lambda each: each.ask.key)
         self._waiting = view.waiting
         self._ground = Ground(columns)
@@ -101,7 +102,7 @@ class _Round:
         if self._ground.sum(FREE, kind) >= missing:
             self._ground.take(self._ground.choose(FREE, kind, missing, each.ask.placement), kind)
             return
-        if self._now_s - each.since_s < LEAST_RUN_S:
+        if self._now_s - each.since_s < self._least_run_s:
             return
         account, key = self._accounts[each.ask.tenant], each.ask.key
         if len(each.nodes) >= each.ask.fewest:
@@ -264,7 +265,7 @@ class _Round:
             and len(each.nodes) == each.members
             and not each.leaving
             and each.ask.key not in changed
-            and self._now_s - each.since_s >= LEAST_RUN_S
+            and self._now_s - each.since_s >= self._least_run_s
         ]
         for each in sorted(elastic, key=self._growth_order):
             kind, account = self._kind(each.ask), self._accounts[each.ask.tenant]
@@ -295,7 +296,7 @@ class _Round:
 
     def _yielders_(self) -> Yielders:
         if self._yielders is None:
-            self._yielders = Yielders(self._placed, self._accounts, self._now_s)
+            self._yielders = Yielders(self._placed, self._accounts, self._now_s, self._least_run_s)
         return self._yielders
 
     def _too_large(self, ask: Ask, kind: Kind) -> str:

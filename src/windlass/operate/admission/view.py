@@ -9,6 +9,10 @@ from typing import Literal
 from windlass.spec.cluster import Placement
 
 
+LEAST_RUN_S = 300.0
+"""Nobody is asked to leave before it has run so long: it has something to save by then."""
+
+
 @dataclass(frozen=True, slots=True)
 class Room:
     """What one member needs, or what a machine has."""
@@ -109,6 +113,7 @@ class View:
     waiting: Sequence[Ask]
     placed: Sequence[Placed]
     shares: Mapping[str, Share] = field(default_factory=dict)
+    least_run_s: float = LEAST_RUN_S
 
 
 @dataclass(frozen=True, slots=True)

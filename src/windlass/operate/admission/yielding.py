@@ -7,7 +7,7 @@ over its share, least work since the last save, begun last.
 Why two jobs never take turns at pushing each other out: by priority one is above the other, always. By share,
 a tenant takes only up to its share, and only what another has above its own; afterwards neither may take it
 back. Both hold as long as the set of tenants does; against changes of it, nobody is asked to leave before it
-has run for LEAST_RUN_S.
+has run for View.least_run_s.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from windlass.operate.admission.ground import LATER, SOON, Ground, Kind, Vector,
 from windlass.operate.admission.shares import Account, priority_of
 from windlass.operate.admission.view import Ask, Placed
 
-LEAST_RUN_S = 300.0
 FAR_BELOW = 0.5
 """A tenant takes from another of its priority when it has less than this part of its share."""
 
@@ -41,12 +40,14 @@ class Yield:
 class Yielders:
     """Those who could be asked to make room in one round."""
 
-    def __init__(self, placed: Sequence[Placed], accounts: Mapping[str, Account], now_s: float) -> None:
+    def __init__(
+        self, placed: Sequence[Placed], accounts: Mapping[str, Account], now_s: float, least_run_s: float
+    ) -> None:
         self._accounts = accounts
         able = [
             each
             for each in placed
-            if not each.leaving and now_s - each.since_s >= LEAST_RUN_S and len(each.nodes) == each.members
+            if not each.leaving and now_s - each.since_s >= least_run_s and len(each.nodes) == each.members
         ]
         self._able, self._now_s = able, now_s
         self._elastic = [each for each in able if each.members > each.ask.fewest]
