@@ -39,7 +39,7 @@ from windlass.operate.admission.ground import (
     kind_of,
     vector,
 )
-from windlass.operate.admission.shares import Account, accounts_of, priority_of
+from windlass.operate.admission.shares import Account, accounts_of, priority_of, whole_of
 from windlass.operate.admission.view import Ask, Decision, Placed, View
 from windlass.operate.admission.yielding import Yield, Yielders
 
@@ -69,7 +69,7 @@ class _Round:
         self._placed = sorted(view.placed, key=lambda each: each.ask.key)
         self._waiting = view.waiting
         self._ground = Ground(columns)
-        self._accounts = accounts_of(view, (columns.sum[0], columns.sum[1], columns.sum[2]))
+        self._accounts = accounts_of(view.waiting, self._placed, view.shares, whole_of(columns))
         self._yielders: Yielders | None = None
         self._kinds: dict[tuple[object, ...], Kind] = {}
         self._kept_for: list[str] = []

@@ -57,9 +57,10 @@ def vector(room: Room) -> Vector:
 
 
 class Columns(Sequence[Machine]):
-    """What does not change while a decision is made, and what is free at its beginning.
+    """The machines as a decision finds them.
 
-    Whoever decides again and again keeps one and lets it follow the machines by `update`.
+    Whoever decides again and again keeps one and lets it follow the machines by `update` and `drop`; a
+    machine that is gone keeps its row, without room, for the time when it comes back.
     """
 
     def __init__(self, machines: Iterable[Machine]) -> None:
@@ -68,8 +69,9 @@ class Columns(Sequence[Machine]):
         self.total = _table([machine.total for machine in self.machines])
         self.free = _table([machine.free for machine in self.machines])
         self.sum: Floats = self.total.sum(axis=1)
+        self._there = np.ones(len(self.machines), dtype=bool)
         self._masks: dict[tuple[tuple[str, str], ...], NDArray[np.bool_]] = {}
-        self._totals: dict[Kind, int] = {}
+        self._most: dict[Kind, int] = {}
 
     def __len__(self) -> int:
         return len(self.machines)
@@ -82,30 +84,49 @@ class Columns(Sequence[Machine]):
         return self.machines[row]
 
     def update(self, machine: Machine) -> bool:
-        """Take over what is free in a machine; False when it is another machine than the one known."""
+        """Take over how a machine is now; False when it cannot be done, and all must be read again."""
         row = self.rows.get(machine.name)
-        if row is None or self.machines[row].total != machine.total:
+        if row is None or self.machines[row].labels != machine.labels:
             return False
-        if self.machines[row].labels != machine.labels:
-            return False
+        if not self._there[row] or self.machines[row].total != machine.total:
+            self._put(row, vector(machine.total), there=True)
         self.machines[row] = machine
         self.free[:, row] = vector(machine.free)
         return True
 
+    def drop(self, name: str) -> None:
+        """A machine takes no work any more."""
+        row = self.rows[name]
+        self._put(row, (0.0, 0.0, 0.0), there=False)
+        self.machines[row] = Machine(name, Room(), Room(), self.machines[row].labels)
+        self.free[:, row] = 0.0
+
+    def _put(self, row: int, total: Vector, *, there: bool) -> None:
+        self.total[:, row] = total
+        self.sum = self.total.sum(axis=1)
+        self._there[row] = there
+        self._most.clear()
+        for labels, mask in self._masks.items():
+            mask[row] = there and self._has(self.machines[row], labels)
+
     def mask(self, labels: tuple[tuple[str, str], ...]) -> NDArray[np.bool_]:
-        """Tell which machines have the labels."""
+        """Tell which machines are there and have the labels."""
         known = self._masks.get(labels)
         if known is None:
-            has = [all(m.labels.get(key) == value for key, value in labels) for m in self.machines]
-            known = self._masks[labels] = np.array(has, dtype=bool)
+            has = np.array([self._has(machine, labels) for machine in self.machines], dtype=bool)
+            known = self._masks[labels] = has & self._there
         return known
+
+    @staticmethod
+    def _has(machine: Machine, labels: tuple[tuple[str, str], ...]) -> bool:
+        return all(machine.labels.get(key) == value for key, value in labels)
 
     def most(self, kind: Kind) -> int:
         """Return how many members the machines could take if nothing else ran."""
-        known = self._totals.get(kind)
+        known = self._most.get(kind)
         if known is None:
             known = int((count(self.total, kind.need) * self.mask(kind.labels)).sum())
-            self._totals[kind] = known
+            self._most[kind] = known
         return known
 
 
