@@ -8,7 +8,6 @@ from typing import Literal
 
 from windlass.spec.cluster import Placement
 
-
 LEAST_RUN_S = 300.0
 """Nobody is asked to leave before it has run so long: it has something to save by then."""
 
