@@ -1,20 +1,21 @@
 """Who may run now.
 
-The queue's order: priority; then, at most one for each tenant that has no more than its share, a job that has
-waited for PATIENCE_S, oldest first; then fair share over tenants (shares.py), with time within a tenant.
+The queue's order: priority; then, at most one for each tenant that has no more than its share, a job that
+has waited for PATIENCE_S, oldest first; then fair share over tenants (shares.py), with time within a tenant.
 
 Each job in that order is admitted if quota and room allow it; all its members or none, or as many as fit if
-that is no less than an elastic job's fewest. If not, it gets the room of those who are leaving; or others are
-asked to leave for it (yielding.py); or, when it has waited for PATIENCE_S, machines are kept free for it. What
-comes later runs beside it wherever that cannot delay it. So a gang waits no longer for room than
+that is no less than an elastic job's fewest. If not, it gets the room of those who are leaving; or others
+are asked to leave for it (yielding.py); or, when it has waited for PATIENCE_S, machines are kept free for
+it. What comes later runs beside it wherever that cannot delay it. So a gang waits no longer for room than
 
     PATIENCE_S, and until those that run on its machines now have ended
 
-however many smaller jobs come: how long jobs run need not be known. One gang at a time is kept room for among
-machines with the same labels (for those with GPUs and without), so several wait for each other, oldest first.
+however many smaller jobs come: how long jobs run need not be known. One gang at a time is kept room for
+among machines with the same labels (for those with GPUs and without), so several wait for each other, oldest
+first.
 
-Jobs of higher priority are not held back by this; a stream of them can keep lower ones waiting for ever, which
-is what priority means. Share.most_priority says who may use it.
+Jobs of higher priority are not held back by this; a stream of them can keep lower ones waiting for ever,
+which is what priority means. Share.most_priority says who may use it.
 
 Pure: the same view gives the same decisions, in whatever order its parts are listed.
 """
@@ -38,7 +39,7 @@ from windlass.operate.admission.ground import (
     kind_of,
     vector,
 )
-from windlass.operate.admission.shares import Account, accounts_of, priority_of
+from windlass.operate.admission.shares import Account, accounts_of, priority_of, whole_of
 from windlass.operate.admission.view import Ask, Decision, Placed, View
 from windlass.operate.admission.yielding import Yield, Yielders
 
@@ -46,7 +47,7 @@ PATIENCE_S = 600.0
 
 
 def decide(view: View) -> list[Decision]:
-    """Return what is to become of the jobs that wait, in the order of the queue, and of those that must change.
+    """Return what is to become of the jobs that wait, in the queue's order, and of those that must change.
 
     Jobs that go on as they are get no decision.
     """
@@ -68,12 +69,15 @@ class _Round:
         self._placed = sorted(view.placed, key=lambda each: each.ask.key)
         self._waiting = view.waiting
         self._ground = Ground(columns)
-        self._accounts = accounts_of(view, (columns.sum[0], columns.sum[1], columns.sum[2]))
+        self._accounts = accounts_of(view.waiting, self._placed, view.shares, whole_of(columns))
         self._yielders: Yielders | None = None
         self._kinds: dict[tuple[object, ...], Kind] = {}
         self._kept_for: list[str] = []
         self._pools: set[tuple[object, ...]] = set()
         self._words: dict[tuple[object, ...], str] = {}
+        self._held: dict[tuple[object, ...], tuple[int, str]] = {}
+        self._changes = 0
+        """Of the ground and of the accounts, so far."""
         self._behind = 0
         self._highest_short: int | None = None
         """The highest priority of a job that waits for room."""
@@ -119,6 +123,7 @@ class _Round:
             for queue in queues.values():
                 queue.sort(key=lambda ask: (ask.asked_s, ask.key))
             before = len(self.decisions)
+            self._changes += 1
             for ask in self._overdue(queues):
                 queues[ask.tenant].remove(ask)
                 self._consider(ask, priority, overdue=True)
@@ -126,7 +131,7 @@ class _Round:
             self._behind += sum(decision.what == "hold" for decision in self.decisions[before:])
 
     def _overdue(self, queues: dict[str, list[Ask]]) -> list[Ask]:
-        """Return the jobs that have waited too long: the first that could run of each tenant not above its share."""
+        """Return who has waited too long: of each tenant not above its share the first that could run."""
         found = []
         for tenant, queue in queues.items():
             account = self._accounts[tenant]
@@ -137,7 +142,7 @@ class _Round:
 
     def _could_run(self, ask: Ask, account: Account) -> bool:
         kind = self._kind(ask)
-        return min(account.most_of(kind.need), self._ground.empty_sum(kind)) >= ask.fewest
+        return min(account.most_of(kind.need), self._ground.columns.most(kind)) >= ask.fewest
 
     def _by_share(self, queues: dict[str, list[Ask]], priority: int) -> None:
         """Consider the first job of whoever stands lowest, again and again."""
@@ -155,9 +160,21 @@ class _Round:
                 heapq.heappush(heap, (self._accounts[tenant].standing, tenant, at))
 
     def _consider(self, ask: Ask, priority: int, *, overdue: bool) -> bool:
-        """Decide about one job; True when it got room, or was promised some."""
+        """Decide about one job; True when it got room, or was promised some.
+
+        Nothing changes while jobs are held: an equal job of the tenant is held for the same reason.
+        """
+        shape = (ask.tenant, ask.need, ask.fewest, ask.members, *ask.node_selector.items())
+        if not overdue and (known := self._held.get(shape)) and known[0] == self._changes:
+            return self._hold(ask, known[1])
+        got = self._find_room(ask, priority, overdue=overdue)
+        if not got:
+            self._held[shape] = self._changes, self.decisions[-1].reason
+        return got
+
+    def _find_room(self, ask: Ask, priority: int, *, overdue: bool) -> bool:
         kind, account, ground = self._kind(ask), self._accounts[ask.tenant], self._ground
-        if ground.empty_sum(kind) < ask.fewest:
+        if ground.columns.most(kind) < ask.fewest:
             return self._hold(ask, self._too_large(ask, kind))
         if not account.may_begin() or account.room_for(kind.need) < ask.fewest:
             return self._want_quota(ask, kind, account)
@@ -198,9 +215,11 @@ class _Round:
             leaving = self._leaves_quota(ask, kind, account)
         if leaving:
             account.hold(kind.need, ask.fewest)
+            self._changes += 1
             return self._hold(ask, reasons.makes_room(gone or self._leaving_of(ask.tenant)))
         if self._now_s - ask.asked_s >= PATIENCE_S and account.blocked_by is None:
             account.blocked_by = ask.key
+            self._changes += 1
         return self._hold(ask, self._quota_used(ask, account))
 
     def _leaves_quota(self, ask: Ask, kind: Kind, account: Account) -> bool:
@@ -216,6 +235,7 @@ class _Round:
         ground.promise(level, gang, kind)
         self._accounts[ask.tenant].hold(kind.need, ask.fewest)
         self._kept_for.append(ask.key)
+        self._changes += 1
         self._hold(ask, reason)
         return True
 
@@ -236,7 +256,7 @@ class _Round:
             self._say(Decision(key, "preempt", reasons.preempted_by_priority(ask.key), other=ask.key))
 
     def grow(self) -> None:
-        """Let elastic jobs have what nobody waits for: those of the highest priority and lowest standing first."""
+        """Let elastic jobs have what nobody waits for: by priority, then by standing."""
         changed = {decision.key for decision in self.decisions}
         elastic = [
             each
@@ -281,7 +301,7 @@ class _Round:
 
     def _too_large(self, ask: Ask, kind: Kind) -> str:
         machines = int(self._ground.columns.mask(kind.labels).sum())
-        return reasons.too_large(ask, self._ground.empty_sum(kind), machines)
+        return reasons.too_large(ask, self._ground.columns.most(kind), machines)
 
     def _no_room(self, ask: Ask, kind: Kind) -> str:
         """Say what is missing; many wait for the same, so it is said once for all of them."""
@@ -309,8 +329,9 @@ class _Round:
         return [each.ask.key for each in self._placed if each.leaving and each.ask.tenant == tenant]
 
     def _hold(self, ask: Ask, reason: str) -> bool:
-        self._say(Decision(ask.key, "hold", reason))
+        self.decisions.append(Decision(ask.key, "hold", reason))
         return False
 
     def _say(self, decision: Decision) -> None:
         self.decisions.append(decision)
+        self._changes += 1

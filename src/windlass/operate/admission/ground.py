@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ BARE, FREE, SOON, LATER = range(4)
 
 MOST = 1_000_000
 """Members that need nothing fit as often as this in one machine."""
+RANKS = 256
+"""Rows are taken in order of how many members fit in them, up to this number."""
 SLACK = 1e-6
 """A part of a core: sums of fractions are not exact, and half a core less is no refusal."""
 
@@ -55,9 +57,10 @@ def vector(room: Room) -> Vector:
 
 
 class Columns(Sequence[Machine]):
-    """What does not change while a decision is made, and what is free at its beginning.
+    """The machines as a decision finds them.
 
-    Whoever decides again and again keeps one and lets it follow the machines by `update`.
+    Whoever decides again and again keeps one and lets it follow the machines by `update` and `drop`; a
+    machine that is gone keeps its row, without room, for the time when it comes back.
     """
 
     def __init__(self, machines: Iterable[Machine]) -> None:
@@ -66,8 +69,9 @@ class Columns(Sequence[Machine]):
         self.total = _table([machine.total for machine in self.machines])
         self.free = _table([machine.free for machine in self.machines])
         self.sum: Floats = self.total.sum(axis=1)
+        self._there = np.ones(len(self.machines), dtype=bool)
         self._masks: dict[tuple[tuple[str, str], ...], NDArray[np.bool_]] = {}
-        self._totals: dict[Kind, Ints] = {}
+        self._most: dict[Kind, int] = {}
 
     def __len__(self) -> int:
         return len(self.machines)
@@ -80,29 +84,49 @@ class Columns(Sequence[Machine]):
         return self.machines[row]
 
     def update(self, machine: Machine) -> bool:
-        """Take over what is free in a machine; False when it is another machine than the one known."""
+        """Take over how a machine is now; False when it cannot be done, and all must be read again."""
         row = self.rows.get(machine.name)
-        if row is None or self.machines[row].total != machine.total:
+        if row is None or self.machines[row].labels != machine.labels:
             return False
-        if self.machines[row].labels != machine.labels:
-            return False
+        if not self._there[row] or self.machines[row].total != machine.total:
+            self._put(row, vector(machine.total), there=True)
         self.machines[row] = machine
         self.free[:, row] = vector(machine.free)
         return True
 
+    def drop(self, name: str) -> None:
+        """A machine takes no work any more."""
+        row = self.rows[name]
+        self._put(row, (0.0, 0.0, 0.0), there=False)
+        self.machines[row] = Machine(name, Room(), Room(), self.machines[row].labels)
+        self.free[:, row] = 0.0
+
+    def _put(self, row: int, total: Vector, *, there: bool) -> None:
+        self.total[:, row] = total
+        self.sum = self.total.sum(axis=1)
+        self._there[row] = there
+        self._most.clear()
+        for labels, mask in self._masks.items():
+            mask[row] = there and self._has(self.machines[row], labels)
+
     def mask(self, labels: tuple[tuple[str, str], ...]) -> NDArray[np.bool_]:
-        """Tell which machines have the labels."""
+        """Tell which machines are there and have the labels."""
         known = self._masks.get(labels)
         if known is None:
-            has = [all(m.labels.get(key) == value for key, value in labels) for m in self.machines]
-            known = self._masks[labels] = np.array(has, dtype=bool)
+            has = np.array([self._has(machine, labels) for machine in self.machines], dtype=bool)
+            known = self._masks[labels] = has & self._there
         return known
 
-    def empty_counts(self, kind: Kind) -> Ints:
-        """Return how many members each machine could take if nothing else ran."""
-        known = self._totals.get(kind)
+    @staticmethod
+    def _has(machine: Machine, labels: tuple[tuple[str, str], ...]) -> bool:
+        return all(machine.labels.get(key) == value for key, value in labels)
+
+    def most(self, kind: Kind) -> int:
+        """Return how many members the machines could take if nothing else ran."""
+        known = self._most.get(kind)
         if known is None:
-            known = self._totals[kind] = count(self.total, kind.need) * self.mask(kind.labels)
+            known = int((count(self.total, kind.need) * self.mask(kind.labels)).sum())
+            self._most[kind] = known
         return known
 
 
@@ -157,16 +181,14 @@ class Ground:
     def sum(self, level: int, kind: Kind) -> int:
         return self._count(level, kind).sum
 
-    def empty_sum(self, kind: Kind) -> int:
-        return int(self.columns.empty_counts(kind).sum())
-
     def _count(self, level: int, kind: Kind) -> _Counted:
         known = self._counted.get((level, kind))
         if known is None:
             fits = count(self.room[level], kind.need) * self.columns.mask(kind.labels)
             known = self._counted[level, kind] = _Counted(fits, int(fits.sum()), len(self._changes))
         elif known.seen < len(self._changes):
-            rows = np.unique(np.concatenate(self._changes[known.seen :]))
+            fresh_rows = self._changes[known.seen :]
+            rows = fresh_rows[0] if len(fresh_rows) == 1 else np.unique(np.concatenate(fresh_rows))
             fresh = count(self.room[level][:, rows], kind.need) * self.columns.mask(kind.labels)[rows]
             known.sum += int(fresh.sum()) - int(known.fits[rows].sum())
             known.fits[rows] = fresh
@@ -180,12 +202,12 @@ class Ground:
         pack: in as few machines as possible.
         """
         fits = self.fits(level, kind)
-        rows = np.flatnonzero(fits)
-        fit = fits[rows]
-        strange = (self.room[FREE][2][rows] > 0) * (kind.need[2] == 0)
-        if placement == "spread":
-            return _spread(rows, fit, strange, members)
-        return _pack(rows, fit, strange, members)
+        rank = np.minimum(fits, RANKS - 1)
+        if kind.need[2] == 0:
+            rank += RANKS * ((self.room[FREE][2] > 0) & (fits > 0))
+        if placement == "pack":
+            return _pack(fits, rank, members)
+        return _one_each(rank, members) or _level(fits, rank, members)
 
     def choose_soonest(self, kind: Kind, members: int) -> Gang:
         """Choose rows that LATER take members, those with the least in the way first.
@@ -217,11 +239,12 @@ class Ground:
     def _add(self, gang: Gang, need: Vector, levels: Iterable[int], sign: float) -> None:
         rows = gang.rows
         amount = np.asarray(need)[:, None] * gang.each * sign
+        part = self.room[:, :, rows]
         for level in levels:
-            self.room[level][:, rows] += amount
+            part[level] += amount
         for below in (SOON, FREE):
-            part = self.room[below][:, rows]
-            self.room[below][:, rows] = np.minimum(part, self.room[below + 1][:, rows])
+            np.minimum(part[below], part[below + 1], out=part[below])
+        self.room[:, :, rows] = part
         self._changes.append(rows)
 
 
@@ -231,30 +254,40 @@ def gang_of(rows: Sequence[int]) -> Gang:
     return Gang(found, each)
 
 
-def _spread(rows: Ints, fit: Ints, strange: Any, members: int) -> Gang:
-    if len(rows) >= members:
-        keys = (strange * (MOST + 1) + fit) * len(rows) + np.arange(len(rows))
-        chosen = np.sort(np.argpartition(keys, members - 1)[:members])
-        return Gang(rows[chosen], np.ones(members, dtype=np.int64))
-    low, high = 1, int(fit.max())
+def _one_each(rank: Ints, members: int) -> Gang | None:
+    """Take as many rows as members, those of the lowest rank; None when there are fewer. Rank 0 has no room."""
+    sums = np.cumsum(np.bincount(rank, minlength=2)[1:])
+    if sums[-1] < members:
+        return None
+    last = int(np.searchsorted(sums, members)) + 1
+    below = np.flatnonzero((rank > 0) & (rank < last))
+    rows = np.concatenate([below, np.flatnonzero(rank == last)[: members - len(below)]])
+    return Gang(rows, np.ones(members, dtype=np.int64))
+
+
+def _level(fits: Ints, rank: Ints, members: int) -> Gang:
+    """Fill all rows to one level, and some of them to one more."""
+    rows = np.flatnonzero(fits)
+    rows = rows[np.argsort(rank[rows], kind="stable")]
+    low, high = 1, int(fits.max())
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if np.minimum(fit, middle).sum() >= members else (middle + 1, high)
-    order = np.lexsort((rows, strange))
-    least = np.minimum(fit[order], low - 1)
-    further = np.minimum(fit[order], low) - least
-    missing = members - int(least.sum())
-    each = least + further * (np.cumsum(further) <= missing)
-    return Gang(rows[order][each > 0], each[each > 0])
+        low, high = (low, middle) if np.minimum(fits, middle).sum() >= members else (middle + 1, high)
+    least = np.minimum(fits[rows], low - 1)
+    further = np.minimum(fits[rows], low) - least
+    each = least + further * (np.cumsum(further) <= members - int(least.sum()))
+    return Gang(rows[each > 0], each[each > 0])
 
 
-def _pack(rows: Ints, fit: Ints, strange: Any, members: int) -> Gang:
-    whole = np.flatnonzero(fit >= members)
+def _pack(fits: Ints, rank: Ints, members: int) -> Gang:
+    """Take the tightest row that holds all members, or the fewest rows."""
+    whole = np.flatnonzero(fits >= members)
     if len(whole):
-        row = rows[whole[np.argmin(strange[whole] * (MOST + 1) + fit[whole])]]
+        row = whole[np.argmin(rank[whole])]
         return Gang(np.array([row]), np.array([members]))
-    order = np.lexsort((rows, -fit, strange))
-    return _cut(rows[order], fit[order], members)
+    rows = np.flatnonzero(fits)
+    rows = rows[np.lexsort((-fits[rows], rank[rows] >= RANKS))]
+    return _cut(rows, fits[rows], members)
 
 
 def _cut(rows: Ints, fit: Ints, members: int) -> Gang:

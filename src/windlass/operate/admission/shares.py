@@ -14,9 +14,9 @@ want more, shares become proportional to weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
-from windlass.operate.admission.ground import SLACK, Vector, vector
+from windlass.operate.admission.ground import SLACK, Columns, Vector, vector
 from windlass.operate.admission.view import Ask, Machine, Placed, Share, View
 
 HALF_LIFE_S = 4 * 3600.0
@@ -34,11 +34,13 @@ def fade(used: float, share: float, passed_s: float) -> float:
 def dominant_shares(view: View) -> dict[str, float]:
     """Return what each tenant holds now, for the bookkeeping by `fade`."""
     whole = whole_of(view.machines)
-    held = held_by_tenant(view.placed)
+    held = held_by_tenant(sorted(view.placed, key=lambda each: each.ask.key))
     return {tenant: dominant(room, whole) for tenant, room in held.items()}
 
 
-def whole_of(machines: Iterable[Machine]) -> Vector:
+def whole_of(machines: Sequence[Machine]) -> Vector:
+    if isinstance(machines, Columns):
+        return machines.sum[0], machines.sum[1], machines.sum[2]
     rooms = [machine.total for machine in machines]
     return (
         sum(room.cores for room in rooms),
@@ -126,14 +128,16 @@ class Account:
         return max(0.0, most)
 
 
-def accounts_of(view: View, whole: Vector) -> dict[str, Account]:
+def accounts_of(
+    waiting: Sequence[Ask], placed: Sequence[Placed], shares: Mapping[str, Share], whole: Vector
+) -> dict[str, Account]:
     """Open an account for every tenant that wants or has something."""
-    tenants = sorted({each.ask.tenant for each in view.placed} | {ask.tenant for ask in view.waiting})
-    accounts = {tenant: Account(view.shares.get(tenant) or Share(tenant), whole) for tenant in tenants}
+    tenants = sorted({each.ask.tenant for each in placed} | {ask.tenant for ask in waiting})
+    accounts = {tenant: Account(shares.get(tenant) or Share(tenant), whole) for tenant in tenants}
     weights = sum(account.share.weight for account in accounts.values())
     for account in accounts.values():
         account.fair = account.share.weight / weights
-    for each in view.placed:
+    for each in placed:
         account, need = accounts[each.ask.tenant], vector(each.ask.need)
         account.hold(need, each.members)
         if each.leaving:

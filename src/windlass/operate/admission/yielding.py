@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from windlass.operate.admission.ground import LATER, SOON, Ground, Kind, Vector, vector
 from windlass.operate.admission.shares import Account, priority_of
@@ -48,14 +49,16 @@ class Yielders:
             for each in placed
             if not each.leaving and now_s - each.since_s >= least_run_s and len(each.nodes) == each.members
         ]
-        self._whole = sorted(
-            (each for each in able if each.ask.preemptible), key=lambda each: self._price(each, now_s)
-        )
+        self._able, self._now_s = able, now_s
         self._elastic = [each for each in able if each.members > each.ask.fewest]
-        self._elastic.sort(key=lambda each: self._price(each, now_s))
+        self._elastic.sort(key=self._price)
         self._lowest = min((self._priority(each) for each in able), default=0)
         self._vain: set[tuple[Kind, int, int, str]] = set()
         self._gone: set[str] = set()
+
+    @cached_property
+    def _whole(self) -> list[Placed]:
+        return sorted((each for each in self._able if each.ask.preemptible), key=self._price)
 
     def find(self, ground: Ground, ask: Ask, kind: Kind) -> list[Yield]:
         """Return who leaves so that the fewest members of the ask fit; nobody when that cannot be had."""
@@ -123,12 +126,12 @@ class Yielders:
     def _priority(self, each: Placed) -> int:
         return priority_of(each.ask, self._accounts[each.ask.tenant].share)
 
-    def _price(self, each: Placed, now_s: float) -> tuple[float, ...]:
+    def _price(self, each: Placed) -> tuple[float, float, float, float, str]:
         account = self._accounts[each.ask.tenant]
         over = account.now / account.fair
         saved_s = each.since_s if each.saved_s is None else max(each.saved_s, each.since_s)
-        unsaved = (now_s - saved_s) * account.part(vector(each.ask.need), each.members)
-        return self._priority(each), -over, unsaved, -each.since_s, each.ask.key  # type: ignore[return-value]
+        unsaved = (self._now_s - saved_s) * account.part(vector(each.ask.need), each.members)
+        return self._priority(each), -over, unsaved, -each.since_s, each.ask.key
 
 
 class _Search:
