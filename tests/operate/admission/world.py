@@ -1,4 +1,4 @@
-"""A handful of machines that does what is decided: who starts starts at once, who leaves leaves a step later."""
+"""A few machines that do what is decided: who starts starts at once, who leaves leaves a step later."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from windlass.operate.admission.decide import decide
-from windlass.operate.admission.ground import FREE, Columns, Ground, kind_of
 from windlass.operate.admission.shares import dominant_shares, fade
 from windlass.operate.admission.view import Ask, Decision, Machine, Placed, Room, Share, View
 
@@ -101,25 +100,15 @@ class World:
         key = decision.key
         if decision.what == "admit":
             ask = self.waiting.pop(key)
-            nodes = self._nodes(ask, decision.members)
-            self.placed[key] = Placed(ask, decision.members, nodes, self.now_s)
+            self.placed[key] = Placed(ask, decision.members, decision.nodes, self.now_s)
             self.began.setdefault(key, self.now_s)
             self.ends[key] = self.now_s + self.lasting[key]
         elif decision.what == "preempt":
             self.placed[key] = replace(self.placed[key], leaving=True)
         elif decision.what == "resize":
             each = self.placed[key]
-            nodes = each.nodes + self._nodes(each.ask, max(0, decision.members - each.members))
+            nodes = each.nodes + decision.nodes
             self.placed[key] = replace(each, members=decision.members, nodes=nodes, since_s=self.now_s)
-
-    def _nodes(self, ask: Ask, members: int) -> tuple[str, ...]:
-        """Choose as the decision thought of it."""
-        if not members:
-            return ()
-        columns = Columns(self.machines())
-        gang = Ground(columns).choose(FREE, kind_of(ask.need, ask.node_selector), members, ask.placement)
-        pairs = zip(gang.rows.tolist(), gang.each.tolist(), strict=True)
-        return tuple(columns[row].name for row, each in pairs for _ in range(each))
 
     def _note_usage(self, passed_s: float) -> None:
         held = dominant_shares(self.view())

@@ -106,7 +106,7 @@ class _Round:
         """Set room aside for members without a machine; where there is none, the job cannot stay as it is."""
         kind, missing = self._kind(each.ask), each.members - len(each.nodes)
         if self._ground.sum(FREE, kind) >= missing:
-            self._ground.take(self._ground.choose(FREE, kind, missing, each.ask.placement), kind)
+            self._take(each.ask, kind, missing)
             return
         if self._now_s - each.since_s < self._least_run_s:
             return
@@ -189,9 +189,9 @@ class _Round:
         most = int(min(ask.members, account.room_for(kind.need)))
         if (fits := ground.sum(FREE, kind)) >= ask.fewest:
             members = min(most, fits)
-            ground.take(ground.choose(FREE, kind, members, ask.placement), kind)
+            nodes = self._take(ask, kind, members)
             account.hold(kind.need, members)
-            self._say(Decision(ask.key, "admit", reasons.admitted(ask, members), members))
+            self._say(Decision(ask.key, "admit", reasons.admitted(ask, members), members, nodes=nodes))
             return True
         if ground.sum(SOON, kind) >= ask.fewest:
             return self._promise(ask, kind, reasons.makes_room(self._leaving))
@@ -205,6 +205,11 @@ class _Round:
             self._pools.add(pool)
             return self._keep(ask, kind)
         return self._hold(ask, self._no_room(ask, kind))
+
+    def _take(self, ask: Ask, kind: Kind, members: int) -> tuple[str, ...]:
+        gang = self._ground.choose(FREE, kind, members, ask.placement)
+        self._ground.take(gang, kind)
+        return self._ground.nodes_of(gang)
 
     def _want_quota(self, ask: Ask, kind: Kind, account: Account) -> bool:
         """Hold a job that the quota forbids, and let the tenant's own lower jobs go if that helps."""
@@ -292,10 +297,10 @@ class _Round:
             further = each.ask.members - each.members
             further = int(min(further, account.room_for(kind.need), self._ground.sum(FREE, kind)))
             if further > 0:
-                self._ground.take(self._ground.choose(FREE, kind, further, each.ask.placement), kind)
+                nodes = self._take(each.ask, kind, further)
                 account.hold(kind.need, further)
                 members = each.members + further
-                self._say(Decision(each.ask.key, "resize", reasons.grown(members), members))
+                self._say(Decision(each.ask.key, "resize", reasons.grown(members), members, nodes=nodes))
 
     def _growth_order(self, each: Placed) -> tuple[float, float, float, str]:
         account = self._accounts[each.ask.tenant]

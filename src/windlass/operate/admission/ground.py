@@ -175,6 +175,12 @@ class Ground:
         rows = self.columns.rows
         return [rows[node] for node in nodes if node in rows]
 
+    def nodes_of(self, gang: Gang) -> tuple[str, ...]:
+        """Return the names of the rows, once for each member."""
+        machines = self.columns.machines
+        pairs = zip(gang.rows.tolist(), gang.each.tolist(), strict=True)
+        return tuple(machines[row].name for row, each in pairs for _ in range(each))
+
     def fits(self, level: int, kind: Kind) -> Ints:
         """Return how many members of a kind each row can take."""
         return self._count(level, kind).fits
