@@ -6,9 +6,9 @@ has waited for PATIENCE_S, oldest first; then fair share over tenants (shares.py
 Each job in that order is admitted if quota and room allow it; all its members or none, or as many as fit if
 that is no less than an elastic job's fewest. If not, it gets the room of those who are leaving; or others
 are asked to leave for it (yielding.py); or, when it has waited for PATIENCE_S, machines are kept free for
-it. What comes later runs on the other machines. So a gang that is first in line waits no longer for room than
+it. What comes later runs on the other machines. So a gang than which nobody has waited longer has room after
 
-    PATIENCE_S, and until those that ran on its machines by then have ended
+    PATIENCE_S, and the time until those that ran on its machines by then have ended
 
 however many smaller jobs come, while machines last: how long jobs run need not be known
 (Ground.choose_oldest). Machines are kept for one gang at a time among those with the same labels (with GPUs
