@@ -180,15 +180,8 @@ class _Round:
         Nothing changes while jobs are held: an equal job of the tenant is held for the same reason.
         """
         need = ask.need
-        shape = (
-            ask.tenant,
-            need.cores,
-            need.memory_bytes,
-            need.gpus,
-            ask.fewest,
-            ask.members,
-            *ask.node_selector.items(),
-        )
+        room = (need.cores, need.memory_bytes, need.gpus)
+        shape = (ask.tenant, room, ask.fewest, ask.members, *ask.node_selector.items())
         if not overdue and (known := self._held.get(shape)) and known[0] == self._changes:
             return self._hold(ask, known[1])
         got = self._find_room(ask, priority, overdue=overdue)

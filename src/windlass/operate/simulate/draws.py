@@ -129,7 +129,7 @@ class Misfortune:
         return self._chance.weibullvariate(mean_s / math.gamma(1 + 1 / faults.youth), faults.youth)
 
     def first_life_s(self) -> float:
-        """Return how long a machine lasts that has been running for long: by then, failures have no memory."""
+        """Return how long a machine lasts that has run for long: by then, failures have no memory."""
         return self._chance.expovariate(self._factor / (self.faults.machine_days * DAY_S))
 
     def rack_life_s(self) -> float:

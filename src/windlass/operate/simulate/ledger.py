@@ -1,4 +1,4 @@
-"""The records of a control plane in memory: what the reconcile loop needs of them, and what submitters write."""
+"""The records of a control plane in memory: what the reconcile loop and those who submit need of them."""
 
 from __future__ import annotations
 

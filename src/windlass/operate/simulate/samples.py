@@ -1,4 +1,4 @@
-"""Looks at the fleet every few minutes: how it is used, who waits, who has which share, what lies idle in vain."""
+"""Looks at the fleet every few minutes: how it is used, who waits, who has what, what lies idle in vain."""
 
 from __future__ import annotations
 
@@ -71,12 +71,9 @@ class Samples:
     def _could_run(self, waiting: list[Ask]) -> Floats:
         """Return the room of jobs that wait although there is room, however it may be promised."""
         free, used = self._fleet.free.copy(), np.zeros(3)
-        shapes = Counter((ask.need, ask.fewest) for ask in waiting)
-        for (need, fewest), number in sorted(
-            shapes.items(), key=lambda item: (-item[0][1], repr(item[0][0]))
-        ):
-            each = vector(need)
-            for _ in range(number):
+        shapes = Counter((ask.fewest, vector(ask.need)) for ask in waiting)
+        for fewest, each in sorted(shapes, reverse=True):
+            for _ in range(shapes[fewest, each]):
                 fits = count(free, each) * self._fleet.up
                 if int(fits.sum()) < fewest:
                     break

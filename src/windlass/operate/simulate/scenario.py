@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -32,6 +32,8 @@ class Kind:
 
 @dataclass(frozen=True)
 class Faults:
+    """How often machines fail, how long they take to mend, and what else they do to those who use them."""
+
     machine_days: float
     youth: float
     rack: int
@@ -106,6 +108,8 @@ class Twist:
 
 @dataclass(frozen=True)
 class Scenario:
+    """All that a simulation depends on."""
+
     name: str
     nodes: int
     hours: float
@@ -117,8 +121,6 @@ class Scenario:
     twist: Twist = Twist()
     period_s: float = 30.0
     """Between two steps of the control plane."""
-    idle_tail_s: float = field(default=0.0)
-    """Without arrivals at the end: so that it is seen whether everything comes to rest."""
 
     @property
     def end_s(self) -> float:

@@ -1,4 +1,4 @@
-"""Services whose load comes and goes with the day: the autoscaler asks for replicas, the queue finds them room.
+"""Services whose load follows the day: the autoscaler asks for replicas, the queue finds them room.
 
 A replica is a job without end, of a priority above training. Whatever it needs is taken from those below it.
 """

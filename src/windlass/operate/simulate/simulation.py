@@ -24,6 +24,7 @@ from windlass.spec.progress import Progress, Report, silent
 
 LOOK_AGAIN_S = 60.0
 """A control plane for which nothing changed looks again after so long: jobs that wait grow older."""
+SERVICES_WEIGHT = 2.0
 MODULE = "windlass.operate.simulate"
 
 
@@ -37,10 +38,7 @@ class Simulation:
         self.tally = Tally(self.fleet, self.events.now_s)
         self.misfortune = Misfortune(scenario)
         self.backend = SimulatedBackend(self.fleet, self.events, self.misfortune, self.tally)
-        shares = {
-            name: Share(name, t.weight, most_priority=t.most_priority) for name, t in scenario.tenants.items()
-        }
-        self.ledger = MemoryLedger({**shares, TENANT: Share(TENANT, 2.0)})
+        self.ledger = MemoryLedger(shares_of(scenario))
         self.plane = Reconciler(
             self.ledger, self.backend, group_of, decide, identity="simulated", clock=self.events.clock
         )
@@ -75,9 +73,8 @@ class Simulation:
     def _step(self) -> None:
         """Let the control plane look, if there is something to see."""
         now_s = self.events.now_s
-        if not (
-            self.backend.changed or self.ledger.changed_since_step or now_s - self._stepped_s >= LOOK_AGAIN_S
-        ):
+        changed = self.backend.changed or self.ledger.changed_since_step
+        if not changed and now_s - self._stepped_s < LOOK_AGAIN_S:
             return
         self.backend.changed = self.ledger.changed_since_step = False
         self.tally.advance(now_s)
@@ -174,6 +171,13 @@ class Simulation:
     def lost(self) -> int:
         """Count jobs that were submitted and are neither over nor in the records: must be 0."""
         return len(self.lives) - len(self.ledger.open) - self.ledger.over.total()
+
+
+def shares_of(scenario: Scenario) -> dict[str, Share]:
+    shares = {TENANT: Share(TENANT, SERVICES_WEIGHT)}
+    for name, tenant in scenario.tenants.items():
+        shares[name] = Share(name, tenant.weight, most_priority=tenant.most_priority)
+    return shares
 
 
 def group_of(entry: Entry) -> Group:
