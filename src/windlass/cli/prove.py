@@ -7,6 +7,7 @@ from typing import Any
 
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
+from windlass.operate.backends_proof import is_equal, prove_backends
 from windlass.operate.backup.proof import is_back, prove_restore
 from windlass.operate.failover.asks import ANSWERING
 from windlass.operate.failover.proof import prove_failover
@@ -36,6 +37,7 @@ rollback  bad versions rolled out under traffic are taken back by themselves, go
 server    workers and parameter servers are killed in mid-run: nothing is lost, or no more than is said
 limits    many gateways on one database let in no more than one would, and not much less
 restore   everything but the backup is lost and comes back; a key of before opens, a run goes on
+backends  one job file trains here and on a Ray that loses a node, to the same bits, and Kubernetes takes it
 
 examples:
   windlass prove layouts --steps 50
@@ -48,6 +50,7 @@ examples:
   windlass prove failover --times 200 --json
   windlass prove rollback --trials 20 --json
   windlass prove restore --to s3 --json
+  windlass prove backends --json
 """
 
 
@@ -102,7 +105,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     restore.set_defaults(run=run_restore)
     server = whats.add_parser("server", help="parameter servers that die lose no update")
     server.set_defaults(run=run_server)
-    for inner in (layouts, reshard, kills, saves, failover, rollback, limits, sites, restore, server):
+    backends = whats.add_parser("backends", help="one job file on this machine, Ray and Kubernetes")
+    backends.set_defaults(run=run_backends)
+    for inner in (
+        layouts,
+        reshard,
+        kills,
+        saves,
+        failover,
+        rollback,
+        limits,
+        sites,
+        restore,
+        server,
+        backends,
+    ):
         inner.add_argument("--json", action="store_true", help="print JSON")
         add_home(inner)
 
@@ -189,6 +206,13 @@ def run_restore(args: argparse.Namespace) -> int:
     result = prove_restore(home_of(args), line.say, to=args.to, steps=args.steps)
     line.close()
     return _print(result, args, good=is_back(result["figures"]))
+
+
+def run_backends(args: argparse.Namespace) -> int:
+    line = ProgressLine(quiet=args.json)
+    result = prove_backends(home_of(args), line.say)
+    line.close()
+    return _print(result, args, good=is_equal(result["figures"]))
 
 
 def _prove(args: argparse.Namespace, kind: Any, layouts: tuple[str, ...]) -> int:
