@@ -27,7 +27,7 @@ from windlass.operate.backup.vault import Vault
 from windlass.spec.errors import Damaged, InUse, StoreFailed
 from windlass.spec.progress import Progress, Report, silent
 from windlass.store.lock import locked
-from windlass.store.place import Place, told
+from windlass.store.place import Place, sync_folder, told
 
 MARK = ".snapshot"
 """In a home that is coming back: which snapshot it comes from."""
@@ -171,11 +171,7 @@ def _appear(staging: Path, home: Path) -> None:
         if home.exists():
             home.rmdir()  # it is empty, or this fails
         staging.rename(home)
-        folder = os.open(home.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(home.parent)
 
 
 def _is_occupied(home: Path) -> bool:
