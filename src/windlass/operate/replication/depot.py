@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-from windlass.operate.backup.vault import Vault, begin, read_header
+from windlass.operate.backup.vault import Vault, begin, read_header, tried
 from windlass.spec.errors import Damaged, NotFound
 from windlass.store.manifest import Manifest, read_manifest
 from windlass.store.place import Place
@@ -30,7 +29,6 @@ HEADER, SWEEP = "depot.json", "sweep"
 
 Key = tuple[str, int]
 """Name and number of a version."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -96,14 +94,14 @@ class Depot:
 
     def listed(self) -> list[Key]:
         """List the versions that are here."""
-        found = [name.split("/") for name in self._tried(lambda: self.place.names("versions"))]
+        found = [name.split("/") for name in tried(lambda: self.place.names("versions"))]
         return sorted((parts[1], int(parts[2])) for parts in found if len(parts) == 3 and parts[2].isdigit())
 
     def version(self, key: Key) -> Stored | None:
         """Return a version; None if it is gone."""
         if key not in self._known:
             try:
-                data = self._tried(lambda: self.place.read(_record(key)))
+                data = tried(lambda: self.place.read(_record(key)))
             except NotFound:
                 return None
             self._known[key] = _decode(data, f"{self.place.url}/{_record(key)}")
@@ -115,16 +113,16 @@ class Depot:
 
     def put(self, stored: Stored) -> Stored:
         """Make a version exist, unless it does: of two writers the first counts. Return what is there."""
-        self._tried(lambda: self.place.create(_record(stored.key), _encode(stored)))
+        tried(lambda: self.place.create(_record(stored.key), _encode(stored)))
         there = self.version(stored.key)
         return stored if there is None else there
 
     def forget(self, key: Key) -> None:
-        self._tried(lambda: self.place.remove(_record(key)))
+        tried(lambda: self.place.remove(_record(key)))
         self._known.pop(key, None)
 
     def aliases(self) -> dict[str, dict[str, int]]:
-        names = [name for name in self._tried(lambda: self.place.names("aliases")) if name.endswith(".json")]
+        names = [name for name in tried(lambda: self.place.names("aliases")) if name.endswith(".json")]
         found = {name.rsplit("/", 1)[-1][: -len(".json")]: self._json(name) for name in names}
         return {name: told for name, told in found.items() if told is not None}
 
@@ -133,7 +131,7 @@ class Depot:
 
     def reports(self) -> dict[str, Report]:
         """Return what every site said last."""
-        names = [name for name in self._tried(lambda: self.place.names("sites")) if name.endswith(".json")]
+        names = [name for name in tried(lambda: self.place.names("sites")) if name.endswith(".json")]
         told = [told for name in names if (told := self._json(name)) is not None]
         return {report.site: report for report in (Report(**each) for each in told)}
 
@@ -150,17 +148,17 @@ class Depot:
     def mark(self, *, sweep: bool) -> None:
         """Write down that pieces may have to go, before their versions do."""
         if sweep:
-            self._tried(lambda: self.place.write(SWEEP, b"1"))
+            tried(lambda: self.place.write(SWEEP, b"1"))
         else:
-            self._tried(lambda: self.place.remove(SWEEP))
+            tried(lambda: self.place.remove(SWEEP))
 
     @property
     def is_marked(self) -> bool:
-        return self._tried(lambda: self.place.exists(SWEEP))
+        return tried(lambda: self.place.exists(SWEEP))
 
     def _json(self, name: str) -> Any:
         try:
-            return json.loads(self._tried(lambda: self.place.read(name)))
+            return json.loads(tried(lambda: self.place.read(name)))
         except NotFound:
             return None
         except ValueError as error:
@@ -168,10 +166,7 @@ class Depot:
 
     def _write(self, name: str, told: Any) -> None:
         data = (json.dumps(told, indent=1, sort_keys=True) + "\n").encode()
-        self._tried(lambda: self.place.write(name, data))
-
-    def _tried(self, work: Callable[[], T]) -> T:
-        return self.vault.tried(work)
+        tried(lambda: self.place.write(name, data))
 
 
 def open_depot(url: str, *, create: bool = False) -> Depot:
