@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from windlass.cli import sites_replicate
+from windlass.cli import sites_replicate, sites_rollout
 from windlass.cli.home import add_home, home_of
 from windlass.cli.sites_argument import check_site, folder_of, standing_of
 from windlass.cli.sites_replicate import COPIES, copies_of, copies_rows, publishing
@@ -32,6 +32,7 @@ examples:
   windlass sites restore sites.toml east
   windlass sites replicate sites.toml --watch          put the models of this home into the depot
   windlass sites replicate sites.toml --site east --watch    ... and take them out at the site called east
+  windlass sites rollout sites.toml poems@4            bring it from site to site, the canary first
   dig @127.0.0.1 -p 5353 llm.example.org +subnet=10.1.0.0/24
 
 The key for known questions is read from $WINDLASS_KEY. docs/formats/sites.md has the file.
@@ -54,6 +55,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _described(verbs, "show", "say how the sites stand, and which versions they have", run_show)
     copy = _described(verbs, "replicate", "bring models to every site", sites_replicate.run)
     sites_replicate.configure(copy)
+    rollout = _described(verbs, "rollout", "bring a version from site to site", sites_rollout.run)
+    sites_rollout.configure(rollout)
     for name, purpose, action in (
         ("drain", "send no new clients to a site", run_drain),
         ("restore", "send clients to a site again", run_restore),

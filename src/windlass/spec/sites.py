@@ -31,6 +31,10 @@ class Site(Table):
         100.0, description="from clients of whom nothing is known; the lowest is nearest"
     )
 
+    key_variable: str | None = Field(
+        None, description="environment variable with a key of this site; WINDLASS_KEY if left out"
+    )
+
     @field_validator("addresses")
     @classmethod
     def _are_addresses(cls, addresses: tuple[str, ...]) -> tuple[str, ...]:
