@@ -74,7 +74,8 @@ class Publisher:
 
     def _send(self, new: list[Key], done: Published) -> None:
         memory = Memory(self._folder, self._depot.id, now_s=self._clock())
-        passed, total = 0, sum(self._find(key).manifest.bytes for key in new if self._find(key))
+        versions = [version for key in new if (version := self._find(key)) is not None]
+        passed, total = 0, sum(version.manifest.bytes for version in versions)
 
         def count(size: int) -> None:
             nonlocal passed
@@ -85,10 +86,8 @@ class Publisher:
             self._depot.vault, memory, parallel=self._rule.parallel, pace=self._pace, passed=count
         )
         with sender:
-            for key in new:
-                version = self._find(key)
-                if version is not None:
-                    self._send_one(version, sender, done)
+            for version in versions:
+                self._send_one(version, sender, done)
         memory.save()
         done.sent_bytes, done.kept_bytes = sender.sent.sent_bytes, sender.sent.kept_bytes
 
