@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import time
 from pathlib import Path
@@ -35,7 +34,8 @@ examples:
   windlass sites rollout sites.toml poems@4            bring it from site to site, the canary first
   dig @127.0.0.1 -p 5353 llm.example.org +subnet=10.1.0.0/24
 
-The key for known questions is read from $WINDLASS_KEY. docs/formats/sites.md has the file.
+The key for known questions is read from $WINDLASS_KEY, or from the variable that a site's key_variable names.
+docs/formats/sites.md has the file.
 """
 POLL_S = 0.2
 
@@ -90,9 +90,8 @@ def run_serve(args: argparse.Namespace) -> int:
     def tell(event: dict[str, Any]) -> None:
         if args.json:
             print(json.dumps(event), flush=True)
-        elif event["event"] == "site":
-            why = f" ({event['why']})" if event["why"] else ""
-            print(f"{time.strftime('%H:%M:%S')} {event['site']} is {event['state']}{why}", flush=True)
+        else:
+            print(f"{time.strftime('%H:%M:%S')} {_sentence(event)}", flush=True)
 
     def ready(port: int) -> None:
         if args.json:
@@ -101,7 +100,7 @@ def run_serve(args: argparse.Namespace) -> int:
         else:
             print(f"answering for {sites.zone} on {args.host}:{port}; Ctrl-C ends it", flush=True)
 
-    server = SitesServer(sites, folder_of(args, sites), os.environ.get("WINDLASS_KEY"), tell)
+    server = SitesServer(sites, folder_of(args, sites), tell)
 
     async def until_stopped() -> None:
         serving = asyncio.ensure_future(server.run(args.host, args.port, ready))
@@ -114,6 +113,12 @@ def run_serve(args: argparse.Namespace) -> int:
     with publishing(home_of(args), sites, tell) if args.replicate else contextlib.nullcontext():
         asyncio.run(until_stopped())
     return 0
+
+
+def _sentence(event: dict[str, Any]) -> str:
+    if event["event"] != "site":
+        return sites_replicate.sentence(event)
+    return f"{event['site']} is {event['state']}" + (f" ({event['why']})" if event["why"] else "")
 
 
 def run_show(args: argparse.Namespace) -> int:

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.watch:
         done = worker(open_depot(rule.depot, create=args.site is None)).step()
         line.close()
-        print_json(done.facts()) if args.json else print(_sentence(done.facts()))
+        print_json(done.facts()) if args.json else print(sentence(done.facts()))
         return 1 if done.facts()["refused"] else 0
     watch = Watch(rule, worker, lambda event: _tell(event, args, line), create=args.site is None)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -133,11 +133,13 @@ def _tell(event: dict[str, Any], args: argparse.Namespace, line: ProgressLine) -
     if args.json:
         print(json.dumps(event), flush=True)
     else:
-        said = event["why"] if event["event"] == "failed" else _sentence(event)
-        print(f"{time.strftime('%H:%M:%S')} {said}", flush=True)
+        print(f"{time.strftime('%H:%M:%S')} {sentence(event)}", flush=True)
 
 
-def _sentence(done: dict[str, Any]) -> str:
+def sentence(done: dict[str, Any]) -> str:
+    """Say what a pass did, or why it failed."""
+    if done.get("event") == "failed":
+        return f"replication waits: {done['why']}"
     parts = [
         f"{what} {', '.join(done[what])}"
         for what in ("published", "brought", "forgotten", "removed", "missing")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,10 +14,9 @@ from windlass.operate.site_rollout.course import resumed
 from windlass.operate.site_rollout.door import HttpDoor
 from windlass.operate.site_rollout.journey import Journey
 from windlass.operate.site_rollout.record import Record, Turn, all_names, load, save
+from windlass.operate.sites.probing import key_of
 from windlass.spec.errors import AskedWrongly, InUse, NotFound, WindlassError, did_you_mean
 from windlass.spec.sites import Sites
-
-KEY = "WINDLASS_KEY"
 
 
 def find_version(depot: Depot, reference: str) -> Stored:
@@ -37,10 +35,7 @@ def doors_of(
     sites: Sites, depot: Depot, stored: Stored, folder: Path, known: MutableMapping[str, str]
 ) -> dict[str, HttpDoor]:
     return {
-        site.name: HttpDoor(
-            site, sites, depot, stored, folder, os.environ.get(site.key_variable or KEY), known
-        )
-        for site in sites.site
+        site.name: HttpDoor(site, sites, depot, stored, folder, key_of(site), known) for site in sites.site
     }
 
 
