@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,25 @@ def check_site(name: str, sites: Sites) -> None:
 
 def folder_of(args: argparse.Namespace, sites: Sites) -> Path:
     return home_of(args) / "sites" / sites.zone.rstrip(".")
+
+
+@contextmanager
+def until_stopped(*, at_once: bool = False) -> Iterator[threading.Event]:
+    """Give an event that is set when somebody stops this process; `at_once` ends the block there, too."""
+    stopped = threading.Event()
+
+    def stop(*_: object) -> None:
+        stopped.set()
+        if at_once:
+            raise KeyboardInterrupt
+
+    former = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with suppress(KeyboardInterrupt):
+            yield stopped
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 def standing_of(folder: Path, sites: Sites) -> dict[str, Any]:

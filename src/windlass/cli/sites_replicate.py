@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.cli.home import home_of
-from windlass.cli.sites_argument import check_site
+from windlass.cli.sites_argument import check_site, until_stopped
 from windlass.cli.terminal import ProgressLine, print_json
 from windlass.operate.replication.bring import Bringer
 from windlass.operate.replication.depot import Depot, open_depot
@@ -56,10 +55,8 @@ def run(args: argparse.Namespace) -> int:
         line.close()
         print_json(done.facts()) if args.json else print(sentence(done.facts()))
         return 1 if done.facts()["refused"] else 0
-    watch = Watch(rule, worker, lambda event: _tell(event, args, line), create=args.site is None)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: watch.stop())
-    watch.run()
+    with until_stopped(at_once=True) as stopped:  # of what has arrived, nothing is lost
+        Watch(rule, worker, lambda event: _tell(event, args, line), stopped, create=args.site is None).run()
     line.close()
     return 0
 
@@ -92,13 +89,14 @@ def publishing(home: Path, sites: Sites, tell: Any) -> Iterator[None]:
         yield
         return
     rule = rule_of(sites)
-    watch = Watch(rule, lambda depot: Publisher(home, depot, rule), tell, create=True)
+    stopped = threading.Event()
+    watch = Watch(rule, lambda depot: Publisher(home, depot, rule), tell, stopped, create=True)
     thread = threading.Thread(target=watch.run, name="publish", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        watch.stop()
+        stopped.set()
         thread.join(5.0)
 
 

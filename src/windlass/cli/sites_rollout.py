@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import signal
-import threading
 import time
 from typing import Any
 
-from windlass.cli.sites_argument import folder_of
+from windlass.cli.sites_argument import folder_of, until_stopped
 from windlass.cli.sites_replicate import rule_of
 from windlass.cli.state_argument import when
 from windlass.cli.terminal import ProgressLine, print_json, print_table
@@ -73,12 +71,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _drive(args: argparse.Namespace, sites: Sites, depot: Depot) -> int:
     """Take steps until it is over or somebody stops this process; what was done stays done."""
-    line, shown, stopped = ProgressLine(quiet=args.json), dict[str, str](), threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+    line, shown, over = ProgressLine(quiet=args.json), dict[str, str](), False
     back = sites.rollout.on_failure == "back"
-    with opened(sites, depot, args.model, folder_of(args, sites), back=back, clock=time.time) as journey:
-        over = False
+    with (
+        until_stopped() as stopped,
+        opened(sites, depot, args.model, folder_of(args, sites), back=back, clock=time.time) as journey,
+    ):
         while not over and not stopped.is_set():
             over = journey.step(time.time())
             for site, text in _told(journey.record).items():

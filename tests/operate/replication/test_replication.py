@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,6 +18,7 @@ from windlass.operate.registry import Registry
 from windlass.operate.replication.bring import Bringer
 from windlass.operate.replication.depot import Depot, open_depot
 from windlass.operate.replication.standing import copies
+from windlass.operate.replication.watch import Watch
 from windlass.spec.backup import Keep
 from windlass.spec.errors import Damaged, InUse, NotFound
 from windlass.store.manifest import verify
@@ -176,6 +178,19 @@ def test_only_the_newest_versions_stay_where_that_is_asked_for(tmp_path: Path, n
     assert set(net.has("east")) == {"poems@1", "poems@4", "poems@5"}  # @prod stays, however old
 
 
+@pytest.mark.parametrize("side", ["publish", "bring"])
+def test_no_more_bytes_a_second_than_allowed(
+    side: str, net: Net, new_net: NewNet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    slow = new_net(net.folder, rate=1000)
+    if side == "bring":
+        net.publish()
+    monkeypatch.setattr("windlass.operate.backup.sending.time.sleep", waits.append)
+    getattr(slow, side)()
+    assert 5.5 < max(waits) < 7.5  # 7 KB in pieces of at most 1 KB; the last one waits for all before it
+
+
 def test_two_replicators_at_once_do_no_harm(net: Net) -> None:
     open_depot(net.rule.depot, create=True)
     with ThreadPoolExecutor(4) as pool:
@@ -227,3 +242,21 @@ def test_a_site_that_is_not_there_or_not_reachable_only_waits(net: Net) -> None:
         net.bring()
     net.publish()
     assert Bringer(net.folder / "east", depot_of(net), "east", net.rule).step().missing == []
+
+
+def test_a_store_that_is_away_is_told_of_once_and_asked_again(net: Net) -> None:
+    told: list[dict[str, Any]] = []
+    watch = Watch(
+        net.rule,
+        lambda depot: Bringer(net.folder / "east", depot, "east", net.rule),
+        told.append,
+        threading.Event(),
+        create=False,
+    )
+    for _ in range(3):
+        assert watch.step() > 0
+    net.publish()
+    assert watch.step() == net.rule.every
+    assert watch.step() == net.rule.every
+    assert [event["event"] for event in told] == ["failed", "replicated"]
+    assert net.has("east") == net.has()

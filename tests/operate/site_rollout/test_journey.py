@@ -255,6 +255,13 @@ def test_a_site_that_serves_it_already_is_only_asked() -> None:
     assert not world.sites["east"].history
 
 
+def test_an_earlier_roll_out_of_the_same_version_is_not_taken_for_this_one() -> None:
+    world = World()
+    world.sites["east"].history.append(Seen("ro-before", NEW, "rolled_back", "the disk was full"))
+    assert world.drive().state == "done"
+    assert [seen.state for seen in world.sites["east"].history] == ["rolled_back", "promoted"]
+
+
 kills = st.lists(st.integers(1, 25), max_size=8)
 faults = st.sampled_from(["none", "verdict", "after"])
 

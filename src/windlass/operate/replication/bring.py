@@ -24,6 +24,7 @@ from typing import IO, Any
 from windlass.operate.backup.sending import Pace
 from windlass.operate.registry import Registry, Version, check_name
 from windlass.operate.replication.depot import Depot, File, Key, Report, Stored
+from windlass.operate.replication.publish import held
 from windlass.operate.replication.wanted import in_order
 from windlass.spec.errors import Damaged, InUse, NotFound
 from windlass.spec.progress import Progress, silent
@@ -99,8 +100,8 @@ class Bringer:
         return done
 
     def _here(self) -> dict[Key, Version]:
-        registry = self._registry
-        return {(v.name, v.number): v for name in registry.names() for v in registry.versions(name)}
+        found = held(self._registry)
+        return {(name, number): one for name, ones in found.items() for number, one in ones.items()}
 
     def _bring(self, stored: Stored, done: Brought) -> None:
         check_name(stored.name)

@@ -59,23 +59,23 @@ class Publisher:
 
     def step(self) -> Published:
         """Send what is new, then forget what need not stay."""
-        done, models = Published(), held(self._registry)
+        done, here = Published(), held(self._registry)
+        models = {name: _model(self._registry, name, versions) for name, versions in here.items()}
         keep, there = wanted(models, self._rule), set(self._depot.listed())
-        new = sorted(keep - there)
+        new = [here[name][number] for name, number in sorted(keep - there)]
         if new:
             self._depot.mark(sweep=True)  # what is sent may never be listed, if this is cut off
             with claimed(self._depot.place, "make"):
                 self._send(new, done)
-        for key in keep & there:
-            self._compare(key, done)
+        for name, number in sorted(keep & there):
+            self._compare(here[name][number], done)
         self._tell_aliases(models, keep)
         self._forget(forgettable(there, models, keep), done)
         return done
 
-    def _send(self, new: list[Key], done: Published) -> None:
+    def _send(self, new: list[Version], done: Published) -> None:
         memory = Memory(self._folder, self._depot.id, now_s=self._clock())
-        versions = [version for key in new if (version := self._find(key)) is not None]
-        passed, total = 0, sum(version.manifest.bytes for version in versions)
+        passed, total = 0, sum(version.manifest.bytes for version in new)
 
         def count(size: int) -> None:
             nonlocal passed
@@ -86,7 +86,7 @@ class Publisher:
             self._depot.vault, memory, parallel=self._rule.parallel, pace=self._pace, passed=count
         )
         with sender:
-            for version in versions:
+            for version in new:
                 self._send_one(version, sender, done)
         memory.save()
         done.sent_bytes, done.kept_bytes = sender.sent.sent_bytes, sender.sent.kept_bytes
@@ -101,7 +101,7 @@ class Publisher:
                     if there.manifest.digest == stored.manifest.digest:
                         done.published.append(str(version))
                     else:
-                        self._compare(stored.key, done)
+                        self._compare(version, done)
                     return
             raise StoreFailed(f"{self._depot.place.url}: what is sent there does not stay")
         except NotFound:
@@ -120,11 +120,11 @@ class Publisher:
         text = (version.path / MANIFEST).read_text(encoding="utf-8")
         return Stored(version.name, version.number, text, tuple(files), CHUNK_BYTES, self._clock())
 
-    def _compare(self, key: Key, done: Published) -> None:
+    def _compare(self, version: Version, done: Published) -> None:
         """Say so where the depot has another model under the same number: two homes write to it."""
-        here, there = self._find(key), self._depot.version(key)
-        if here is not None and there is not None and here.manifest.digest != there.manifest.digest:
-            done.refused.append(f"{here}: the depot has another model under this number, of another home")
+        there = self._depot.version((version.name, version.number))
+        if there is not None and there.manifest.digest != version.manifest.digest:
+            done.refused.append(f"{version}: the depot has another model under this number, of another home")
 
     def _tell_aliases(self, models: dict[str, Model], keep: set[Key]) -> None:
         told = self._depot.aliases()
@@ -148,20 +148,11 @@ class Publisher:
                 self._depot.vault.drop(sorted(set(self._depot.vault.chunks()) - listed))
                 self._depot.mark(sweep=False)
 
-    def _find(self, key: Key) -> Version | None:
-        try:
-            return self._registry.find(f"{key[0]}@{key[1]}")
-        except NotFound:
-            return None
+
+def held(registry: Registry) -> dict[str, dict[int, Version]]:
+    """Return the versions of a registry, by name and number."""
+    return {name: {one.number: one for one in registry.versions(name)} for name in registry.names()}
 
 
-def held(registry: Registry) -> dict[str, Model]:
-    """Return what a registry has, as the decisions want it."""
-    return {
-        name: Model(
-            tuple(version.number for version in registry.versions(name)),
-            registry.aliases(name),
-            registry.last(name),
-        )
-        for name in registry.names()
-    }
+def _model(registry: Registry, name: str, versions: dict[int, Version]) -> Model:
+    return Model(tuple(versions), registry.aliases(name), registry.last(name))
