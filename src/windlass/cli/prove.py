@@ -223,6 +223,8 @@ def run_backends(args: argparse.Namespace) -> int:
     result = prove_backends(home_of(args), line.say)
     line.close()
     return _print(result, args, good=is_equal(result["figures"]))
+
+
 def run_replication(args: argparse.Namespace) -> int:
     _at_least_one(args.versions, "--versions")
     _at_least_one(args.kills, "--kills")

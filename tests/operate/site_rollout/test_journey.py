@@ -56,6 +56,8 @@ class FakeSite:
     serves: str = OLD
     history: list[Seen] = field(default_factory=list)
     drained: bool = False
+    visited: bool = False
+    """Whether clients still come, drained or not."""
     served: list[str] = field(default_factory=list)
     looks: int = 0
 
@@ -96,7 +98,7 @@ class FakeSite:
             self.effects.note(f"{self.name}: {'drain' if on else 'undrain'}")
 
     def is_withdrawn(self) -> bool:
-        return self.drained
+        return self.drained and not self.visited
 
     def _go_on(self) -> None:
         if not self.history or self.history[-1].state in ("promoted", "rolled_back", "aborted"):
@@ -229,6 +231,17 @@ def test_a_site_is_drained_before_and_gets_clients_again_after() -> None:
     assert world.drive().state == "done"
     done = [what for what in world.effects.done if what.startswith("east")]
     assert done == ["east: drain", f"east: start {NEW}", "east: undrain"]
+
+
+def test_a_site_whose_clients_do_not_go_gets_them_back_and_it_goes_on_later() -> None:
+    world = World(SitesRollout(settle=5, wait=60, drain=True))
+    world.sites["east"].visited = True
+    record = world.drive()
+    assert (record.state, world.sites["east"].drained) == ("stopped", False)
+    assert "east: it is still sent clients" in record.reason
+    world.sites["east"].visited = False
+    assert world.drive().state == "done"
+    assert not any(site.drained for site in world.sites.values())
 
 
 def test_after_the_canary_several_sites_may_change_at_once() -> None:

@@ -18,13 +18,15 @@ from typing import Any
 import httpx
 import pytest
 
-from windlass.operate.failover.asks import write_model
+from windlass.operate.bench.gateway_model import VOCABULARY, write_words
+from windlass.operate.bench.subjects import write_subject
 from windlass.operate.registry import Registry
 from windlass.operate.replication.bring import Bringer
 from windlass.operate.replication.depot import open_depot
 from windlass.operate.replication.publish import Publisher
 from windlass.operate.rollback.bad_versions import spoil
 from windlass.operate.site_rollout.record import Record, load
+from windlass.spec.shape import LlamaShape
 from windlass.spec.sites import Sites, read_sites
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
@@ -33,7 +35,10 @@ pytestmark = pytest.mark.slow
 
 NAMES = ("east", "north", "west")
 WINDLASS = [sys.executable, "-m", "windlass.cli"]
-PATIENCE_S = 240.0
+PATIENCE_S = 300.0
+SHAPE = LlamaShape(
+    vocabulary=VOCABULARY, context=256, layers=1, width=32, heads=2, kv_heads=2, ffn_width=64, tied=True
+)
 
 
 @dataclass
@@ -61,7 +66,7 @@ class Visitors:
     def _ask(self, url: str, over: threading.Event) -> None:
         headers = {"authorization": f"Bearer {self.key}"}
         with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
-            while not over.wait(0.2):
+            while not over.wait(0.5):
                 body = {"model": "tiny", "prompt": "The anchor", "max_tokens": 4}
                 reply = client.post("/v1/completions", json=body)
                 if reply.status_code == httpx.codes.OK:
@@ -109,7 +114,9 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any]]:
 
 def register(home: Path) -> None:
     """A version, another that is as good, one whose numbers are none, and one that answers otherwise."""
-    made = write_model(home / "made")
+    made, words = home / "made", write_words(home / "words")
+    write_subject(SHAPE, made)
+    (made / "tokenizer.json").write_bytes((words / "tokenizer.json").read_bytes())
     for note in (b"the first", b"the second"):
         writer = DirectoryWriter(Place(home / note.decode()))
         for file in made.iterdir():

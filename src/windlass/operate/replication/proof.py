@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,6 +28,7 @@ from windlass.operate.fault_proxy import FaultProxy, Faults
 from windlass.operate.registry import Registry
 from windlass.operate.replication.depot import open_depot
 from windlass.spec.errors import AskedWrongly, Damaged, ProcessFailed
+from windlass.spec.units import parse_bytes
 from windlass.store.manifest import DirectoryWriter, verify
 from windlass.store.place import Place
 
@@ -142,8 +143,8 @@ class _Play:
     kills: int = 0
     bytes: int = 0
     heal_s: float = 0.0
+    behind_bytes: int = 0
     seconds: float = 0.0
-    faults: dict[str, int] = field(default_factory=dict)
 
     def run(self, versions: int, kills: int) -> None:
         began = time.monotonic()
@@ -162,6 +163,8 @@ class _Play:
         self.say(f"{versions} versions are registered, {self.kills} processes were killed")
         self._await([name for name in SITES if name != CUT])
         self.say(f"{CUT} is mended")
+        there = self._held(CUT).keys()
+        self.behind_bytes = sum(size for key, size in self._sizes().items() if key not in there)
         healed = time.monotonic()
         self.cast.proxies[CUT].faults = TROUBLE
         self._await(list(SITES))
@@ -188,7 +191,9 @@ class _Play:
             "requests_passed": sum(counts.get("pass", 0) + counts.get("late", 0) for counts in fates),
             "lost": lost,
             "different": different,
+            "behind_at_heal_bytes": self.behind_bytes,
             "equal_after_heal_s": round(self.heal_s, 2),
+            "heal_over_limit": round(self.heal_s * parse_bytes(RATE) / max(1, self.behind_bytes), 2),
             "sent_over_needed": round(proxies[HOME].sent_bytes / needed, 3),
             "fetched_over_needed": round(
                 sum(proxies[site].back_bytes for site in SITES) / (needed * len(SITES)), 3
@@ -219,6 +224,9 @@ class _Play:
     def _held(self, name: str) -> dict[str, str]:
         registry = Registry(self.folder / name)
         return {str(version): version.manifest.digest for version in registry.versions(NAME)}
+
+    def _sizes(self) -> dict[str, int]:
+        return {str(v): v.manifest.bytes for v in Registry(self.folder / HOME).versions(NAME)}
 
     def _damaged(self, site: str) -> int:
         """Count the versions whose bytes are not what their manifest says."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windlass.operate.site_rollout.record import OVER, UNTOUCHED, Record
+from windlass.operate.site_rollout.record import OVER, UNTOUCHED, Record, Turn
 
 
 def active(record: Record, at_once: int) -> list[str]:
@@ -45,9 +45,17 @@ def ended(record: Record, at_once: int) -> Record:
 
 
 def resumed(record: Record, now: float) -> Record:
-    """Go on with what somebody left: waits begin anew, so that the time in between does not count."""
-    sites = {
-        name: replace(turn, since_s=now, quiet_s=None, good_s=None) if turn.phase not in OVER else turn
-        for name, turn in record.sites.items()
-    }
+    """Go on with what somebody left: waits begin anew, so that the time in between does not count.
+
+    A site that was not touched begins anew altogether: it may have been given its clients back.
+    """
+    sites = {name: _again(turn, now) for name, turn in record.sites.items()}
     return replace(record, state="under way", reason="", sites=sites)
+
+
+def _again(turn: Turn, now: float) -> Turn:
+    if turn.phase in OVER:
+        return turn
+    if turn.phase in UNTOUCHED:
+        return turn.to("waiting", now)
+    return replace(turn, since_s=now, quiet_s=None, good_s=None)

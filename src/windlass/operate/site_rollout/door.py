@@ -117,7 +117,7 @@ class HttpDoor:
     def is_withdrawn(self) -> bool:
         """By the DNS server, which must be running here: nobody else knows when kept answers have run out."""
         file = self._folder / "standing.json"
-        told = dict(json.loads(file.read_bytes())) if file.exists() else {"time": 0.0}
+        told: dict[str, Any] = json.loads(file.read_bytes()) if file.exists() else {"time": 0.0}
         if time.time() - told["time"] > STALE_S:
             raise WindlassError("no DNS server runs here, which could send clients elsewhere")
         states = {row["site"]: row["state"] for row in told["sites"]}

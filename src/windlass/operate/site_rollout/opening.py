@@ -55,6 +55,8 @@ def opened(
         known = dict(record.known)
         doors = doors_of(sites, depot, stored, folder, known)
 
+        _check_keys(doors)
+
         def keep(record: Record) -> None:
             save(depot, replace(record, known=dict(known)))
 
@@ -89,6 +91,17 @@ def _looked_at(name: str, door: HttpDoor) -> dict[str, Any]:
         return {**row, "serves": door.serving(), "well": probe.good, "why": probe.why}
     except WindlassError as error:
         return {**row, "why": error.message}
+
+
+def _check_keys(doors: dict[str, HttpDoor]) -> None:
+    """Refuse at once what a site refuses: half-way, it could be drained and stay so."""
+    for door in doors.values():
+        try:
+            door.serving()
+        except AskedWrongly:
+            raise
+        except WindlassError:
+            continue  # it may be back when its turn comes
 
 
 def _begun(sites: Sites, depot: Depot, stored: Stored, now: float, *, back: bool) -> Record:
