@@ -29,6 +29,10 @@ ALONE = "plane_jobs"
 _NEXT = "UPDATE plane_counters SET number = number + ? WHERE name = ? RETURNING number"
 
 
+class NameTaken(InUse):
+    """A job of that name goes on, and will for as long as it takes."""
+
+
 @dataclass(frozen=True)
 class Event:
     """What happened to a job, in plain words."""
@@ -241,7 +245,7 @@ class Records:
         sql = "SELECT uid FROM plane_submits WHERE tenant = ? AND token = ?"
         if asked.token and self.database.read(sql, asked.tenant, asked.token):
             return
-        raise InUse(
+        raise NameTaken(
             f"job {asked.tenant}/{asked.name} is {found[0][1]} already",
             hint="stop it first, or give this one another name",
         )
