@@ -6,13 +6,13 @@ has waited for PATIENCE_S, oldest first; then fair share over tenants (shares.py
 Each job in that order is admitted if quota and room allow it; all its members or none, or as many as fit if
 that is no less than an elastic job's fewest. If not, it gets the room of those who are leaving; or others
 are asked to leave for it (yielding.py); or, when it has waited for PATIENCE_S, machines are kept free for
-it. What comes later runs beside it wherever that cannot delay it. So a gang waits no longer for room than
+it. What comes later runs on the other machines. So a gang than which nobody has waited longer has room after
 
-    PATIENCE_S, and until those that run on its machines now have ended
+    PATIENCE_S, and the time until those that ran on its machines by then have ended
 
-however many smaller jobs come: how long jobs run need not be known. One gang at a time is kept room for
-among machines with the same labels (for those with GPUs and without), so several wait for each other, oldest
-first.
+however many smaller jobs come, while machines last: how long jobs run need not be known
+(Ground.choose_oldest). Machines are kept for one gang at a time among those with the same labels (with GPUs
+and without), so several gangs wait for each other, oldest first.
 
 Jobs of higher priority are not held back by this; a stream of them can keep lower ones waiting for ever,
 which is what priority means. Share.most_priority says who may use it.
@@ -26,6 +26,8 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterable
 
+import numpy as np
+
 from windlass.operate.admission import reasons
 from windlass.operate.admission.ground import (
     BARE,
@@ -33,6 +35,7 @@ from windlass.operate.admission.ground import (
     LATER,
     SOON,
     Columns,
+    Floats,
     Ground,
     Kind,
     gang_of,
@@ -70,6 +73,8 @@ class _Round:
         self._waiting = view.waiting
         self._ground = Ground(columns)
         self._accounts = accounts_of(view.waiting, self._placed, view.shares, whole_of(columns))
+        self._leaving: list[str] = []
+        """Who gives back room, and has it still."""
         self._yielders: Yielders | None = None
         self._kinds: dict[tuple[object, ...], Kind] = {}
         self._kept_for: list[str] = []
@@ -85,13 +90,14 @@ class _Round:
     def settle(self) -> None:
         """Begin with those who are admitted: what they hold, leave, and still lack."""
         for each in self._placed:
-            need, rows = vector(each.ask.need), None
-            if each.ask.endless or each.leaving:
-                rows = gang_of(self._ground.rows_of(each.nodes))
-            if rows is not None and each.ask.endless:
-                self._ground.hold_without_end(rows, need)
-            if rows is not None and each.leaving:
-                self._ground.clear(rows, need, endless=each.ask.endless)
+            need = vector(each.ask.need)
+            if each.ask.endless:
+                self._ground.hold_without_end(gang_of(self._ground.rows_of(each.nodes)), need)
+            leaving = each.nodes if each.leaving else each.nodes[each.members :]
+            if leaving:
+                gang = gang_of(self._ground.rows_of(leaving))
+                self._ground.clear(gang, need, endless=each.ask.endless)
+                self._leaving.append(each.ask.key)
         for each in self._placed:
             if len(each.nodes) < each.members and not each.leaving:
                 self._complete(each)
@@ -100,7 +106,7 @@ class _Round:
         """Set room aside for members without a machine; where there is none, the job cannot stay as it is."""
         kind, missing = self._kind(each.ask), each.members - len(each.nodes)
         if self._ground.sum(FREE, kind) >= missing:
-            self._ground.take(self._ground.choose(FREE, kind, missing, each.ask.placement), kind)
+            self._take(each.ask, kind, missing)
             return
         if self._now_s - each.since_s < self._least_run_s:
             return
@@ -183,23 +189,27 @@ class _Round:
         most = int(min(ask.members, account.room_for(kind.need)))
         if (fits := ground.sum(FREE, kind)) >= ask.fewest:
             members = min(most, fits)
-            ground.take(ground.choose(FREE, kind, members, ask.placement), kind)
+            nodes = self._take(ask, kind, members)
             account.hold(kind.need, members)
-            self._say(Decision(ask.key, "admit", reasons.admitted(ask, members), members))
+            self._say(Decision(ask.key, "admit", reasons.admitted(ask, members), members, nodes=nodes))
             return True
         if ground.sum(SOON, kind) >= ask.fewest:
-            leaving = [each.ask.key for each in self._placed if each.leaving]
-            return self._promise(ask, kind, SOON, reasons.makes_room(leaving))
+            return self._promise(ask, kind, reasons.makes_room(self._leaving))
         if yields := self._yielders_().find(ground, ask, kind):
             for each in yields:
                 self._let_go(each, ask)
-            return self._promise(ask, kind, SOON, reasons.makes_room(y.placed.ask.key for y in yields))
+            return self._promise(ask, kind, reasons.makes_room(each.placed.ask.key for each in yields))
         self._highest_short = max(priority, self._highest_short or priority)
         pool = (kind.labels, kind.need[2] > 0)
         if overdue and pool not in self._pools and ground.sum(LATER, kind) >= ask.fewest:
             self._pools.add(pool)
-            return self._promise(ask, kind, LATER, reasons.next_in_line(ask, ground.sum(BARE, kind)))
+            return self._keep(ask, kind)
         return self._hold(ask, self._no_room(ask, kind))
+
+    def _take(self, ask: Ask, kind: Kind, members: int) -> tuple[str, ...]:
+        gang = self._ground.choose(FREE, kind, members, ask.placement)
+        self._ground.take(gang, kind)
+        return self._ground.nodes_of(gang)
 
     def _want_quota(self, ask: Ask, kind: Kind, account: Account) -> bool:
         """Hold a job that the quota forbids, and let the tenant's own lower jobs go if that helps."""
@@ -226,18 +236,31 @@ class _Round:
         room = account.room_for(kind.need, without_leaving=True)
         return account.may_begin(without_leaving=True) and room >= ask.fewest
 
-    def _promise(self, ask: Ask, kind: Kind, level: int, reason: str) -> bool:
-        ground = self._ground
-        if level == LATER:
-            gang = ground.choose_soonest(kind, ask.fewest)
-        else:
-            gang = ground.choose(level, kind, ask.fewest, ask.placement)
-        ground.promise(level, gang, kind)
+    def _promise(self, ask: Ask, kind: Kind, reason: str) -> bool:
+        """Let a job have room that somebody is about to leave."""
+        gang = self._ground.choose(SOON, kind, ask.fewest, ask.placement)
+        self._ground.promise(gang, kind)
+        return self._first_in_line(ask, kind, reason)
+
+    def _keep(self, ask: Ask, kind: Kind) -> bool:
+        """Keep machines free for a job until it fits."""
+        fits = self._ground.sum(BARE, kind)
+        self._ground.keep(self._ground.choose_oldest(kind, ask.fewest, self._newest_s()))
+        return self._first_in_line(ask, kind, reasons.next_in_line(ask, fits))
+
+    def _first_in_line(self, ask: Ask, kind: Kind, reason: str) -> bool:
         self._accounts[ask.tenant].hold(kind.need, ask.fewest)
         self._kept_for.append(ask.key)
         self._changes += 1
         self._hold(ask, reason)
         return True
+
+    def _newest_s(self) -> Floats:
+        """Return when the last one began in each machine."""
+        newest_s = np.full(len(self._ground.columns), -np.inf)
+        for each in sorted(self._placed, key=lambda each: each.since_s):
+            newest_s[self._ground.rows_of(each.nodes)] = each.since_s
+        return newest_s
 
     def _let_go(self, each: Yield, ask: Ask) -> None:
         placed, need = each.placed, vector(each.placed.ask.need)
@@ -274,10 +297,10 @@ class _Round:
             further = each.ask.members - each.members
             further = int(min(further, account.room_for(kind.need), self._ground.sum(FREE, kind)))
             if further > 0:
-                self._ground.take(self._ground.choose(FREE, kind, further, each.ask.placement), kind)
+                nodes = self._take(each.ask, kind, further)
                 account.hold(kind.need, further)
                 members = each.members + further
-                self._say(Decision(each.ask.key, "resize", reasons.grown(members), members))
+                self._say(Decision(each.ask.key, "resize", reasons.grown(members), members, nodes=nodes))
 
     def _growth_order(self, each: Placed) -> tuple[float, float, float, str]:
         account = self._accounts[each.ask.tenant]

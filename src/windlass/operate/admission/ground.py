@@ -7,8 +7,9 @@ Rows are machines in order of name. Each has its room at these levels:
     SOON    FREE, and what those hold who were asked to leave
     LATER   all that is not held without end, less what was promised
 
-FREE <= SOON <= LATER holds in every row. A promise made at one level is taken from it and from those above,
-and pushes those below down to it: whoever comes after it can use only what the promise does not need.
+FREE <= SOON <= LATER holds in every row. A promise of room that leaves SOON is taken from SOON and LATER, and
+pushes FREE down to it: whoever comes after it can use only what the promise does not need. Rows that are
+kept until LATER have no room for anybody else.
 
 How many members of a kind a row can take is counted once for all rows, and afterwards only for rows that
 changed. So a step costs as much as changed, not jobs times machines.
@@ -174,6 +175,12 @@ class Ground:
         rows = self.columns.rows
         return [rows[node] for node in nodes if node in rows]
 
+    def nodes_of(self, gang: Gang) -> tuple[str, ...]:
+        """Return the names of the rows, once for each member."""
+        machines = self.columns.machines
+        pairs = zip(gang.rows.tolist(), gang.each.tolist(), strict=True)
+        return tuple(machines[row].name for row, each in pairs for _ in range(each))
+
     def fits(self, level: int, kind: Kind) -> Ints:
         """Return how many members of a kind each row can take."""
         return self._count(level, kind).fits
@@ -209,24 +216,30 @@ class Ground:
             return _pack(fits, rank, members)
         return _one_each(rank, members) or _level(fits, rank, members)
 
-    def choose_soonest(self, kind: Kind, members: int) -> Gang:
-        """Choose rows that LATER take members, those with the least in the way first.
+    def choose_oldest(self, kind: Kind, members: int, newest_s: Floats) -> Gang:
+        """Choose rows that LATER take members: those in which nobody began lately.
 
-        While nothing is put in the way, the rows chosen at the next look have no more in the way.
+        `newest_s` says when the last one began in each row. Once the rows are kept, nobody begins there, and
+        whoever begins elsewhere makes that row worse: the rows chosen at any later look are rows in which
+        nobody has begun since the first look, too.
         """
         later = self.fits(LATER, kind)
         rows = np.flatnonzero(later)
-        missing = np.clip(later[rows] - self.fits(FREE, kind)[rows], 0, None)
-        order = np.lexsort((rows, missing / later[rows]))
+        order = np.lexsort((rows, newest_s[rows]))
         return _cut(rows[order], later[rows][order], members)
 
     def take(self, gang: Gang, kind: Kind) -> None:
         """Give room to a gang for good."""
         self._add(gang, kind.need, (BARE, FREE, SOON, LATER), sign=-1.0)
 
-    def promise(self, level: int, gang: Gang, kind: Kind) -> None:
-        """Keep room for a gang, which cannot begin before what is at `level` is there."""
-        self._add(gang, kind.need, range(level, LATER + 1), sign=-1.0)
+    def promise(self, gang: Gang, kind: Kind) -> None:
+        """Give room to a gang that is there SOON."""
+        self._add(gang, kind.need, (SOON, LATER), sign=-1.0)
+
+    def keep(self, gang: Gang) -> None:
+        """Let nobody begin in these rows, not even beside what they are kept for."""
+        self.room[FREE:, :, gang.rows] = 0.0
+        self._changes.append(gang.rows)
 
     def clear(self, gang: Gang, need: Vector, *, endless: bool) -> None:
         """Count on room of somebody who leaves."""
@@ -255,7 +268,7 @@ def gang_of(rows: Sequence[int]) -> Gang:
 
 
 def _one_each(rank: Ints, members: int) -> Gang | None:
-    """Take as many rows as members, those of the lowest rank; None when there are fewer. Rank 0 has no room."""
+    """Take a row for each member, in order of rank; None when there are fewer. Rank 0 has no room."""
     sums = np.cumsum(np.bincount(rank, minlength=2)[1:])
     if sums[-1] < members:
         return None

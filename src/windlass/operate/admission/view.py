@@ -129,3 +129,6 @@ class Decision:
     reason: str
     members: int = 0
     other: str = ""
+    nodes: tuple[str, ...] = ()
+    """Where members that begin fit beside everything else that was decided. A backend that places by itself
+    may choose otherwise."""

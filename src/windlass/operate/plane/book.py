@@ -92,24 +92,26 @@ class Machines:
 
     def __init__(self) -> None:
         self._nodes: tuple[Node, ...] = ()
-        self._known: dict[str, Node] = {}
         self._columns = Columns(())
 
     def of(self, nodes: tuple[Node, ...]) -> Columns:
-        if nodes is not self._nodes:
-            self._nodes = nodes
-            self._follow({node.name: node for node in nodes if node.alive})
+        before, self._nodes = self._nodes, nodes
+        if before is not nodes and not self._follow(before, nodes):
+            self._columns = Columns(_machine(node) for node in nodes if node.alive)
         return self._columns
 
-    def _follow(self, alive: dict[str, Node]) -> None:
-        known, self._known = self._known, alive
-        fits = known.keys() == alive.keys()
-        for name, node in alive.items() if fits else ():
-            before = known[name]
-            if before is not node and before != node and not self._columns.update(_machine(node)):
-                fits = False
-        if not fits:
-            self._columns = Columns(map(_machine, alive.values()))
+    def _follow(self, before: tuple[Node, ...], nodes: tuple[Node, ...]) -> bool:
+        """Take over what changed; False when they are other nodes, or in another order."""
+        if len(before) != len(nodes):
+            return False
+        for old, new in zip(before, nodes, strict=True):
+            if old is new or old == new:
+                continue
+            if old.name != new.name or (new.alive and not self._columns.update(_machine(new))):
+                return False
+            if old.alive and not new.alive:
+                self._columns.drop(new.name)
+        return True
 
 
 def _machine(node: Node) -> Machine:
@@ -126,7 +128,7 @@ def _room(resources: Resources) -> Room:
 
 
 def _placed(entry: Entry, standing: Standing | None) -> Placed:
-    members: Iterable[str] = () if standing is None else (m.node for m in standing.members)
+    members: Iterable[str] = () if standing is None else (m.node for m in standing.members if m.state != "lost")
     return Placed(
         ask=entry.ask(),
         members=entry.members,
