@@ -19,7 +19,7 @@ from windlass.operate.admission.shares import dominant_shares, fade
 from windlass.operate.admission.view import LEAST_RUN_S, Decision, Share, View
 from windlass.operate.plane.became import became
 from windlass.operate.plane.book import Book, Machines
-from windlass.operate.plane.deeds import deed_for
+from windlass.operate.plane.deeds import Deed, deed_for
 from windlass.operate.plane.entry import Entry
 from windlass.operate.plane.ledger import Ledger, Move
 from windlass.operate.plane.records import Wait
@@ -186,7 +186,7 @@ class Reconciler:
 
     def _act(self, touched: Iterable[str], step: Step) -> None:
         until = time.monotonic() + DEEDS_MOST_S
-        self._todo, deeds = set(), list[tuple[str, Entry | None, str]]()
+        self._todo, deeds = set(), list[tuple[Deed, Entry | None, str]]()
         for uid in touched:
             entry = self.book.entries.get(uid)
             if entry is None:
@@ -200,11 +200,11 @@ class Reconciler:
                 self._strays.add(move.entry.group_key)
         deeds += [("stop", None, key) for key in self._strays if not self._seen[key].stopping]
         deeds.sort(key=lambda deed: (deed[0] == "launch", deed[2]))  # room is made before it is taken
-        for deed, entry, key in deeds:
-            if time.monotonic() > until or not self._leads() or not self._do(deed, entry, key, step):
+        for what, entry, key in deeds:
+            if time.monotonic() > until or not self._leads() or not self._do(what, entry, key, step):
                 return
 
-    def _do(self, deed: str, entry: Entry | None, key: str, step: Step) -> bool:
+    def _do(self, deed: Deed, entry: Entry | None, key: str, step: Step) -> bool:
         """Do one deed; return False when the backend does not answer, so that no other can be done."""
         try:
             if deed == "stop":
