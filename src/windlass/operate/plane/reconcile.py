@@ -95,6 +95,8 @@ class Reconciler:
         self._refused: dict[str, str] = {}
         self._shares: dict[str, Share] = {}
         self._used: dict[str, float] | None = None
+        self._counted_s: float | None = None
+        """Up to when usage is counted."""
         self._waits: dict[str, Wait] = {}
         self._shares_due, self._waits_due = _Due(SHARES_EVERY_S), _Due(WAITS_EVERY_S)
         self._usage_due = _Due(USAGE_EVERY_S)
@@ -124,11 +126,14 @@ class Reconciler:
         book = self.book
         touched = book.read(self._ledger)
         there: dict[str, Standing] = {}
+        same = {id(standing): key for key, standing in self._seen.items()}
         for standing in survey.groups:
+            if (known := same.get(id(standing))) is not None:
+                there[known] = standing
+                continue
             key = standing.group.key
             there[key] = standing
-            before = self._seen.get(key)
-            if before is standing or before == standing:
+            if self._seen.get(key) == standing:
                 continue
             if (uid := book.by_group.get(key)) is not None:
                 book.see(standing)
@@ -243,9 +248,10 @@ class Reconciler:
     def _count_usage(self, view: View) -> None:
         """Note what tenants have held since the last count."""
         assert self._used is not None
+        passed_s, self._counted_s = view.now_s - (self._counted_s or view.now_s), view.now_s
         held = dominant_shares(view)
         for tenant in {*held, *self._used}:
-            self._used[tenant] = fade(self._used.get(tenant, 0.0), held.get(tenant, 0.0), USAGE_EVERY_S)
+            self._used[tenant] = fade(self._used.get(tenant, 0.0), held.get(tenant, 0.0), passed_s)
             known = self._shares.get(tenant, Share(tenant))
             self._shares[tenant] = replace(known, used=self._used[tenant])
         if self._used:
