@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -27,7 +28,7 @@ from starlette.requests import Request
 
 from windlass.operate.admission.view import Quota, Share
 from windlass.operate.control_errors import ControlError
-from windlass.operate.control_journal import finite, read_records
+from windlass.operate.control_journal import read_records
 from windlass.operate.control_reading import body_of, read_body
 from windlass.operate.plane.entry import PLACED, Entry
 from windlass.operate.plane.lease import leader
@@ -157,11 +158,11 @@ def show_run_journal(
     note = home_of_tenant(plane.setting.home, entry.tenant) / LAUNCHES / entry.group / "run.json"
     if not note.exists():
         return Records(records=[], next=after)
-    folder = RunFolder(plane.setting.home.__class__(json.loads(note.read_bytes())))
+    folder = RunFolder(Path(json.loads(note.read_bytes())))
     if not (folder.path / RUN_FILE).exists():
         return Records(records=[], next=after)
     records = read_records(folder, after, most)
-    return Records(records=[finite(record) for record in records], next=after + len(records))
+    return Records(records=records, next=after + len(records))
 
 
 @router.post("/v1/queue/{name}/stop", openapi_extra=body_of(Nothing, required=False))

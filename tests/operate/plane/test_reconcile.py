@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.operate.plane.world import Died, Fate, Process, World, WorldBackend, in_order, submission
 from windlass.cluster.backend import Group
+from windlass.operate.admission.view import Decision, View
 from windlass.operate.plane.entry import Entry
 from windlass.operate.plane.records import Records, Submission, open_plane
 from windlass.spec.errors import BadInput, InUse
@@ -266,6 +267,32 @@ def test_what_no_backend_can_run_fails_with_the_reason(database: Database) -> No
         "failed",
         "a cannot be",
     )
+
+
+def test_an_elastic_job_goes_on_with_as_many_members_as_are_decided(database: Database) -> None:
+    records = filled(database, [submission("a", work=9, members=3)])
+    world = World()
+    wanted = [1]
+
+    def resized(view: View) -> list[Decision]:
+        changed = [p for p in view.placed if p.members != wanted[0]]
+        told = [Decision(ask.key, "admit", "fewer will do", wanted[0]) for ask in view.waiting]
+        return told + [Decision(p.ask.key, "resize", "there is more room", wanted[0]) for p in changed]
+
+    process = Process(world, database, resized)
+    for members in (1, 3, 2):
+        wanted[0] = members
+        for _ in range(2):
+            process.step()
+            world.tick()
+        (standing,) = world.groups.values()
+        assert (standing.group.count, len(standing.members)) == (members, members)
+    entry = records.find("a", "default")
+    assert (entry.phase, entry.members, entry.attempts) == ("running", 2, 1)
+    assert [e.what for e in records.events(entry.uid)][-2:] == [
+        "goes on with 3 members: there is more room",
+        "goes on with 2 members: there is more room",
+    ]
 
 
 def test_a_step_in_which_nothing_changed_writes_nothing(database: Database) -> None:
