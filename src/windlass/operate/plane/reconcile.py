@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from windlass.cluster.backend import Backend, Group, Standing, Survey
+from windlass.cluster.backend import Backend, Group, Node, Standing, Survey
 from windlass.operate.admission.shares import dominant_shares, fade
 from windlass.operate.admission.view import LEAST_RUN_S, Decision, Share, View
 from windlass.operate.plane.became import became
@@ -80,12 +80,16 @@ class Reconciler:
         clock: Callable[[], float] = time.time,
         leads: Callable[[], bool] = lambda: True,
         least_run_s: float = LEAST_RUN_S,
+        unseen: tuple[Node, ...] = (),
     ) -> None:
-        """`leads` is asked before every deed: a loop that was frozen must not go on where it was."""
+        """`leads` is asked before every deed: a loop that was frozen must not go on where it was.
+
+        `unseen` stands for the machines of a cluster that lets nobody look at them.
+        """
         self._ledger, self._backend = ledger, backend
         self._group_of, self._decide = group_of, decide
         self._identity, self._clock, self._leads = identity, clock, leads
-        self._least_run_s = least_run_s
+        self._least_run_s, self._unseen = least_run_s, unseen
         self.book, self._machines = Book(), Machines()
         self._seen: dict[str, Standing] = {}
         self._strays: set[str] = set()
@@ -167,7 +171,7 @@ class Reconciler:
         book = self.book
         view = View(
             now_s=now_s,
-            machines=self._machines.of(survey.nodes),
+            machines=self._machines.of(survey.nodes or self._unseen),
             waiting=list(book.waiting.values()),
             placed=list(book.placed.values()),
             shares=self._shares_now(now_s),

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from windlass.cluster.backend import Backend, Group
+from windlass.cluster.backend import Backend, Group, Node, Resources
 from windlass.operate.admission.decide import decide
 from windlass.operate.admission.view import LEAST_RUN_S, Decision, View
 from windlass.operate.plane.entry import Entry
@@ -30,6 +30,9 @@ STEP_S = 0.5
 """Between steps when nothing is asked for meanwhile."""
 AGAIN_S = 1.0
 """After a step that failed."""
+
+UNSEEN = (Node("cluster", alive=True, total=Resources(gpus=1 << 30), free=Resources(gpus=1 << 30)),)
+"""A Kubernetes that does not let us list its nodes knows by itself what has room; quotas and shares hold."""
 
 log = logging.getLogger(__name__)
 
@@ -131,6 +134,7 @@ class Plane:
             identity=self.identity,
             leads=self.leads,
             least_run_s=setting.least_run_s,
+            unseen=UNSEEN if setting.backend_name == "kubernetes" else (),
         )
 
     def _wait(self, seconds: float) -> None:
