@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from windlass.cluster.backend import Backend, Group, Standing, Survey
+from windlass.cluster.backend import Backend, Group, Node, Standing, Survey
 from windlass.operate.admission.shares import dominant_shares, fade
 from windlass.operate.admission.view import LEAST_RUN_S, Decision, Share, View
 from windlass.operate.plane.became import became
 from windlass.operate.plane.book import Book, Machines
-from windlass.operate.plane.deeds import deed_for
+from windlass.operate.plane.deeds import Deed, deed_for
 from windlass.operate.plane.entry import Entry
 from windlass.operate.plane.ledger import Ledger, Move
 from windlass.operate.plane.records import Wait
@@ -80,12 +80,16 @@ class Reconciler:
         clock: Callable[[], float] = time.time,
         leads: Callable[[], bool] = lambda: True,
         least_run_s: float = LEAST_RUN_S,
+        unseen: tuple[Node, ...] = (),
     ) -> None:
-        """`leads` is asked before every deed: a loop that was frozen must not go on where it was."""
+        """`leads` is asked before every deed: a loop that was frozen must not go on where it was.
+
+        `unseen` stands for the machines of a cluster that lets nobody look at them.
+        """
         self._ledger, self._backend = ledger, backend
         self._group_of, self._decide = group_of, decide
         self._identity, self._clock, self._leads = identity, clock, leads
-        self._least_run_s = least_run_s
+        self._least_run_s, self._unseen = least_run_s, unseen
         self.book, self._machines = Book(), Machines()
         self._seen: dict[str, Standing] = {}
         self._strays: set[str] = set()
@@ -103,12 +107,12 @@ class Reconciler:
 
     def step(self) -> Step:
         """Do what is to be done now. Deposed when another one leads."""
-        now_s = self._clock()
         try:
             survey = self._backend.survey()
         except ProcessFailed as error:
             return Step(trouble=error.message, waiting=len(self.book.waiting), placed=len(self.book.placed))
         touched = self._take_in(survey)
+        now_s = self._clock()  # a look around may take long, and nothing is decided before it was asked for
         observed = self._observed(touched, now_s)
         began_s = time.perf_counter()
         decided, waits = self._decided(survey, now_s)
@@ -167,7 +171,7 @@ class Reconciler:
         book = self.book
         view = View(
             now_s=now_s,
-            machines=self._machines.of(survey.nodes),
+            machines=self._machines.of(survey.nodes or self._unseen),
             waiting=list(book.waiting.values()),
             placed=list(book.placed.values()),
             shares=self._shares_now(now_s),
@@ -191,7 +195,7 @@ class Reconciler:
 
     def _act(self, touched: Iterable[str], step: Step) -> None:
         until = time.monotonic() + DEEDS_MOST_S
-        self._todo, deeds = set(), list[tuple[str, Entry | None, str]]()
+        self._todo, deeds = set(), list[tuple[Deed, Entry | None, str]]()
         for uid in touched:
             entry = self.book.entries.get(uid)
             if entry is None:
@@ -205,11 +209,11 @@ class Reconciler:
                 self._strays.add(move.entry.group_key)
         deeds += [("stop", None, key) for key in self._strays if not self._seen[key].stopping]
         deeds.sort(key=lambda deed: (deed[0] == "launch", deed[2]))  # room is made before it is taken
-        for deed, entry, key in deeds:
-            if time.monotonic() > until or not self._leads() or not self._do(deed, entry, key, step):
+        for what, entry, key in deeds:
+            if time.monotonic() > until or not self._leads() or not self._do(what, entry, key, step):
                 return
 
-    def _do(self, deed: str, entry: Entry | None, key: str, step: Step) -> bool:
+    def _do(self, deed: Deed, entry: Entry | None, key: str, step: Step) -> bool:
         """Do one deed; return False when the backend does not answer, so that no other can be done."""
         try:
             if deed == "stop":

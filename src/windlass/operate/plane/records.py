@@ -29,6 +29,10 @@ ALONE = "plane_jobs"
 _NEXT = "UPDATE plane_counters SET number = number + ? WHERE name = ? RETURNING number"
 
 
+class NameTaken(InUse):
+    """A job of that name goes on, and will for as long as it takes."""
+
+
 @dataclass(frozen=True)
 class Event:
     """What happened to a job, in plain words."""
@@ -37,6 +41,9 @@ class Event:
     at_s: float
     by: str
     what: str
+
+
+Events = list[Event]
 
 
 @dataclass(frozen=True)
@@ -188,7 +195,7 @@ class Records:
             found |= {str(u): Wait(int(p), str(r)) for u, p, r in self.database.read(sql, *some)}
         return found
 
-    def events(self, uid: str, *, after: int = 0, most: int = 1000) -> list[Event]:
+    def events(self, uid: str, *, after: int = 0, most: int = 1000) -> Events:
         """Return what happened to a job, oldest first."""
         sql = "SELECT number, at_s, by_whom, what FROM plane_events WHERE uid = ? AND number > ?"
         rows = self.database.read(f"{sql} ORDER BY number LIMIT ?", uid, after, most)
@@ -241,7 +248,7 @@ class Records:
         sql = "SELECT uid FROM plane_submits WHERE tenant = ? AND token = ?"
         if asked.token and self.database.read(sql, asked.tenant, asked.token):
             return
-        raise InUse(
+        raise NameTaken(
             f"job {asked.tenant}/{asked.name} is {found[0][1]} already",
             hint="stop it first, or give this one another name",
         )
