@@ -219,7 +219,7 @@ class Stand:
 
 
 class Crowd:
-    """Parts of stands, one after the other; a job may be in it twice, for what it can spare and for the rest."""
+    """Parts of stands in a row. A job may be in it twice: for what it can spare, and for the rest."""
 
     def __init__(self, parts: Sequence[tuple[Stand, Sequence[int]]]) -> None:
         self.units = [stand.units[number] for stand, numbers in parts for number in numbers]
