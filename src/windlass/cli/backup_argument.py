@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.cli.home import add_home, home_of
+from windlass.operate.backup.databases import KINDS, SERVICE
 from windlass.operate.backup.make import Options
 from windlass.operate.backup.vault import Vault, open_vault
 from windlass.serve.records.state import VARIABLE as STATE_VARIABLE
@@ -45,13 +46,35 @@ def add_making(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--corpora", action="store_true", help="keep the tokens of corpora, too, not only what describes them"
     )
-    parser.add_argument(
-        "--state",
-        metavar="URL",
-        help=f"database of the service where it is not in the home (default: ${STATE_VARIABLE})",
-    )
+    add_databases(parser, f"database of the service where it is not in the home (default: ${STATE_VARIABLE})")
     parser.add_argument("--rate", metavar="BYTES", help="most bytes to send in a second, e.g. 20MiB")
     add_parallel(parser)
+
+
+def add_databases(parser: argparse.ArgumentParser, about: str) -> None:
+    names = ", ".join(kind.name for kind in KINDS)
+    parser.add_argument("--state", metavar="URL", help=about)
+    parser.add_argument(
+        "--database",
+        dest="databases",
+        metavar="NAME=URL",
+        action="append",
+        default=[],
+        help=f"the same for any of them, by its name ({names}); may be repeated",
+    )
+
+
+def databases_of(args: argparse.Namespace, state: str | None) -> dict[str, str]:
+    """Read which databases are on servers; --state is the service's."""
+    found = {} if state is None else {SERVICE.name: state}
+    for text in args.databases:
+        name, equals, url = text.partition("=")
+        if not equals or not url:
+            raise AskedWrongly(
+                f"--database {text}: write NAME=URL", hint=f"e.g. {SERVICE.name}=postgresql://..."
+            )
+        found[name] = url
+    return found
 
 
 def add_parallel(parser: argparse.ArgumentParser) -> None:
@@ -83,9 +106,11 @@ def vault_of(args: argparse.Namespace, settings: Backup, *, create: bool = False
 
 
 def options_of(args: argparse.Namespace, settings: Backup) -> Options:
-    state = args.state or os.environ.get(STATE_VARIABLE)
     return Options(
-        state=state, corpora=settings.corpora, parallel=settings.parallel, bytes_per_s=settings.rate
+        databases=databases_of(args, args.state or os.environ.get(STATE_VARIABLE)),
+        corpora=settings.corpora,
+        parallel=settings.parallel,
+        bytes_per_s=settings.rate,
     )
 
 

@@ -15,6 +15,8 @@ from windlass.operate.kills import prove_kills
 from windlass.operate.lending.proof import prove_limits
 from windlass.operate.plane_proof.proof import is_safe, prove_control
 from windlass.operate.proof import prove
+from windlass.operate.replication.proof import is_lossless as is_replicated
+from windlass.operate.replication.proof import prove_replication
 from windlass.operate.rollback.proof import is_taken_back, prove_rollback
 from windlass.operate.saves import is_proved, prove_saves
 from windlass.operate.server_proof import is_proved as is_lossless
@@ -40,6 +42,7 @@ limits    many gateways on one database let in no more than one would, and not m
 restore   everything but the backup is lost and comes back; a key of before opens, a run goes on
 control   control processes are killed under load: no job is lost, none runs twice, another leads in seconds
 backends  one job file trains here and on a Ray that loses a node, to the same bits, and Kubernetes takes it
+replication  versions are made while processes are killed, requests fail and a site is cut off; none is lost
 
 examples:
   windlass prove layouts --steps 50
@@ -54,6 +57,7 @@ examples:
   windlass prove restore --to s3 --json
   windlass prove control --kills 100 --json
   windlass prove backends --json
+  windlass prove replication --versions 20 --kills 20 --json
 """
 
 
@@ -106,6 +110,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     restore.add_argument("--steps", type=int, default=40, help="steps of the model (default: 40)")
     restore.set_defaults(run=run_restore)
+    replication = whats.add_parser("replication", help="every site gets every version, whatever happens")
+    replication.add_argument("--versions", type=int, default=20, help="versions to register (default: 20)")
+    replication.add_argument("--kills", type=int, default=20, help="processes to kill (default: 20)")
+    replication.add_argument("--seed", type=int, default=1, help="whom they strike, and when (default: 1)")
+    replication.set_defaults(run=run_replication)
     server = whats.add_parser("server", help="parameter servers that die lose no update")
     server.set_defaults(run=run_server)
     control = whats.add_parser("control", help="control processes die, and no job is lost or run twice")
@@ -219,6 +228,17 @@ def run_backends(args: argparse.Namespace) -> int:
     result = prove_backends(home_of(args), line.say)
     line.close()
     return _print(result, args, good=is_equal(result["figures"]))
+
+
+def run_replication(args: argparse.Namespace) -> int:
+    _at_least_one(args.versions, "--versions")
+    _at_least_one(args.kills, "--kills")
+    line = ProgressLine(quiet=args.json)
+    result = prove_replication(
+        home_of(args), line.say, versions=args.versions, kills=args.kills, seed=args.seed
+    )
+    line.close()
+    return _print(result, args, good=is_replicated(result["figures"]))
 
 
 def _prove(args: argparse.Namespace, kind: Any, layouts: tuple[str, ...]) -> int:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from windlass.cli.backup_argument import add_backup, add_parallel, settings_of, vault_of
+from windlass.cli.backup_argument import (
+    add_backup,
+    add_databases,
+    add_parallel,
+    databases_of,
+    settings_of,
+    vault_of,
+)
 from windlass.cli.home import home_of
 from windlass.cli.terminal import ProgressLine, print_json
 from windlass.operate.backup.restore import Restored, restore
@@ -29,9 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_backup(parser)
     parser.add_argument("--to", metavar="HOME", type=Path, help="the home to make (default: --home)")
     parser.add_argument("--snapshot", metavar="ID", help="its beginning suffices (default: the newest)")
-    parser.add_argument(
-        "--state", metavar="URL", help="empty database for records that were on a server (default: a file)"
-    )
+    add_databases(parser, "empty database for the service's records that were on a server (default: a file)")
     add_parallel(parser)
     parser.set_defaults(run=run)
 
@@ -43,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         vault_of(args, settings),
         home,
         args.snapshot,
-        state=args.state,
+        databases=databases_of(args, args.state),
         parallel=settings.parallel,
         report=line,
     )

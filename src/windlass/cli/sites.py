@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
-import os
 import signal
 import time
 from pathlib import Path
 from typing import Any
 
+from windlass.cli import sites_replicate, sites_rollout
 from windlass.cli.home import add_home, home_of
+from windlass.cli.sites_argument import check_site, folder_of, standing_of
+from windlass.cli.sites_replicate import COPIES, copies_of, copies_rows, publishing
 from windlass.cli.terminal import print_json, print_table
-from windlass.spec.errors import AskedWrongly, NotFound, did_you_mean
+from windlass.spec.errors import AskedWrongly, NotFound
 from windlass.spec.sites import Sites, read_sites
 
 EPILOG = """\
@@ -26,23 +29,34 @@ examples:
   windlass sites show sites.toml
   windlass sites drain sites.toml east --wait          send no new clients there, and wait until it may go
   windlass sites restore sites.toml east
+  windlass sites replicate sites.toml --watch          put the models of this home into the depot
+  windlass sites replicate sites.toml --site east --watch    ... and take them out at the site called east
+  windlass sites rollout sites.toml poems@4            bring it from site to site, the canary first
   dig @127.0.0.1 -p 5353 llm.example.org +subnet=10.1.0.0/24
 
-The key for known questions is read from $WINDLASS_KEY. docs/formats/sites.md has the file.
+The key for known questions is read from $WINDLASS_KEY, or from the variable that a site's key_variable names.
+docs/formats/sites.md has the file.
 """
 POLL_S = 0.2
-STALE_S = 5.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    verbs = parser.add_subparsers(dest="what", metavar="serve|show|drain|restore", required=True)
+    verbs = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     serve = _described(verbs, "serve", "answer for the zone, and watch its sites", run_serve)
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     serve.add_argument(
         "--port", type=int, default=5353, help="UDP and TCP; 0 takes a free one (default: 5353)"
     )
-    _described(verbs, "show", "say how the sites stand", run_show)
+    serve.add_argument(
+        "--no-replicate", dest="replicate", action="store_false",
+        help="do not put the models of this home into the depot meanwhile",
+    )  # fmt: skip
+    _described(verbs, "show", "say how the sites stand, and which versions they have", run_show)
+    copy = _described(verbs, "replicate", "bring models to every site", sites_replicate.run)
+    sites_replicate.configure(copy)
+    rollout = _described(verbs, "rollout", "bring a version from site to site", sites_rollout.run)
+    sites_rollout.configure(rollout)
     for name, purpose, action in (
         ("drain", "send no new clients to a site", run_drain),
         ("restore", "send clients to a site again", run_restore),
@@ -77,8 +91,7 @@ def run_serve(args: argparse.Namespace) -> int:
         if args.json:
             print(json.dumps(event), flush=True)
         else:
-            why = f" ({event['why']})" if event["why"] else ""
-            print(f"{time.strftime('%H:%M:%S')} {event['site']} is {event['state']}{why}", flush=True)
+            print(f"{time.strftime('%H:%M:%S')} {_sentence(event)}", flush=True)
 
     def ready(port: int) -> None:
         if args.json:
@@ -87,7 +100,7 @@ def run_serve(args: argparse.Namespace) -> int:
         else:
             print(f"answering for {sites.zone} on {args.host}:{port}; Ctrl-C ends it", flush=True)
 
-    server = SitesServer(sites, _folder(args, sites), os.environ.get("WINDLASS_KEY"), tell)
+    server = SitesServer(sites, folder_of(args, sites), tell)
 
     async def until_stopped() -> None:
         serving = asyncio.ensure_future(server.run(args.host, args.port, ready))
@@ -97,25 +110,44 @@ def run_serve(args: argparse.Namespace) -> int:
         if not serving.cancelled():
             serving.result()
 
-    asyncio.run(until_stopped())
+    with publishing(home_of(args), sites, tell) if args.replicate else contextlib.nullcontext():
+        asyncio.run(until_stopped())
     return 0
 
 
+def _sentence(event: dict[str, Any]) -> str:
+    if event["event"] != "site":
+        return sites_replicate.sentence(event)
+    return f"{event['site']} is {event['state']}" + (f" ({event['why']})" if event["why"] else "")
+
+
 def run_show(args: argparse.Namespace) -> int:
-    sites = read_sites(args.sites)
-    told = _standing(_folder(args, sites), sites)
+    """Say how sites stand, and which versions they have; where one of both is not known, the other."""
+    sites, found = read_sites(args.sites), None
+    try:
+        told = standing_of(folder_of(args, sites), sites)
+    except NotFound:
+        if sites.replicate is None:
+            raise
+        told = {"zone": sites.zone, "sites": []}
+    if sites.replicate is not None:
+        found = copies_of(sites)
+        told["copies"] = [one.facts() for one in found]
     if args.json:
         print_json(told)
         return 0
     rows = [(row["site"], row["state"], f"{row['took_ms']} ms", row["why"]) for row in told["sites"]]
-    print_table(rows, ("site", "state", "answers in", "why"))
+    if rows:
+        print_table(rows, ("site", "state", "answers in", "why"))
+    if found is not None:
+        print_table(copies_rows(found), COPIES)
     return 0
 
 
 def run_drain(args: argparse.Namespace) -> int:
     sites = read_sites(args.sites)
-    folder, others = _folder(args, sites), [s.name for s in sites.site if s.name != args.site]
-    _check(args.site, sites)
+    folder, others = folder_of(args, sites), [s.name for s in sites.site if s.name != args.site]
+    check_site(args.site, sites)
     if not others:
         raise AskedWrongly(f"{args.site} is the only site; nobody could be sent elsewhere")
     (folder / "drain").mkdir(parents=True, exist_ok=True)
@@ -127,8 +159,8 @@ def run_drain(args: argparse.Namespace) -> int:
 
 def run_restore(args: argparse.Namespace) -> int:
     sites = read_sites(args.sites)
-    _check(args.site, sites)
-    (_folder(args, sites) / "drain" / args.site).unlink(missing_ok=True)
+    check_site(args.site, sites)
+    (folder_of(args, sites) / "drain" / args.site).unlink(missing_ok=True)
     return _say(args, "restored")
 
 
@@ -137,26 +169,6 @@ def _say(args: argparse.Namespace, what: str) -> int:
     return 0
 
 
-def _check(name: str, sites: Sites) -> None:
-    known = [site.name for site in sites.site]
-    if name not in known:
-        raise AskedWrongly(f"{sites.zone} has no site '{name}'", hint=did_you_mean(name, known))
-
-
-def _folder(args: argparse.Namespace, sites: Sites) -> Path:
-    return home_of(args) / "sites" / sites.zone.rstrip(".")
-
-
 def _state(folder: Path, sites: Sites, name: str) -> str:
-    rows = _standing(folder, sites)["sites"]
+    rows = standing_of(folder, sites)["sites"]
     return str(next(row["state"] for row in rows if row["site"] == name))
-
-
-def _standing(folder: Path, sites: Sites) -> dict[str, Any]:
-    file = folder / "standing.json"
-    told = dict(json.loads(file.read_bytes())) if file.exists() else {"time": 0.0}
-    if time.time() - told["time"] > STALE_S:
-        raise NotFound(
-            f"nobody answers for {sites.zone} from here", hint="`windlass sites serve SITES.toml` does"
-        )
-    return told

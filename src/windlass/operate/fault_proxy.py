@@ -49,6 +49,10 @@ class FaultProxy:
     seed: int = 1
     counts: dict[str, int] = field(default_factory=dict)
     """How many requests met which fate."""
+    sent_bytes: int = 0
+    """Of requests that were passed on."""
+    back_bytes: int = 0
+    """Of answers."""
     at: str = "127.0.0.1"
     """The address of the proxy itself: loopback, or one of this machine in a network that is played."""
     listening: int = 0
@@ -83,7 +87,7 @@ class FaultProxy:
         """Serve one connection until either side is done with it."""
         with contextlib.suppress(OSError, asyncio.CancelledError):  # cancelled when the proxy ends
             there_reader, there = await asyncio.open_connection(self.host, self.port)
-            back = asyncio.create_task(_pump(there_reader, writer))
+            back = asyncio.create_task(self._pump(there_reader, writer))
             try:
                 await self._forward(reader, writer, there)
             finally:
@@ -98,6 +102,7 @@ class FaultProxy:
             if chunk.startswith(METHODS) and not await self._goes_on(back):
                 return
             there.write(chunk)
+            self.sent_bytes += len(chunk)
             await there.drain()
 
     async def _goes_on(self, back: asyncio.StreamWriter) -> bool:
@@ -116,10 +121,10 @@ class FaultProxy:
             await back.drain()
         return fate in ("pass", "late")
 
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while chunk := await reader.read(CHUNK_BYTES):
-            writer.write(chunk)
-            await writer.drain()
-        writer.close()
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := await reader.read(CHUNK_BYTES):
+                writer.write(chunk)
+                self.back_bytes += len(chunk)
+                await writer.drain()
+            writer.close()

@@ -23,7 +23,7 @@ from windlass.spec.errors import AskedWrongly, BadInput, InUse, NotFound, did_yo
 from windlass.spec.run import LINEAGE
 from windlass.store.lock import held, locked
 from windlass.store.manifest import DirectoryWriter, Manifest, load_manifest, verify
-from windlass.store.place import Place
+from windlass.store.place import Place, sync_folder
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 PROD, PREVIOUS, LATEST = "prod", "previous", "latest"
@@ -104,6 +104,11 @@ class Registry:
         file = self.root / name / "aliases.json"
         return json.loads(file.read_text()) if file.exists() else {}
 
+    def last(self, name: str) -> int:
+        """The highest number ever given: a deleted version's is not given again."""
+        file = self.root / name / "last"
+        return int(file.read_text()) if file.exists() else 0
+
     def find(self, reference: str) -> Version:
         """Return the version that "name", "name@3" or "name@prod" means."""
         name, at, wanted = reference.partition("@")
@@ -127,7 +132,7 @@ class Registry:
         manifest = verify(Place(source))
         with locked(self.root / name / ".lock", f"the registry of {name}"):
             self._sweep(name)
-            number = max([*self._numbers(name), self._last(name)], default=0) + 1
+            number = max([*self._numbers(name), self.last(name)], default=0) + 1
             path = self.root / name / str(number)
             writer = DirectoryWriter(Place(path))
             for file in manifest.files:
@@ -137,6 +142,30 @@ class Registry:
             writer.commit({**manifest.meta, "name": name, "version": number, "registered": now})
             Place(self.root / name).write("last", str(number).encode())
         return self.find(f"{name}@{number}")
+
+    def adopt(self, name: str, number: int, source: Path) -> Version:
+        """Take a finished directory in under the number that it has elsewhere; it appears all at once.
+
+        Input: a directory on the same disk, which is gone afterwards. A version that is there stays.
+        """
+        check_name(name)
+        with locked(self.root / name / ".lock", f"the registry of {name}"):
+            path = self.root / name / str(number)
+            if load_manifest(Place(path)) is None:
+                Place(path).remove()  # its writer died half-way
+                source.rename(path)
+                sync_folder(path.parent)
+            if self.last(name) < number:
+                Place(self.root / name).write("last", str(number).encode())
+        return self.find(f"{name}@{number}")
+
+    def adopt_aliases(self, name: str, aliases: dict[str, int]) -> bool:
+        """Give a model the aliases that it has elsewhere, unless it has some; say whether it was done."""
+        with locked(self.root / name / ".lock", f"the registry of {name}"):
+            if not aliases or self.aliases(name) or not set(aliases.values()) <= set(self._numbers(name)):
+                return False
+            self._write_aliases(name, aliases)
+        return True
 
     def promote(self, reference: str) -> Version:
         """Make a version @prod; what was @prod becomes @previous."""
@@ -199,11 +228,6 @@ class Registry:
     def _numbers(self, name: str) -> list[int]:
         folder = self.root / name
         return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.exists() else []
-
-    def _last(self, name: str) -> int:
-        """The highest number ever given: a deleted version's is not given again."""
-        file = self.root / name / "last"
-        return int(file.read_text()) if file.exists() else 0
 
     def _number(self, name: str, wanted: str, versions: list[Version]) -> int | None:
         aliases = {LATEST: versions[-1].number, **self.aliases(name)}

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from windlass.spec.read import parse, read_toml
-from windlass.spec.table import Name, Seconds, Table
+from windlass.spec.rollout import Rollout
+from windlass.spec.table import Bytes, Name, Seconds, Table
 
 Host = Annotated[
     str, Field(pattern=r"^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.?)+$", max_length=253)
@@ -28,6 +29,10 @@ class Site(Table):
     url: str = Field(description="where its gateway is asked how it is, e.g. 'http://10.1.0.1:8000'")
     distance: Annotated[float, Field(ge=0)] = Field(
         100.0, description="from clients of whom nothing is known; the lowest is nearest"
+    )
+
+    key_variable: str | None = Field(
+        None, description="environment variable with a key of this site; WINDLASS_KEY if left out"
     )
 
     @field_validator("addresses")
@@ -67,6 +72,40 @@ class Watch(Table):
     )
 
 
+class Replicate(Table):
+    """Which models come to every site, and through which store."""
+
+    depot: str = Field(
+        description="store that the home and every site reach, e.g. 's3://bucket/models', or a shared folder"
+    )
+    models: tuple[Name, ...] = Field((), description="names of models; left out, all that have an alias")
+    keep: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="newest versions of a model that stay, besides those with an alias; left out, all"
+    )
+    every: Seconds = Field(5.0, description="time between two looks for what is new")
+    rate: Bytes | None = Field(None, description="most bytes in a second, at the home and at each site")
+    parallel: Annotated[int, Field(ge=1, le=64)] = Field(4, description="pieces on their way at once")
+
+
+class SitesRollout(Table):
+    """How a version goes from site to site."""
+
+    order: tuple[Name, ...] = Field((), description="sites, the canary first; left out, as they are listed")
+    at_once: Annotated[int, Field(ge=1)] = Field(
+        1, description="most sites at a time, once the first is done"
+    )
+    drain: bool = Field(False, description="send a site no clients while it changes")
+    kind: Literal["canary", "blue_green"] = Field("canary", description="of each site's own roll-out")
+    policy: Rollout = Field(Rollout(), description="of each site's own roll-out, as [serve.rollout]")
+    settle: Seconds = Field(60.0, description="known answers stay right for so long before the next site")
+    wait: Seconds = Field(
+        3600.0, description="so long for a site without its copy, or that is cut off; then all stops"
+    )
+    on_failure: Literal["stop", "back"] = Field(
+        "stop", description="stop: the site that failed is taken back; back: those before it, too"
+    )
+
+
 class Sites(Table):
     """A zone and its sites."""
 
@@ -80,6 +119,8 @@ class Sites(Table):
     watch: Watch = Field(Watch(), description="when a site counts as well")
     site: tuple[Site, ...] = Field(description="the sites")
     clients: tuple[Clients, ...] = Field((), description="who is near to which")
+    replicate: Replicate | None = Field(None, description="which models come to every site")
+    rollout: SitesRollout = Field(SitesRollout(), description="how a version goes from site to site")
 
     @model_validator(mode="after")
     def _consistent(self) -> Sites:
@@ -91,7 +132,15 @@ class Sites(Table):
         unknown = [name for row in self.clients for name in row.distances if name not in names]
         if unknown:
             raise ValueError(f"distances name a site '{unknown[0]}', which is not there")
+        order = self.rollout.order
+        if order and sorted(order) != sorted(names):
+            raise ValueError(f"the order of [rollout] must name every site once: {', '.join(names)}")
         return self
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The sites as a roll-out visits them."""
+        return self.rollout.order or tuple(site.name for site in self.site)
 
 
 def read_sites(path: Path) -> Sites:

@@ -109,17 +109,22 @@ class DirectoryWriter:
 def load_manifest(place: Place) -> Manifest | None:
     """Return the manifest of a finished directory, or None for debris and for nothing at all."""
     try:
-        data = json.loads(place.read(MANIFEST))
-        if data["format"] != FORMAT:
-            raise Damaged(
-                f"{place.url}: manifest of unknown format {data['format']!r}", hint=f"known: {FORMAT}"
-            )
-        files = {name: FileRecord(int(r["bytes"]), str(r["sha256"])) for name, r in data["files"].items()}
-        return Manifest(files, data.get("meta", {}))
+        text = place.read(MANIFEST)
     except NotFound:
         return None
+    return read_manifest(text, place.url)
+
+
+def read_manifest(text: bytes, where: str) -> Manifest:
+    """Read what a manifest's file holds."""
+    try:
+        data = json.loads(text)
+        if data["format"] != FORMAT:
+            raise Damaged(f"{where}: manifest of unknown format {data['format']!r}", hint=f"known: {FORMAT}")
+        files = {name: FileRecord(int(r["bytes"]), str(r["sha256"])) for name, r in data["files"].items()}
+        return Manifest(files, data.get("meta", {}))
     except (ValueError, KeyError, TypeError) as error:
-        raise Damaged(f"{place.url}/{MANIFEST}: not readable as a manifest: {error}") from None
+        raise Damaged(f"{where}/{MANIFEST}: not readable as a manifest: {error}") from None
 
 
 def verify(place: Place, manifest: Manifest | None = None, names: Collection[str] | None = None) -> Manifest:

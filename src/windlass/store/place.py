@@ -297,6 +297,15 @@ def _local_create(path: Path, data: bytes) -> None:
         part.unlink(missing_ok=True)
 
 
+def sync_folder(folder: Path) -> None:
+    """Have the disk keep what was renamed in a folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 @contextmanager
 def told(where: str) -> Iterator[None]:
     """Turn a foreign error into one of ours that names the place and what would help."""

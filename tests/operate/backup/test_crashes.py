@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
@@ -17,11 +18,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windlass.operate.backup import restore as restoring
+from windlass.operate.backup import settling
 from windlass.operate.backup.make import Options, make
 from windlass.operate.backup.prune import prune
 from windlass.operate.backup.restore import restore, staging_of
 from windlass.operate.backup.vault import Vault, open_vault
+from windlass.serve.records.keys import Keys
+from windlass.serve.records.state import open_state
 from windlass.spec.backup import Keep
+from windlass.store.database import sqlite_url
 from windlass.store.place import Place
 
 pytestmark = pytest.mark.slow
@@ -59,7 +64,9 @@ def killed_after(count: int) -> Iterator[None]:
         for owner, name in ((Place, "write"), (Place, "create"), (Place, "remove"), (Path, "rename")):
             patch.setattr(owner, name, mortal(getattr(owner, name)))
         patch.setattr(restoring, "_bring", mortal(restoring._bring))
-        patch.setattr(Path, "rmdir", mortal(Path.rmdir))
+        patch.setattr(settling, "load", mortal(settling.load))
+        for name in ("rmdir", "unlink"):
+            patch.setattr(Path, name, mortal(getattr(Path, name)))
         yield
 
 
@@ -146,22 +153,105 @@ def test_restore_may_die_anywhere(home: Path, tree: Tree, kills: list[int]) -> N
         assert not staging_of(copy).exists()
 
 
+def killed_by_signal(command: list[str], delay_s: float) -> None:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        process.wait(delay_s)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def dies(work: Callable[[], object], count: int) -> bool:
+    """Do `work` up to so many effects; say whether it died of that."""
+    try:
+        with killed_after(count):
+            work()
+    except Killed:
+        return True
+    return False
+
+
+def test_every_single_effect_of_a_restore_may_be_the_last(home: Path, tree: Tree, tmp_path: Path) -> None:
+    """With a database that was on a server, and becomes a file of the home or fills another one."""
+    elsewhere = tmp_path / "elsewhere.db"
+    (home / "service.db").rename(elsewhere)
+    vault = open_vault(str(tmp_path / "backup"), create=True)
+    make(home, vault, Options(corpora=True, parallel=1, databases={"service": sqlite_url(elsewhere)}))
+    before = tree(home)
+    for into_file in (True, False):
+        count, died = 0, True
+        while died:
+            count += 1
+            target = tmp_path / f"{into_file}-{count}" / "home"
+            database = sqlite_url((target if into_file else target.parent) / "service.db")
+            given = {} if into_file else {"service": database}
+            died = dies(lambda target=target, given=given: _restored(vault, target, given), count)
+            assert not target.exists() or _moved(tree(target), target, home) == before
+            if not target.exists():
+                _restored(vault, target, given)
+            assert _moved(tree(target), target, home) == before
+            assert not staging_of(target).exists()
+            assert _keys(database) == {"ada"}
+        assert count > 10
+
+
+def _restored(vault: Vault, target: Path, given: dict[str, str]) -> None:
+    restore(vault, target, databases=given, parallel=1)
+
+
+def _moved(found: dict[str, bytes], new: Path, old: Path) -> dict[str, bytes]:
+    """What a home holds, as if it were where it was; JSON is compared by its meaning."""
+    told = {path: data.replace(str(new).encode(), str(old).encode()) for path, data in found.items()}
+    run = "runs/poems/1/run.json"
+    return {**told, run: json.dumps(json.loads(told[run])).encode()}
+
+
+def _keys(url: str) -> set[str]:
+    database = open_state(url)
+    try:
+        return {key.name for key in Keys(database).list()}
+    finally:
+        database.close()
+
+
+def test_every_single_effect_of_a_prune_may_be_the_last(home: Path, tmp_path: Path) -> None:
+    url, count, died = tmp_path / "backup", 0, True
+    vault = open_vault(str(url), create=True)
+    for number in range(3):
+        (home / "runs" / "poems" / "1" / "notes").write_bytes(bytes([number]) * 5000)
+        newest = make(home, vault, SINGLE).snapshot
+    while died:
+        count += 1
+        copy = tmp_path / f"copy-{count}"
+        shutil.copytree(url, copy)
+        died = dies(lambda copy=copy: prune(open_vault(str(copy)), ONE), count)
+        whole(open_vault(str(copy)))
+        prune(open_vault(str(copy)), ONE)
+        assert open_vault(str(copy)).ids() == [newest.id]
+        assert set(open_vault(str(copy)).chunks()) == newest.chunks
+    assert count > 4
+
+
 def test_a_process_that_is_really_killed_loses_nothing(home: Path, tmp_path: Path, tree: Tree) -> None:
     url = str(tmp_path / "backup")
     (home / "runs" / "poems" / "1" / "large").write_bytes(bytes(range(256)) * 200_000)
     command = [sys.executable, "-m", "windlass.cli", "backup", "make", url, "--home", str(home), "--corpora"]
     for delay_s in (0.5, 0.9, 1.1, 1.3):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            process.wait(delay_s)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+        killed_by_signal(command, delay_s)
         if (tmp_path / "backup" / "backup.json").exists():
             whole(open_vault(url))
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     before = tree(home)
     shutil.rmtree(home)
     back = [sys.executable, "-m", "windlass.cli", "restore", url, "--home", str(home), "--json"]
-    subprocess.run(back, check=True, capture_output=True, timeout=120)
+    for delay_s in (0.7, 0.9):
+        killed_by_signal(back, delay_s)
+        assert not home.exists() or tree(home) == before
+    if not home.exists():
+        subprocess.run(back, check=True, capture_output=True, timeout=120)
     assert tree(home) == before
+    gone = [sys.executable, "-m", "windlass.cli", "backup", "prune", url, "--home", str(home), "--last", "1"]
+    for delay_s in (0.7, 0.9):
+        killed_by_signal(gone, delay_s)
+        whole(open_vault(url))

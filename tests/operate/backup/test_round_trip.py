@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from windlass.operate.backup import databases
+from windlass.operate.backup.databases import Kind
 from windlass.operate.backup.make import Options, make
 from windlass.operate.backup.restore import loss, restore
 from windlass.operate.backup.sending import CHUNK_BYTES, Memory, Pace, Sender
@@ -22,8 +24,8 @@ from windlass.serve.records.chain import Actor
 from windlass.serve.records.chain_check import verify as verify_chain
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.state import open_state
-from windlass.spec.errors import BadInput, Damaged, InUse, NotFound, StoreFailed
-from windlass.store.database import sqlite_url
+from windlass.spec.errors import AskedWrongly, BadInput, Damaged, InUse, NotFound, StoreFailed
+from windlass.store.database import Schema, open_database, sqlite_url
 from windlass.store.journal import Journal
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
@@ -356,10 +358,11 @@ def test_a_database_on_a_server_comes_back(
     home: Path, vault: Vault, tmp_path: Path, server_state: str, postgres: Any, back_to: str
 ) -> None:
     (home / "service.db").unlink()
-    make(home, vault, Options(state=server_state))
+    make(home, vault, Options(databases={"service": server_state}))
     target = postgres.new_database() if back_to == "server" else None
+    told = {"service": target} if target else {}
     for name in ("one", "two"):  # the second finds the database filled by the first
-        restore(vault, tmp_path / name, state=target)
+        restore(vault, tmp_path / name, databases=told)
     database = open_state(target or sqlite_url(tmp_path / "two" / "service.db"))
     assert {key.name for key in Keys(database).list()} == {"ada", "bob"}
     assert verify_chain(database).ok
@@ -367,7 +370,49 @@ def test_a_database_on_a_server_comes_back(
     database.close()
     if target:
         with pytest.raises(InUse, match="holds records already"):
-            restore(vault, tmp_path / "three", state=target)
+            restore(vault, tmp_path / "three", databases=told)
+
+
+NOTES = Schema("notes", ("CREATE TABLE notes (number BIGINT PRIMARY KEY, text TEXT NOT NULL)",))
+
+
+@pytest.fixture
+def notes(monkeypatch: pytest.MonkeyPatch) -> Kind:
+    """A second database that a home may have, beside the service's."""
+    kind = Kind("notes", "notes.db", lambda url: open_database(url, (NOTES,)), "SELECT 1 FROM notes LIMIT 1")
+    monkeypatch.setattr(databases, "KINDS", (*databases.KINDS, kind))
+    return kind
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("back_to", ["file", "server"])
+def test_several_databases_on_servers_come_back_each_to_its_place(
+    home: Path, vault: Vault, tmp_path: Path, server_state: str, postgres: Any, notes: Kind, back_to: str
+) -> None:
+    (home / "service.db").unlink()
+    url = postgres.new_database()
+    _written(notes, url)
+    make(home, vault, Options(databases={"service": server_state, "notes": url}))
+    targets = {name: postgres.new_database() for name in ("service", "notes")} if back_to == "server" else {}
+    back = restore(vault, tmp_path / "back", databases=targets).home
+    state = open_state(targets.get("service") or sqlite_url(back / "service.db"))
+    assert {key.name for key in Keys(state).list()} == {"ada", "bob"}
+    state.close()
+    database = notes.open(targets.get("notes") or sqlite_url(back / "notes.db"))
+    assert database.read("SELECT number, text FROM notes") == [(1, "kept")]
+    database.close()
+
+
+def _written(kind: Kind, url: str) -> None:
+    database = kind.open(url)
+    database.write("INSERT INTO notes VALUES (?, ?)", 1, "kept")
+    database.close()
+
+
+def test_a_database_that_nobody_knows_is_refused_by_name(home: Path, vault: Vault) -> None:
+    with pytest.raises(AskedWrongly, match="no database is called 'servise'"):
+        make(home, vault, Options(databases={"servise": "postgresql://nobody@/nothing"}))
+    assert not vault.ids()
 
 
 def _finished(path: Path, weights: bytes) -> Path:

@@ -1,6 +1,7 @@
 """Keeps copies of a home in a store, from which everything comes back.
 
     contents.py   what of a home is kept, and in which order it is read
+    databases.py  those that may be on a server, and how they come back
     secrecy.py    how bytes are packed, and sealed where a secret is given
     snapshot.py   what one backup holds, as data
     vault.py      the backup in its store: chunks by content, snapshots last

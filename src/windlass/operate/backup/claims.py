@@ -24,7 +24,7 @@ from typing import Literal
 from windlass.spec.errors import InUse, NotFound, StoreFailed
 from windlass.store.place import Place
 
-Kind = Literal["make", "read", "prune"]
+Kind = Literal["make", "read", "prune", "rollout"]
 TERM_S = 600.0
 RENEW_S = 60.0
 SKEW_S = 300.0
@@ -81,6 +81,17 @@ def pruning(place: Place) -> Iterator[bool]:
     """Hold the claim to take chunks away; say whether nobody relies on them."""
     with _held(place, "prune"):
         yield not others(place, ("make", "read"))
+
+
+@contextmanager
+def alone(place: Place, kind: Kind, what: str) -> Iterator[None]:
+    """Hold a claim that only one may have; of two that try at once, one at least is refused."""
+    with _held(place, kind) as claim:
+        rivals = [name for name in others(place, (kind,)) if name != claim.name]
+        if rivals:
+            who = rivals[0].rsplit("/", 1)[-1].removesuffix(".json")
+            raise InUse(f"{what} is in use by {who}", hint="wait for it, or stop it first")
+        yield
 
 
 def others(place: Place, kinds: tuple[Kind, ...], now_s: float | None = None) -> list[str]:

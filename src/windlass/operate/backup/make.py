@@ -2,7 +2,7 @@
 
     look -> claim -> chunks of finished directories, databases, other files -> all there? -> snapshot
 
-Input: a home, and a database elsewhere if there is one. Output: a snapshot in the vault, or nothing:
+Input: a home, and databases elsewhere if there are some. Output: a snapshot in the vault, or nothing:
 whatever was sent before a crash is found there by the next attempt, which goes on from it.
 """
 
@@ -12,12 +12,13 @@ import json
 import socket
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from windlass import __version__
+from windlass.operate.backup import databases
 from windlass.operate.backup.claims import Claim, claimed
 from windlass.operate.backup.contents import (
     FOLDER,
@@ -27,10 +28,10 @@ from windlass.operate.backup.contents import (
     look,
     newest_write_s,
 )
+from windlass.operate.backup.databases import Kind, check_names
 from windlass.operate.backup.sending import Memory, Pace, Sender, Sent
 from windlass.operate.backup.snapshot import FileEntry, Snapshot
 from windlass.operate.backup.vault import Vault
-from windlass.serve.records.state import FILE as STATE_FILE
 from windlass.spec.errors import Damaged, NotFound, StoreFailed, WindlassError
 from windlass.spec.progress import Progress, Report, silent
 from windlass.store.copies import copy_sqlite, dump
@@ -38,7 +39,6 @@ from windlass.store.database import open_database
 from windlass.store.manifest import MANIFEST, load_manifest
 from windlass.store.place import Place
 
-DUMP = "service.dump"
 LOOKS = 3
 ROUNDS = 4
 """Times that what went away is sent again before the store is not believed any more."""
@@ -48,8 +48,8 @@ ROUNDS = 4
 class Options:
     """How a backup is made."""
 
-    state: str | None = None
-    """The URL of the service's database where it is none of the home's files."""
+    databases: Mapping[str, str] = field(default_factory=dict)
+    """URLs of databases that are none of the home's files, by their names (databases.py)."""
     corpora: bool = False
     """Whether the tokens of corpora are kept, too; what describes them always is."""
     parallel: int = 4
@@ -77,6 +77,7 @@ def make(
 ) -> Made:
     """Make one snapshot."""
     options = options or Options()
+    check_names(options.databases)
     newest_s = newest_write_s(home)
     if not newest_s:  # a schedule that goes on after the home was lost must not tell of an empty one
         raise NotFound(f"{home}: there is nothing to back up", hint="give the --home of your models and runs")
@@ -195,15 +196,17 @@ class _Work:
             copy_sqlite(self.home / path, copy)
             copy.chmod((self.home / path).stat().st_mode & 0o777)
             self.files[path] = self.sender.send(copy, path, role="sqlite")
-        state = self.options.state
-        if state is None:
-            return
-        database = open_database(state)
+        for kind in databases.KINDS:
+            if kind.name in self.options.databases:
+                self._send_dump(kind, self.options.databases[kind.name], scratch / kind.file)
+
+    def _send_dump(self, kind: Kind, url: str, target: Path) -> None:
+        database = open_database(url)
         try:
-            dump(database, scratch / DUMP)
+            dump(database, target)
         finally:
             database.close()
-        self.files[STATE_FILE] = self.sender.send(scratch / DUMP, STATE_FILE, role="dump")
+        self.files[kind.file] = self.sender.send(target, kind.file, role="dump")
 
     def _send_loose(self, path: str) -> None:
         try:

@@ -13,7 +13,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -21,13 +21,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from windlass.operate.backup.claims import claimed
+from windlass.operate.backup.databases import check_names
 from windlass.operate.backup.settling import settle
 from windlass.operate.backup.snapshot import FileEntry, Snapshot
 from windlass.operate.backup.vault import Vault
 from windlass.spec.errors import Damaged, InUse, StoreFailed
 from windlass.spec.progress import Progress, Report, silent
 from windlass.store.lock import locked
-from windlass.store.place import Place, told
+from windlass.store.place import Place, sync_folder, told
 
 MARK = ".snapshot"
 """In a home that is coming back: which snapshot it comes from."""
@@ -73,12 +74,13 @@ def restore(
     home: Path,
     wanted: str | None = None,
     *,
-    state: str | None = None,
+    databases: Mapping[str, str] | None = None,
     parallel: int = 4,
     report: Report = silent,
 ) -> Restored:
     """Restore the newest snapshot, or the one that is named, to a home that is empty or not there."""
     began = time.monotonic()
+    check_names(databases or {})
     home = home.absolute()
     with _coming_back(home) as staging, _reading(vault):
         snapshot = vault.find(wanted)
@@ -86,7 +88,7 @@ def restore(
             raise InUse(f"{home}: is not empty", hint="give another --to, or move it away first")
         _begin(staging, snapshot)
         fetched = fetch(vault, snapshot, staging, parallel=parallel, report=report)
-        needs = settle(staging, snapshot, home, state)
+        needs = settle(staging, snapshot, home, databases)
         _appear(staging, home)
     return Restored(snapshot, home, time.monotonic() - began, fetched, loss(vault, snapshot), tuple(needs))
 
@@ -171,11 +173,7 @@ def _appear(staging: Path, home: Path) -> None:
         if home.exists():
             home.rmdir()  # it is empty, or this fails
         staging.rename(home)
-        folder = os.open(home.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(home.parent)
 
 
 def _is_occupied(home: Path) -> bool:

@@ -8,11 +8,12 @@ home. Each step leaves what it did before as it is, so that a restore which was 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
+from windlass.operate.backup.databases import kind_of
 from windlass.operate.backup.snapshot import FileEntry, Snapshot
-from windlass.serve.records.state import FILE as STATE_FILE
-from windlass.serve.records.state import open_state
+from windlass.spec.errors import Damaged
 from windlass.spec.run import RUN_FILE
 from windlass.store.copies import check_sqlite, load
 from windlass.store.database import sqlite_url
@@ -22,29 +23,34 @@ from windlass.store.place import Place
 ORIGIN = "origin.json"
 
 
-def settle(staging: Path, snapshot: Snapshot, home: Path, state: str | None = None) -> list[str]:
+def settle(
+    staging: Path, snapshot: Snapshot, home: Path, databases: Mapping[str, str] | None = None
+) -> list[str]:
     """Make a home of what was fetched; return what is left to be done by hand."""
     for entry in snapshot.files:
         if entry.role == "sqlite":
             check_sqlite(staging / entry.path)
         elif entry.role == "dump":
-            _load(staging, entry, state)
+            _load(staging, entry, databases or {})
         elif Path(entry.path).name in (RUN_FILE, ORIGIN) and snapshot.home != str(home):
             _move_paths(staging, entry.path, snapshot.home, str(home))
     return [*_corpora_to_build(staging), *(f"not in the snapshot: {what}" for what in snapshot.left_out)]
 
 
-def _load(staging: Path, entry: FileEntry, state: str | None) -> None:
+def _load(staging: Path, entry: FileEntry, databases: Mapping[str, str]) -> None:
     """Load a dump. It stays under another name until all is done, and goes away with success."""
+    kind = kind_of(entry.path)
+    if kind is None:
+        raise Damaged(f"{entry.path}: a dump of a database that this windlass does not know")
     source = staging / entry.path
-    aside = source.with_name(f"{STATE_FILE}.dump")
+    aside = source.with_name(f"{source.name}.dump")
     if source.exists() and not aside.exists():
         source.rename(aside)
     for ending in ("", "-wal", "-shm"):  # of an attempt that was cut off
         source.with_name(source.name + ending).unlink(missing_ok=True)
-    database = open_state(state or sqlite_url(staging / STATE_FILE))
+    database = kind.open(databases.get(kind.name) or sqlite_url(source))
     try:
-        load(aside, database, lambda transaction: not transaction.execute("SELECT 1 FROM audit LIMIT 1"))
+        load(aside, database, lambda transaction: not transaction.execute(kind.used))
     finally:
         database.close()
     aside.unlink()

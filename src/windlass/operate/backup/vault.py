@@ -49,7 +49,7 @@ class Vault:
 
     def chunks(self) -> dict[str, int]:
         """Return the chunks that are here, with the bytes that each takes."""
-        found = self._tried(lambda: self.place.sizes("chunks"))
+        found = tried(lambda: self.place.sizes("chunks"))
         return {name.rsplit("/", 1)[-1]: size for name, size in found.items() if size}
 
     def name(self, data: bytes) -> str:
@@ -59,14 +59,14 @@ class Vault:
     def put(self, name: str, data: bytes) -> int:
         """Store a chunk; return how many bytes it took."""
         packed = self._codec.pack(data, name)
-        self._tried(lambda: self.place.write(_chunk(name), packed))
+        tried(lambda: self.place.write(_chunk(name), packed))
         return len(packed)
 
     def get(self, name: str) -> bytes:
         """Return a chunk; raise Damaged if it is missing or not what its name says."""
         where = f"{self.place.url}/{_chunk(name)}"
         try:
-            stored = self._tried(lambda: self.place.read(_chunk(name)))
+            stored = tried(lambda: self.place.read(_chunk(name)))
         except NotFound:
             raise Damaged(f"{where}: a snapshot lists it, but it is missing") from None
         data = self._codec.unpack(stored, name, where)
@@ -76,11 +76,11 @@ class Vault:
 
     def drop(self, names: Iterable[str]) -> None:
         for name in names:
-            self._tried(lambda name=name: self.place.remove(_chunk(name)))  # type: ignore[misc]
+            tried(lambda name=name: self.place.remove(_chunk(name)))  # type: ignore[misc]
 
     def ids(self) -> list[str]:
         """List the snapshots, oldest first."""
-        found = self._tried(lambda: self.place.names("snapshots"))
+        found = tried(lambda: self.place.names("snapshots"))
         return sorted(id_ for name in found if _ID.fullmatch(id_ := name.rsplit("/", 1)[-1]))
 
     def write(self, snapshot: Snapshot) -> Snapshot:
@@ -88,12 +88,12 @@ class Vault:
         data = encode(snapshot)
         id_ = f"{stamp(snapshot.made_s)}-{self._codec.digest(data)[:16]}"
         packed = self._codec.pack(data, id_)
-        self._tried(lambda: self.place.write(f"snapshots/{id_}", packed))
+        tried(lambda: self.place.write(f"snapshots/{id_}", packed))
         return replace(snapshot, id=id_)
 
     def read(self, id_: str) -> Snapshot:
         where = f"{self.place.url}/snapshots/{id_}"
-        stored = self._tried(lambda: self.place.read(f"snapshots/{id_}"))
+        stored = tried(lambda: self.place.read(f"snapshots/{id_}"))
         data = self._codec.unpack(stored, id_, where)
         if not id_.endswith(self._codec.digest(data)[:16]):
             raise Damaged(f"{where}: the bytes differ from those written")
@@ -115,59 +115,64 @@ class Vault:
         return self.read(found[0])
 
     def forget(self, id_: str) -> None:
-        self._tried(lambda: self.place.remove(f"snapshots/{id_}"))
+        tried(lambda: self.place.remove(f"snapshots/{id_}"))
 
     def see(self, **facts: Any) -> None:
         """Write down what is known of the home between snapshots."""
         known = self.seen()
-        self._tried(lambda: self.place.write(SEEN, json.dumps({**known, **facts}).encode()))
+        tried(lambda: self.place.write(SEEN, json.dumps({**known, **facts}).encode()))
 
     def seen(self) -> dict[str, Any]:
         try:
-            return dict(json.loads(self._tried(lambda: self.place.read(SEEN))))
+            return dict(json.loads(tried(lambda: self.place.read(SEEN))))
         except (NotFound, ValueError):
             return {}
 
-    def _tried(self, work: Callable[[], T]) -> T:
-        """Do `work`, again after a while if the store fails: a backup of hours must outlive a bad minute."""
-        for attempt in range(1, ATTEMPTS):
-            try:
-                return work()
-            except StoreFailed as failure:
-                if "credentials" in (failure.hint or "") and "no permission" in failure.message:
-                    raise
-                time.sleep(PATIENCE.wait_s(attempt, random.random()))
-        return work()
+
+def tried(work: Callable[[], T]) -> T:
+    """Do `work`, again after a while if the store fails: a backup of hours must outlive a bad minute."""
+    for attempt in range(1, ATTEMPTS):
+        try:
+            return work()
+        except StoreFailed as failure:
+            if "credentials" in (failure.hint or "") and "no permission" in failure.message:
+                raise
+            time.sleep(PATIENCE.wait_s(attempt, random.random()))
+    return work()
 
 
 def open_vault(url: str, secret: bytes | None = None, *, create: bool = False) -> Vault:
     """Open a backup; with `create`, begin one where there is none."""
     place = Place(url)
-    header = _header(place)
+    header = read_header(place, HEADER, FORMAT)
     if header is None and not create:
         raise NotFound(f"{url}: there is no backup", hint="`windlass backup make URL` begins one")
     if header is None:
         lock = new_lock(secret)[0] if secret is not None else None
-        made = {"format": FORMAT, "id": secrets.token_hex(8), "lock": lock}
-        place.create(HEADER, (json.dumps(made, indent=1) + "\n").encode())  # another may have come first
-        header = _header(place)
-    if header is None:
-        raise StoreFailed(f"{url}: what is written there does not stay")
+        header = begin(place, HEADER, FORMAT, lock)
     return Vault(place, header["id"], _opened(header["lock"], secret, url))
 
 
-def _header(place: Place) -> dict[str, Any] | None:
+def begin(place: Place, name: str, form: str, lock: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Write the header of what is kept in chunks; return what is there, which another may have made."""
+    made = {"format": form, "id": secrets.token_hex(8), "lock": lock}
+    tried(lambda: place.create(name, (json.dumps(made, indent=1) + "\n").encode()))
+    header = read_header(place, name, form)
+    if header is None:
+        raise StoreFailed(f"{place.url}: what is written there does not stay")
+    return header
+
+
+def read_header(place: Place, name: str, form: str) -> dict[str, Any] | None:
     try:
-        header = json.loads(place.read(HEADER))
-        if header["format"] != FORMAT:
-            raise Damaged(
-                f"{place.url}: a backup of unknown format {header['format']!r}", hint=f"known: {FORMAT}"
-            )
+        header = json.loads(tried(lambda: place.read(name)))
+        if header["format"] != form:
+            raise Damaged(f"{place.url}: of unknown format {header['format']!r}", hint=f"known: {form}")
         return {"id": str(header["id"]), "lock": header["lock"]}
     except NotFound:
         return None
     except (ValueError, KeyError, TypeError):
-        raise Damaged(f"{place.url}/{HEADER}: not readable") from None
+        raise Damaged(f"{place.url}/{name}: not readable") from None
 
 
 def _opened(lock: dict[str, Any] | None, secret: bytes | None, url: str) -> Keys | None:

@@ -7,6 +7,7 @@ that says otherwise has other weights or a fault.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import MutableMapping
 
@@ -14,6 +15,13 @@ import httpx
 
 from windlass.operate.sites.standing import Probe
 from windlass.spec.sites import Site, Watch
+
+KEY = "WINDLASS_KEY"
+"""The environment variable with the key of sites that name none of their own."""
+
+
+def key_of(site: Site) -> str | None:
+    return os.environ.get(site.key_variable or KEY)
 
 
 async def ask(

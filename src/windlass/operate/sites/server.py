@@ -21,7 +21,7 @@ from typing import Any, cast
 import httpx
 
 from windlass.operate.sites.answers import Zone, answer
-from windlass.operate.sites.probing import ask
+from windlass.operate.sites.probing import ask, key_of
 from windlass.operate.sites.standing import Standing, after, answering, drained, state
 from windlass.spec.errors import InUse
 from windlass.spec.sites import Network, Site, Sites
@@ -38,9 +38,9 @@ Tell = Callable[[dict[str, Any]], None]
 class SitesServer:
     """Answers for a zone until it is cancelled."""
 
-    def __init__(self, sites: Sites, folder: Path, key: str | None, tell: Tell) -> None:
+    def __init__(self, sites: Sites, folder: Path, tell: Tell) -> None:
         self._sites, self._zone, self._folder = sites, Zone.of(sites), folder
-        self._key, self._tell = key, tell
+        self._tell = tell
         self.known: dict[str, Standing] = {site.name: Standing() for site in sites.site}
         self._states: dict[str, str] = {}
         self._answers: dict[str, str] = _load(folder / KNOWN)
@@ -76,7 +76,7 @@ class SitesServer:
     async def _watch(self, client: httpx.AsyncClient, site: Site) -> None:
         while True:
             before = len(self._answers)
-            probe = await ask(client, site, self._sites.watch, self._key, self._answers)
+            probe = await ask(client, site, self._sites.watch, key_of(site), self._answers)
             self.known[site.name] = after(self.known[site.name], probe, self._sites.watch, time.time())
             if len(self._answers) > before:
                 Place(self._folder).write(KNOWN, json.dumps(self._answers).encode())

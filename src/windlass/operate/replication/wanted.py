@@ -1,0 +1,55 @@
+"""Which versions come to every site, and which need not stay. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from windlass.spec.sites import Replicate
+
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model in a registry: its versions, what its aliases mean, and the highest number ever given."""
+
+    numbers: tuple[int, ...]
+    aliases: Mapping[str, int] = field(default_factory=dict)
+    last: int = 0
+
+
+def wanted(models: Mapping[str, Model], rule: Replicate) -> set[Key]:
+    """Return the versions of a home that belong into the depot."""
+    found: set[Key] = set()
+    for name, model in models.items():
+        if name in rule.models or (not rule.models and model.aliases):
+            newest = model.numbers[-rule.keep :] if rule.keep else model.numbers
+            named = set(model.aliases.values()) & set(model.numbers)
+            found |= {(name, number) for number in (*newest, *named)}
+    return found
+
+
+def forgettable(stored: Iterable[Key], models: Mapping[str, Model], keep: Collection[Key]) -> set[Key]:
+    """Return what may leave the depot: versions of a model that the home still has, and does not want there.
+
+    A model that the home has none of stays: a home that was lost must not take its sites with it. A number
+    that the home never gave is another home's.
+    """
+    return {
+        (name, number)
+        for name, number in stored
+        if name in models
+        and models[name].numbers
+        and number <= models[name].last
+        and (name, number) not in keep
+    }
+
+
+def in_order(missing: Iterable[Key], aliases: Mapping[str, Mapping[str, int]]) -> list[Key]:
+    """Put what a site lacks in the order in which it is brought: what is served first, then the newest."""
+
+    def place(key: Key) -> tuple[bool, int, str]:
+        return key[1] not in aliases.get(key[0], {}).values(), -key[1], key[0]
+
+    return sorted(missing, key=place)
