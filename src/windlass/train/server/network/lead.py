@@ -1,4 +1,4 @@
-"""What those who work for the first server (chief.py) need to know of it."""
+"""What those who work for the course of a network need to know of it."""
 
 from __future__ import annotations
 
