@@ -18,6 +18,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
+from torch import Tensor
+
 from windlass.spec.errors import StoreFailed
 from windlass.train.checkpoint import State
 from windlass.train.record import Record
@@ -174,7 +176,7 @@ class Chief:
             return path
         raise StoreFailed(f"{self.folder}: the servers could not save together", hint="see logs/ of the run")
 
-    def gathered(self) -> list[dict[str, object]]:
+    def gathered(self) -> list[dict[str, Tensor]]:
         """Return all that the servers hold, one dictionary of arrays for each."""
         return [self.shard.pull({})[1], *(frame.arrays for frame in self._peers.frames(do="pull"))]
 

@@ -7,7 +7,7 @@ brings back what a death interrupted: the newest checkpoint and whatever was don
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ class Shard:
             log_file(folder, number), number=number, servers=sync.servers, stage=part.stage, kept=sync.log
         )
         self._staged: dict[str, Share] = {}
+        self._told: dict[str, Any] = {}
+        """Of the last update, for whoever asks again."""
         self.version = 0
         """Updates that were made, counted from the step of the checkpoint."""
         self.base = State(0, 0, 0.0)
@@ -103,10 +105,15 @@ class Shard:
         """Make an update, once; whoever is not sure whether it was made says it again."""
         with self.lock:
             if update.number <= self.version:
-                return {}
+                return self._told
             assert update.number == self.version + 1, f"update {update.number} after {self.version}"
             self._log.append({"commit": asdict(update)})
             return self._apply(update)
+
+    def note(self, head: Mapping[str, Any]) -> None:
+        """Write something down that a checkpoint does not hold, for whoever restores the part."""
+        with self.lock:
+            self._log.append({"kept": head})
 
     def missing(self, update: Update) -> list[str]:
         """Name what an update needs and is not here; nothing where it was made already."""
@@ -142,8 +149,8 @@ class Shard:
         self._log.close()
 
     def _apply(self, update: Update) -> dict[str, Any]:
-        told = self.part.apply([self._staged[task] for task in update.tasks], update)
+        self._told = self.part.apply([self._staged[task] for task in update.tasks], update)
         for task in update.tasks:
             del self._staged[task]
         self.version = update.number
-        return told
+        return self._told

@@ -34,7 +34,7 @@ def open_shard(stage: str, run: Run, folder: Path, number: int, tell: Tell) -> S
         case "hidden":
             from windlass.train.server.hidden.part import HiddenPart
 
-            part = HiddenPart(run, folder, number, tell)
+            part = HiddenPart(run, folder, number)
         case "vectors":
             from windlass.train.server.vectors.part import VectorPart
 

@@ -1,4 +1,4 @@
-"""The word2vec stage of a run, on servers: passes over the text, a checkpoint after each, then the vectors."""
+"""The word2vec stage of a run on servers: passes over the text, a checkpoint after each, then vectors."""
 
 from __future__ import annotations
 

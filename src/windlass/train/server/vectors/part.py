@@ -44,9 +44,7 @@ class VectorPart:
         self._grid = Grid(corpus.train.tokens, self._plan.epochs)
         self.rows = rows_of(self._plan.vocabulary, run.job.sync.servers)[number]
         if not self.rows:
-            raise BadInput(
-                f"[sync] servers = {run.job.sync.servers}: there are not enough tokens for so many"
-            )
+            raise BadInput(f"[sync] servers = {run.job.sync.servers}: not enough tokens for so many")
         self.write: Write | None = None
         """Writes a checkpoint of the whole matrices; the first server's course sets it."""
 
@@ -82,9 +80,7 @@ class VectorPart:
             if rows is None or given is None or tuple(given.shape) != (len(rows), table.shape[1]):
                 raise BadInput(f"a push must say rows of '{name}' and {table.shape[1]} numbers for each")
             if len(rows) and not self.rows.start <= int(rows.min()) <= int(rows.max()) < self.rows.stop:
-                raise BadInput(
-                    f"rows {self.rows.start} to {self.rows.stop - 1} of '{name}' are here, no others"
-                )
+                raise BadInput(f"a push names rows of '{name}' that are not here, which are {self.rows}")
 
     def square(self, _shares: Sequence[Share]) -> float:
         raise AssertionError("rows are not clipped")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from windlass.corpus.built import load_corpus
-from windlass.models.word2vec import Groups, changes, draw, moved, pass_key, some_groups
+from windlass.models.word2vec import Groups, Ints, changes, draw, moved, pass_key, some_groups
 from windlass.spec.run import Run
 from windlass.train.server.lines import Facts, Lines
 from windlass.train.server.part import ROWS
@@ -17,6 +18,9 @@ from windlass.train.server.vectors.grid import UNITS
 from windlass.train.server.vectors.part import NAMES, NEW, rows_of
 from windlass.train.word2vec.learner import Floats, Learner
 from windlass.train.word2vec.start import THREADS, plan_of
+
+MANY = 3200
+"""Pairs of a row that all learn from at the same time, from which on their changes are averaged."""
 
 
 class VectorHand:
@@ -36,12 +40,13 @@ class VectorHand:
         groups = self._groups(order)
         rows = {"inputs": _ids(groups.inputs), "outputs": _ids(groups.outputs)}
         version, frames = lines.pull(rows)
-        inputs_RD, outputs_RD = (
-            torch.cat([frame.arrays[name] for frame in frames]).numpy() for name in NAMES
-        )
+        pulled = [torch.cat([frame.arrays[name] for frame in frames]).numpy() for name in NAMES]
         alone = order["mode"] == "synchronous" and order["parts"] == 1
-        learn = moved if alone else changes
-        *found, learnt = learn(groups, inputs_RD, outputs_RD, order["rate"])
+        if alone:
+            *found, learnt = moved(groups, *pulled, order["rate"])
+        else:
+            *found, learnt = changes(groups, *pulled, order["rate"])
+            damp(groups, found, others=order["parts"] - 1)
         lines.push(order["id"], self._shares(rows, found, NEW if alone else ""))
         seen = {"pairs": learnt.pairs, "loss_sum": learnt.loss_sum, "loss_pairs": learnt.loss_pairs}
         return {"version": version, "rows": sum(map(len, rows.values())), **seen}
@@ -69,5 +74,20 @@ class VectorHand:
         return shares
 
 
-def _ids(rows: np.ndarray) -> Tensor:
+def damp(groups: Groups, found: Sequence[Floats], others: int) -> None:
+    """Let changes of rows that others change at the same time be smaller, in place.
+
+    Who learns from many pairs of a row has moved it nearly to where those want it; if all add that up, it
+    goes too far, and the vectors with it (docs/log.md). Such changes become a mean, those of rare rows a sum.
+    """
+    visits_P = np.bincount(groups.contexts_P)[groups.inputs]
+    with_N = np.repeat(np.diff(groups.starts)[:, None], groups.targets_GN.shape[1], axis=1)
+    named = groups.targets_GN >= 0
+    visits_O = np.bincount(groups.targets_GN[named], weights=with_N[named])[groups.outputs]
+    for changes_RD, visits_R in zip(found, (visits_P, visits_O), strict=True):
+        shared_R = np.minimum(1.0, (others + 1) * visits_R / MANY)
+        changes_RD /= (1 + others * shared_R).astype(np.float32)[:, None]
+
+
+def _ids(rows: Ints) -> Tensor:
     return torch.from_numpy(rows.astype(np.int64))
