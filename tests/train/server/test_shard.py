@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from windlass.models.build import build
-from windlass.parallel.crew import Alone
 from windlass.parallel.holding import Holding, holdings_of, whole
 from windlass.spec.errors import BadInput
 from windlass.spec.run import Run
@@ -18,6 +17,7 @@ from windlass.train.checkpoint import State
 from windlass.train.optimize import build_optimizer, set_rate
 from windlass.train.server.network.part import NetworkPart
 from windlass.train.server.part import ROWS
+from windlass.train.server.peers import StarCrew
 from windlass.train.server.shard import Shard
 from windlass.train.server.stages import open_shard, untold
 from windlass.train.server.updates import Update
@@ -94,7 +94,7 @@ def test_a_death_loses_nothing_that_was_staged_or_committed(make_run: MakeRun, t
     shard.restore()
     shard.stage("a", gradient(shard, 1))
     shard.commit(UPDATE)
-    shard.save(State(1, 4, 0.0), Alone())
+    shard.save(State(1, 4, 0.0), StarCrew([]))
     shard.stage("b", gradient(shard, 2))
     shard.commit(replace(UPDATE, number=2, batch=1, tasks=("b",)))
     shard.stage("c", gradient(shard, 3))

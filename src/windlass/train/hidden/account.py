@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,7 +62,7 @@ class Account:
         self._show(model, step)
         return result
 
-    def export(self, weights: Weights, state: Progressed, result: Evaluation, **more: object) -> None:
+    def export(self, weights: Weights, state: Progressed, result: Evaluation, **more: Any) -> None:
         """Write the model, and tell that the run is over."""
 
         def write(writer: DirectoryWriter, special_tokens: SpecialTokens) -> Shape:
@@ -73,7 +74,7 @@ class Account:
         facts = {"step": state.step, "train_s": round(state.train_s, 2), "model": str(path), **more}
         self._record.tell("finished", durable=True, **facts)
 
-    def tell_start(self, workers: int, **more: object) -> None:
+    def tell_start(self, workers: int, **more: Any) -> None:
         self._record.tell(
             "started",
             parameters=self.shape.parameters,
@@ -87,7 +88,7 @@ class Account:
         )
 
     def tell_step(
-        self, run: Run, ascent: Ascent, loss: float, seconds: float, workers: int, **more: object
+        self, run: Run, ascent: Ascent, loss: float, seconds: float, workers: int, **more: Any
     ) -> None:
         """`loss` is that of the probabilities before this iteration."""
         step, speed = ascent.state.step, self.text.tokens / seconds

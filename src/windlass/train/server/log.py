@@ -14,7 +14,7 @@ from typing import IO, Any
 from windlass.train.server.frames import BUFFERS, Arrays, Frame, Garbled, buffers_of, read_frame
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-VERSION = 1
+VERSION = 2
 
 
 class Log:

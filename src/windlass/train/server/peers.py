@@ -141,8 +141,8 @@ class StarCrew:
             line.send(shared=facts)
         return facts
 
-    def gather(self, arrays: Arrays) -> list[Arrays]:
-        """Return the arrays of all, by server. Each of the others calls `give`."""
+    def gather(self, arrays: Arrays) -> list[Arrays] | None:
+        """Return the arrays of all, by server; None on all but the first. All call it together."""
         return [arrays, *(line.receive().arrays for line in self._lines)]
 
     def end(self) -> None:
@@ -161,6 +161,6 @@ class BranchCrew:
         facts: list[Any] = self._line.ask(share=fact).head["shared"]
         return facts
 
-    def give(self, arrays: Arrays) -> None:
-        """Send arrays to the first server, which gathers them."""
+    def gather(self, arrays: Arrays) -> list[Arrays] | None:
         self._line.send(arrays, given=True)
+        return None

@@ -100,13 +100,13 @@ class HiddenPart:
         return {name: table.clone() for name, table in self._tables.items()}
 
     def check(self, share: Share) -> None:
-        rows, sizes = share.get("emission" + ROWS), self._sizes
-        wanted = {name: size if name != "emission" else (-1, size[1]) for name, size in sizes.items()}
-        for name, size in wanted.items():
+        tokens_U = share.get("emission" + ROWS)
+        rows = 0 if tokens_U is None else len(tokens_U)
+        for name, size in self._sizes.items():
+            wanted = (rows, size[1]) if name == "emission" else size
             given = share.get(name)
-            right = given is not None and given.dtype == torch.int64 and given.shape[1:] == size[1:]
-            if not right or rows is None or len(given) != (len(rows) if name == "emission" else size[0]):
-                raise BadInput(f"a push must have counts of '{name}', {list(size)} whole numbers")
+            if given is None or given.dtype != torch.int64 or tuple(given.shape) != wanted:
+                raise BadInput(f"a push must have counts of '{name}', {list(wanted)} whole numbers")
 
     def square(self, _shares: Sequence[Share]) -> float:
         raise AssertionError("counts are not clipped")
@@ -156,11 +156,10 @@ class HiddenPart:
     def save(self, state: State, crew: ServerCrew) -> Path:
         path = self._folder / CHECKPOINTS
         with accord(crew, f"{path}: the checkpoint could not be written"):
-            if crew.rank:
-                crew.give(self._tables)
-            else:
+            shares = crew.gather(self._tables)
+            if shares is not None:
                 assert self.write is not None
-                path = self.write(state, assembled(crew.gather(self._tables)))
+                path = self.write(state, assembled(shares))
         return path
 
     def close(self, _within_s: float) -> None:

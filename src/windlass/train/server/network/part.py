@@ -89,10 +89,11 @@ class NetworkPart:
         return float(torch.stack([n.square() for n in torch._foreach_norm(gradients)]).sum())
 
     def apply(self, shares: Sequence[Share], update: Update) -> dict[str, Any]:
-        for holding in self.holdings:
-            holding.tensor.grad = _added(holding, shares)
+        gradients = [_added(holding, shares) for holding in self.holdings]
         if update.shrink is not None:
-            torch._foreach_mul_([h.tensor.grad for h in self.holdings], update.shrink)
+            torch._foreach_mul_(gradients, update.shrink)
+        for holding, gradient in zip(self.holdings, gradients, strict=True):
+            holding.tensor.grad = gradient
         self._tune(update)
         self._optimizer.step()
         for holding in self.holdings:

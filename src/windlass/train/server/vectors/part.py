@@ -106,10 +106,8 @@ class VectorPart:
 
     def save(self, state: State, crew: ServerCrew) -> Path:
         with accord(crew, f"{self._folder / PASSES}: the vectors could not be saved"):
-            if crew.rank:
-                crew.give(self._tables)
-            else:
-                shares = crew.gather(self._tables)
+            shares = crew.gather(self._tables)
+            if shares is not None:
                 assert self.write is not None
                 self.write(state, *(torch.cat([share[name] for share in shares]) for name in NAMES))
         return self._folder / PASSES

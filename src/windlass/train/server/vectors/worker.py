@@ -40,12 +40,11 @@ class VectorHand:
         groups = self._groups(order)
         rows = {"inputs": _ids(groups.inputs), "outputs": _ids(groups.outputs)}
         version, frames = lines.pull(rows)
-        pulled = [torch.cat([frame.arrays[name] for frame in frames]).numpy() for name in NAMES]
+        inputs_RD, outputs_RD = (torch.cat([f.arrays[name] for f in frames]).numpy() for name in NAMES)
         alone = order["mode"] == "synchronous" and order["parts"] == 1
-        if alone:
-            *found, learnt = moved(groups, *pulled, order["rate"])
-        else:
-            *found, learnt = changes(groups, *pulled, order["rate"])
+        learn = moved if alone else changes
+        *found, learnt = learn(groups, inputs_RD, outputs_RD, order["rate"])
+        if not alone:
             damp(groups, found, others=order["parts"] - 1)
         lines.push(order["id"], self._shares(rows, found, NEW if alone else ""))
         seen = {"pairs": learnt.pairs, "loss_sum": learnt.loss_sum, "loss_pairs": learnt.loss_pairs}
