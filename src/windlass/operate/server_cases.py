@@ -37,7 +37,7 @@ HIDDEN = f"""{CORPUS}
 family = "hmm"
 context = 64
 [model.hmm]
-states = 24
+states = 256
 least_gain = 0
 [train]
 steps = {ITERATIONS}

@@ -28,6 +28,7 @@ from windlass.train.hidden.run import train
 from windlass.train.hidden.saves import load_checkpoint
 from windlass.train.loop import save_run
 
+pytestmark = pytest.mark.slow
 MakeRun = Callable[..., Run]
 
 
@@ -126,3 +127,12 @@ def test_several_without_waiting_count_every_block_once_an_iteration(make: MakeR
     assert finished["updates"] == sum(finished["staleness"].values()) == run.steps * 12
     local(run, tmp_path / "local")
     assert steps(tmp_path / "served")[-1] < steps(tmp_path / "local")[-1] * 1.01
+
+
+def test_with_less_than_two_blocks_for_each_worker_an_iteration_is_ended_first(
+    make: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expectation, "MOST_SEQUENCES", 1024)
+    run = make(2, mode="asynchronous")
+    assert on_servers(run, tmp_path / "served", 2) == "finished"
+    assert_same(tmp_path / "served", local(run, tmp_path / "local"))

@@ -186,3 +186,26 @@ def test_more_servers_than_rows_are_refused(make_run: MakeRun, tmp_path: Path) -
     run = run.model_copy(update={"job": run.job.model_copy(update={"sync": too_many})})
     with pytest.raises(BadInput, match="not enough weights"):
         open_shard("network", run, tmp_path, 0, untold)
+
+
+def test_parts_of_a_batch_weigh_in_the_moments_as_much_as_the_whole(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = make_run(sync={"policy": "server"}, train={"batch_sequences": 6})
+    moments = {}
+    for parts in (1, 3):
+        shard = open_shard("network", run, tmp_path / str(parts), 0, untold)
+        shard.restore()
+        size = 6 // parts
+        for number in range(2 * parts):
+            shard.stage("a", gradient(shard, 1))
+            place = {"first": number * size, "until": (number + 1) * size}
+            more = {"before": number * size}
+            shard.commit(
+                replace(UPDATE, number=number + 1, part=number % parts, parts=parts, more=more, **place)
+            )
+        assert isinstance(shard.part, NetworkPart)
+        state = next(iter(shard.part._optimizer.state.values()))
+        moments[parts] = state["exp_avg"], state["exp_avg_sq"], float(state["step"]) / parts
+    for whole_batches, in_parts in zip(moments[1], moments[3], strict=True):
+        torch.testing.assert_close(torch.as_tensor(whole_batches), torch.as_tensor(in_parts))

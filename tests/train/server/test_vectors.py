@@ -21,6 +21,7 @@ from windlass.train.record import Record
 from windlass.train.word2vec import learner
 from windlass.train.word2vec.start import prepare
 
+pytestmark = pytest.mark.slow
 MakeRun = Callable[..., Run]
 MLP = {"family": "mlp", "heads": None, "mlp": {"window": 4, "word2vec_epochs": 2}}
 

@@ -29,9 +29,12 @@ from windlass.train.server.chief import Chief
 from windlass.train.server.course import Standing
 from windlass.train.server.dispenser import Done, Facts, Task
 from windlass.train.server.hidden.part import HiddenPart, assembled
+from windlass.train.server.staff import wanted_workers
 from windlass.train.server.updates import Update
 from windlass.train.settings import newest_request
 
+LEAST_BLOCKS = 2
+"""For each worker; with fewer, one iteration is ended before the next is begun, whatever the mode."""
 PARTS_EACH = 4
 """Parts of an iteration for each worker: the less is lost with one that dies, and waited for at the end."""
 
@@ -65,6 +68,9 @@ class HiddenCourse:
             self.state = Progressed(self._chief.step, self._chief.train_s)
         self._stale.update(update.stale for update in updates)
         self._began_s = self._chief.train_s
+        if self.sync.mode != self.run.job.sync.mode:
+            few = f"the text has {self.size} blocks, too few for so many workers to count without waiting"
+            self.record.tell("warning", message=f"{few}: mode = 'synchronous' is used")
         if self._chief.step or updates:
             layout = str(self.run.layout)
             source = "log" if updates else "checkpoint"
@@ -72,7 +78,11 @@ class HiddenCourse:
 
     @property
     def sync(self) -> Sync:
-        return self.run.job.sync
+        """As it was asked for; with too little text, workers would count the same blocks again and again."""
+        sync = self.run.job.sync
+        workers = wanted_workers(self._folder) or self.run.layout.dp
+        enough = self.size >= LEAST_BLOCKS * workers
+        return sync if enough else sync.model_copy(update={"mode": "synchronous"})
 
     @property
     def over(self) -> bool:
