@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 STEPS, CHECKPOINT_EVERY = 150, 40
-ITERATIONS, PASSES = 8, 10
+ITERATIONS, PASSES = 6, 10
 CORPUS = """
 seed = 7
 [corpus]
@@ -37,7 +37,7 @@ HIDDEN = f"""{CORPUS}
 family = "hmm"
 context = 64
 [model.hmm]
-states = 256
+states = 384
 least_gain = 0
 [train]
 steps = {ITERATIONS}
@@ -102,7 +102,7 @@ CASES = (
     Case("unlogged", settings=server("synchronous", "sync.log=false"), strikes=STRIKES[1:2]),
     Case("hmm-local", HIDDEN, workers=1),
     Case("hmm-struck", HIDDEN, settings=server(), strikes=STRIKES_HIDDEN),
-    Case("hmm-async-struck", HIDDEN, settings=server("asynchronous"), strikes=STRIKES_HIDDEN),
+    Case("hmm-async-struck", HIDDEN, workers=2, settings=server("asynchronous"), strikes=STRIKES_HIDDEN),
     Case("mlp-local", VECTORS, workers=1),
     Case("mlp-one-struck", VECTORS, workers=1, settings=server(), strikes=STRIKES_VECTORS),
     Case("mlp-async-struck", VECTORS, settings=server("asynchronous"), strikes=STRIKES_VECTORS),
