@@ -136,3 +136,11 @@ def test_with_less_than_two_blocks_for_each_worker_an_iteration_is_ended_first(
     run = make(2, mode="asynchronous")
     assert on_servers(run, tmp_path / "served", 2) == "finished"
     assert_same(tmp_path / "served", local(run, tmp_path / "local"))
+
+
+def test_counts_of_every_part_outlive_a_stop(make: MakeRun, tmp_path: Path) -> None:
+    run = make(1, steps=5, mode="asynchronous")
+    assert on_servers(run, tmp_path / "whole", 1) == "finished"
+    assert on_servers(run, tmp_path / "broken", 1, lambda chief: chief.step >= 3) == "stopped"
+    assert on_servers(run, tmp_path / "broken", 1) == "finished"
+    assert_same(tmp_path / "broken", tmp_path / "whole")

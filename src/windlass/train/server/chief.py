@@ -88,6 +88,12 @@ class Chief:
         with self._bell:
             return self._dispenser.workers
 
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is under way."""
+        with self._bell:
+            return self._dispenser.quiet and not self._ready
+
     def hello(self) -> int:
         """Let a worker in, and return its number."""
         with self._bell:

@@ -61,9 +61,9 @@ class HiddenPart:
         assert isinstance(run.shape, HmmShape)
         self._shape, self._folder, self._number = run.shape, folder, number
         self._smoothing = run.job.model.hmm.smoothing
-        record = Record(folder, quiet=number > 0, rank=number)
-        self.account = Account(run, folder, record, threads=1)
-        self.saves = Saves(folder, run.job, record)
+        self._record = Record(folder, quiet=number > 0, rank=number)
+        self.account = Account(run, folder, self._record, threads=1)
+        self.saves = Saves(folder, run.job, self._record)
         self._bits = fraction_bits(self.account.text.tokens)
         self.states = states_of(run.shape.states, run.job.sync.servers)[number]
         if not self.states:
@@ -164,6 +164,7 @@ class HiddenPart:
 
     def close(self, _within_s: float) -> None:
         self.saves.close()
+        self._record.close()
 
     @property
     def _sizes(self) -> dict[str, tuple[int, ...]]:

@@ -66,7 +66,7 @@ class NetworkCourse:
 
     @property
     def over(self) -> bool:
-        return self.step >= self.run.steps
+        return self.step >= self.run.steps and self._chief.quiet  # fewer steps may be planned meanwhile
 
     @property
     def waiting(self) -> bool:
