@@ -46,13 +46,14 @@ class VectorCourse:
         assert isinstance(part, VectorPart)
         part.write = self._write
         self._stop_asked = StopAsked(folder)
-        self._saved_at = 0
+        self._saved_at = self._stands_at = 0
         self._stale: Counter[int] = Counter()
         self._told = (0, 0)
         """Bytes sent and received that were told of."""
 
     def begin(self, base: State, updates: Sequence[Update], _passed_over: Sequence[str]) -> None:
-        self._saved_at, learner = base.step, self._learner
+        self._saved_at = self._stands_at = base.step
+        learner = self._learner
         for update in updates:
             self._include(update)
         if base.step or updates:
@@ -149,16 +150,21 @@ class VectorCourse:
         self._saved_at = chief.step
 
     def _write(self, state: State, inputs_VD: Tensor, outputs_VD: Tensor) -> None:
-        """Write a checkpoint with what all servers hold; tell of a pass that it ends."""
-        learner, (epoch, position) = self._learner, self._grid.standing(state.step)
+        """Write a checkpoint with what all servers hold; twice, if one of them dies meanwhile."""
+        learner = self._learner
         learner.take(inputs_VD.numpy(), outputs_VD.numpy())
-        learner.include(Learnt(), state.train_s - learner.seconds)
-        if position == self._grid.tokens:
-            self._tell_pass(epoch, learner.learnt)
-        learner.stand_at(epoch, position)
+        if state.step > self._stands_at:
+            self._stands_at = state.step
+            epoch, position = self._grid.standing(state.step)
+            learner.include(Learnt(), state.train_s - learner.seconds)
+            if position == self._grid.tokens:
+                self._tell_pass(epoch, learner.learnt)
+            learner.stand_at(epoch, position)
         learner.save()
 
     def _tell_pass(self, epoch: int, learnt: Learnt) -> None:
+        if self.record.last("vectors").get("epoch", 0) > epoch:
+            return  # by a first server that died before it had saved
         chief, updates = self._chief, self._stale.total()
         sent, received = chief.bytes_sent - self._told[0], chief.bytes_received - self._told[1]
         self._told = chief.bytes_sent, chief.bytes_received
