@@ -108,3 +108,26 @@ def test_without_waiting_every_pair_is_learnt_from_once(
     assert [r["pairs"] for r in ours] == [r["pairs"] for r in theirs]
     assert all(r["updates"] % 3 == 0 and r["bytes_sent"] > 0 for r in ours)
     assert ours[1]["loss"] < 1.1 * theirs[1]["loss"]
+
+
+def test_who_dies_at_the_end_of_a_pass_leaves_it_to_be_saved_and_told(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = served(make_run)
+    company = Company(run, tmp_path / "broken")
+    company.hire("worker", one_stage=True)
+    end_of_a_pass = company.chief.course.limit(0)
+
+    def die() -> bool:
+        if company.chief.step == end_of_a_pass:
+            raise ConnectionAbortedError
+        return False
+
+    with pytest.raises(ConnectionAbortedError):
+        company.train(die)
+    assert passes(tmp_path / "broken") == []
+    assert on_servers(run, tmp_path / "broken", 1) == "finished"
+    assert [r["epoch"] for r in passes(tmp_path / "broken")] == [1, 2]
+    local(run, tmp_path / "local")
+    for ours, theirs in zip(vectors(tmp_path / "broken"), vectors(tmp_path / "local"), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

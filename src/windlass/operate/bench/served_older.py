@@ -70,7 +70,8 @@ def word2vec_outcome(run: Run, events: Events) -> dict[str, float]:
     if "updates" not in last:
         return found
     each = (last["bytes_sent"] + last["bytes_received"]) / last["updates"]
-    dense = 2 * MATRICES * FLOAT_BYTES * run.shape.vocabulary * run.network.width
+    pushes = run.layout.dp if run.job.sync.mode == "synchronous" else 1
+    dense = pushes * 2 * MATRICES * FLOAT_BYTES * run.shape.vocabulary * run.network.width
     return {**found, "bytes_per_update": each, "share_of_dense": each / dense}
 
 

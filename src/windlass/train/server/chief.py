@@ -128,6 +128,8 @@ class Chief:
     def loop(self, stopped: Callable[[], bool]) -> Outcome:
         """Go on until the run is over or shall stop."""
         asked_at, course = math.inf, self.course
+        if self.quiet and not course.over and not course.border(stopped):  # who died there may not have saved
+            return self._stop()
         self._let_go()
         while not course.over:
             asked = stopped() or course.waiting

@@ -67,7 +67,7 @@ class HiddenCourse:
         elif self._chief.step > self.state.step:  # what the last iteration gained was not written down
             self.state = Progressed(self._chief.step, self._chief.train_s)
         self._stale.update(update.stale for update in updates)
-        self._began_s = self._chief.train_s
+        self._began_s, self._looked_at = self._chief.train_s, base.step
         if self.sync.mode != self.run.job.sync.mode:
             few = f"the text has {self.size} blocks, too few for so many workers to count without waiting"
             self.record.tell("warning", message=f"{few}: mode = 'synchronous' is used")
@@ -150,7 +150,8 @@ class HiddenCourse:
         if stop:
             return False
         step = self.state.step
-        if step and not self.over and step % self.run.evaluate_every == 0:
+        if step > self._looked_at and not self.over and step % self.run.evaluate_every == 0:
+            self._looked_at = step
             self._evaluate(self.run.evaluate_sequences)
         if step and not self.over and (step % self.run.checkpoint_every == 0 or self._chief.shard.due):
             try:
