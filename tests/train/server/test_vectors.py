@@ -110,9 +110,7 @@ def test_without_waiting_every_pair_is_learnt_from_once(
     assert ours[1]["loss"] < 1.1 * theirs[1]["loss"]
 
 
-def test_who_dies_at_the_end_of_a_pass_leaves_it_to_be_saved_and_told(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_who_dies_at_the_end_of_a_pass_leaves_it_to_a_successor(make_run: MakeRun, tmp_path: Path) -> None:
     run = served(make_run)
     company = Company(run, tmp_path / "broken")
     company.hire("worker", one_stage=True)
