@@ -83,7 +83,7 @@ def _print(report: dict[str, Any]) -> None:
         f"took {format_seconds(took['wall_s'])} ({took['cpu_s']:g} s of CPU): {took['events']:,} events,"
         f" {took['steps']:,} steps of the control plane"
     )
-    print(f"a decision takes {_ms(took['decide_ms'])}, a step {_ms(took['step_ms'])}")
+    print(f"a decision takes {_ms(took['decide_ms'])} of CPU, a step {_ms(took['step_ms'])}")
     print()
     print(
         f"jobs: {jobs['submitted']:,} submitted, {jobs['done']:,} done, {jobs['running']:,} running,"

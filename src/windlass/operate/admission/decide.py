@@ -74,6 +74,8 @@ class _Round:
         self._waiting = view.waiting
         self._ground = Ground(columns)
         self._accounts = accounts_of(view.waiting, self._placed, view.shares, whole_of(columns))
+        self._smaller: list[Placed] = []
+        """Elastic jobs that run with fewer members than they asked for."""
         self._leaving: list[str] = []
         """Who gives back room, and has it still."""
         self._yielders: Yielders | None = None
@@ -99,6 +101,8 @@ class _Round:
                 self._count_on(each)
             elif len(each.nodes) < each.members:
                 incomplete.append(each)
+            elif each.members < each.ask.members:
+                self._smaller.append(each)
         for need, rows in endless.items():
             self._ground.hold_without_end(gang_of(rows), need)
         for each in sorted(incomplete, key=lambda each: each.ask.key):
@@ -106,9 +110,10 @@ class _Round:
 
     def _count_on(self, each: Placed) -> None:
         """Count on the room of a job that was asked to leave, or of members that it was asked to let go."""
-        leaving = each.nodes if each.leaving else each.nodes[each.members :]
-        gang = gang_of(self._ground.rows_of(leaving))
-        self._ground.clear(gang, vector(each.ask.need), endless=each.ask.endless)
+        leaving, need = each.nodes if each.leaving else each.nodes[each.members :], vector(each.ask.need)
+        self._ground.clear(gang_of(self._ground.rows_of(leaving)), need, endless=each.ask.endless)
+        if each.leaving:
+            self._accounts[each.ask.tenant].leave(need, each.members, jobs=1)
         self._leaving.append(each.ask.key)
 
     def _complete(self, each: Placed) -> None:
@@ -292,15 +297,13 @@ class _Round:
 
     def grow(self) -> None:
         """Let elastic jobs have what nobody waits for: by priority, then by standing."""
-        changed = {decision.key for decision in self.decisions}
+        if not self._smaller:
+            return
+        changed = {decision.key for decision in self.decisions if decision.what != "hold"}
         elastic = [
             each
-            for each in self._placed
-            if each.members < each.ask.members
-            and len(each.nodes) == each.members
-            and not each.leaving
-            and each.ask.key not in changed
-            and self._now_s - each.since_s >= self._least_run_s
+            for each in self._smaller
+            if each.ask.key not in changed and self._now_s - each.since_s >= self._least_run_s
         ]
         for each in sorted(elastic, key=self._growth_order):
             kind, account = self._kind(each.ask), self._accounts[each.ask.tenant]

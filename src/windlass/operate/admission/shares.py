@@ -17,7 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from windlass.operate.admission.ground import SLACK, Columns, Vector, vector
+from windlass.operate.admission.ground import SLACK, Columns, Vector
 from windlass.operate.admission.view import Ask, Machine, Placed, Share, View
 
 HALF_LIFE_S = 4 * 3600.0
@@ -140,17 +140,14 @@ def accounts_of(
     waiting: Sequence[Ask], placed: Sequence[Placed], shares: Mapping[str, Share], whole: Vector
 ) -> dict[str, Account]:
     """Open an account for every tenant that wants or has something."""
-    tenants = sorted({each.ask.tenant for each in placed} | {ask.tenant for ask in waiting})
+    jobs = Counter([each.ask.tenant for each in placed])
+    tenants = sorted({*jobs, *[ask.tenant for ask in waiting]})
     accounts = {tenant: Account(shares.get(tenant) or Share(tenant), whole) for tenant in tenants}
     weights = sum(account.share.weight for account in accounts.values())
     for account in accounts.values():
         account.fair = account.share.weight / weights
-    jobs = Counter(each.ask.tenant for each in placed)
     for tenant, room in held_by_tenant(placed).items():
         accounts[tenant].held, accounts[tenant].jobs = room, jobs[tenant]
-    for each in placed:
-        if each.leaving:
-            accounts[each.ask.tenant].leave(vector(each.ask.need), each.members, jobs=1)
     return accounts
 
 

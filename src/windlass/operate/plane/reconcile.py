@@ -30,7 +30,7 @@ OWNED_BY = "WINDLASS_PLANE"
 SHARES_EVERY_S = 1.0
 WAITS_EVERY_S = 1.0
 """For reasons of waiting to be told: they change with every step, and people read them."""
-USAGE_EVERY_S = 10.0
+USAGE_EVERY_S = 60.0
 DEEDS_MOST_S = 5.0
 """For deeds in one step; the others are done in the next one, when more may have changed."""
 

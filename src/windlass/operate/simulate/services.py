@@ -64,10 +64,10 @@ class Service:
         while len(self._replicas) < decision.replicas:
             self._number += 1
             self._replicas.append(start(self._replica()))
-        leaving = sorted(self._replicas, key=is_ready)[: len(self._replicas) - decision.replicas]
-        for uid in leaving:
-            self._replicas.remove(uid)
-            stop(uid)
+        if len(self._replicas) > decision.replicas:
+            for uid in sorted(self._replicas, key=is_ready)[: len(self._replicas) - decision.replicas]:
+                self._replicas.remove(uid)
+                stop(uid)
         self.most = max(self.most, len(self._replicas))
 
     def _replica(self) -> Job:
