@@ -22,7 +22,7 @@ import ray
 
 from windlass.cluster.backend import Group, Member, group_from, member_environment
 from windlass.cluster.births import runs
-from windlass.cluster.fence import Fence, build_fence
+from windlass.cluster.fence import Fence, build_fence, ceiling_of
 from windlass.cluster.keeper import Keeper, Record
 from windlass.spec.member import THREAD_COUNTS
 
@@ -98,4 +98,5 @@ class Seat:
 
     def _fence(self) -> Fence:
         group: Group = self._group
-        return build_fence(f"ray.{group.tenant}.{group.name}.{self._index}.{self._host}", group.resources)
+        name = f"ray.{group.tenant}.{group.name}.{self._index}.{self._host}"
+        return build_fence(name, group.resources, ceiling=ceiling_of(group, f"ray.{self._host}"))
