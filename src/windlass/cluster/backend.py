@@ -81,6 +81,8 @@ class Walls:
     """The user and group id that they have; None: that of whoever launches them, as all others do."""
     secrets: str = ""
     """The directory of the tenant's secrets, as files SECRET/KEY that only whoever launches can read."""
+    credentials: Mapping[str, str] = field(default_factory=dict)
+    """Variables of all its processes, as "SECRET/KEY"; a job's own secrets come beside them."""
     python: str = ""
     """An interpreter that its user may execute, if that is not the one of whoever launches."""
     cores: float | None = None

@@ -112,7 +112,8 @@ def secrets(group: Group) -> dict[str, str]:
     """Read the secrets of a group from the tenant's own directory; say which one is not there."""
     walls = group.walls
     assert walls is not None
-    return {name: _secret(walls, name, place) for name, place in group.secrets.items()}
+    wanted = {**walls.credentials, **group.secrets}
+    return {name: _secret(walls, name, place) for name, place in wanted.items()}
 
 
 def private(path: str, flags: int) -> int:
