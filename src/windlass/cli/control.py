@@ -1,22 +1,35 @@
-"""`windlass control`: what `windlass jobs`, `models` and `plan` do, over HTTP, and the keys for it."""
+"""`windlass control`: a queue for a cluster; what `jobs`, `models` and `plan` do, over HTTP; and its keys."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windlass.cli.home import add_home, home_of
+from windlass.cli.state_argument import duration
 from windlass.cli.terminal import print_json, print_table
+from windlass.cluster.choose import backend_of
 from windlass.operate.control_keys import Keys
+from windlass.spec.cluster import Cluster
 from windlass.spec.errors import AskedWrongly
+from windlass.spec.read import parse
+
+if TYPE_CHECKING:
+    from windlass.operate.plane.running import Setting
 
 OWNER = "owner"
 EPILOG = """\
+It keeps a queue of jobs (windlass jobs submit --control URL) and runs them where --backend says, by priority,
+quota and fair share. Two of them may share a --state: one leads, the other takes over within seconds.
 The first start makes a key called 'owner' and prints it once. Only its digest is kept.
 
 examples:
-  windlass control                                     http://127.0.0.1:8100
+  windlass control                                     http://127.0.0.1:8100, jobs run on this machine
+  windlass control --backend ray --address 10.0.0.1:6379 --home /shared/windlass
+  windlass control --backend kubernetes --state postgresql://windlass@db/windlass
+  windlass control --new-key ada --tenant ada          a key for the jobs of tenant ada alone
   windlass control --new-key page --read-only          a key that may look and change nothing
   windlass control --list-keys
   windlass control --drop-key page
@@ -39,9 +52,39 @@ def configure(parser: argparse.ArgumentParser) -> None:
     keys.add_argument("--drop-key", metavar="NAME", help="make a key useless at once, and end")
     keys.add_argument("--list-keys", action="store_true", help="list the names of keys, and end")
     parser.add_argument("--read-only", action="store_true", help="with --new-key: it may change nothing")
+    parser.add_argument(
+        "--tenant", metavar="T", help="with --new-key: it opens the jobs of this tenant alone"
+    )
+    _add_queue(parser)
     add_home(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
+
+
+def _add_queue(parser: argparse.ArgumentParser) -> None:
+    queue = parser.add_argument_group("the queue")
+    queue.add_argument(
+        "--backend",
+        choices=("local", "ray", "kubernetes"),
+        default="local",
+        help="who starts the processes of jobs (default: local)",
+    )
+    queue.add_argument("--address", help="of the cluster: HOST:PORT of Ray, a context of the kubeconfig")
+    queue.add_argument(
+        "--state",
+        metavar="URL",
+        help="database of the queue, sqlite:///PATH or postgresql://USER@HOST/DATABASE"
+        " (default: HOME/plane.db)",
+    )
+    queue.add_argument(
+        "--least-run",
+        metavar="TIME",
+        default="5m",
+        help="a job runs so long before it may be asked to make room for another (default: 5m)",
+    )
+    queue.add_argument(
+        "--no-reconcile", action="store_true", help="take and answer requests, and leave the lead to others"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,11 +92,15 @@ def run(args: argparse.Namespace) -> int:
     keys = Keys(home)
     if args.read_only and args.new_key is None:
         raise AskedWrongly("--read-only goes with --new-key NAME")
+    if args.tenant is not None and args.new_key is None:
+        raise AskedWrongly("--tenant goes with --new-key NAME")
     if args.new_key is not None:
         _tell_key(
             args,
             args.new_key,
-            keys.make(args.new_key, scopes=("read",) if args.read_only else ("read", "write")),
+            keys.make(
+                args.new_key, scopes=("read",) if args.read_only else ("read", "write"), tenant=args.tenant
+            ),
         )
     elif args.drop_key is not None:
         keys.drop(args.drop_key)
@@ -81,7 +128,26 @@ def _serve(args: argparse.Namespace, home: Path, keys: Keys) -> None:
         print(f"control API for {home} at {url} (Ctrl-C stops)", flush=True)
 
     with contextlib.suppress(KeyboardInterrupt):
-        serve_control(home, args.host, args.port, listening)
+        serve_control(home, args.host, args.port, listening, _setting(args, home))
+
+
+def _setting(args: argparse.Namespace, home: Path) -> Setting:
+    """Return what the queue works with; a backend that cannot be had is told before anything listens."""
+    from windlass.operate.plane.records import plane_url
+    from windlass.operate.plane.running import Setting
+    from windlass.operate.plane.translate import groups_for
+
+    cluster = parse(Cluster, {"backend": args.backend, "address": args.address}, "--backend")
+    backend_of(cluster, home)
+    return Setting(
+        home=home,
+        state=plane_url(home, args.state),
+        backend_name=args.backend,
+        connect=lambda: backend_of(cluster, home),
+        group_of=groups_for(home, args.backend),
+        least_run_s=duration(args.least_run, "--least-run"),
+        reconcile=not args.no_reconcile,
+    )
 
 
 def _tell_key(args: argparse.Namespace, name: str, token: str) -> None:
@@ -94,6 +160,7 @@ def _tell_key(args: argparse.Namespace, name: str, token: str) -> None:
 def _list(keys: Keys, *, as_json: bool) -> None:
     found = keys.list()
     if as_json:
-        print_json([{"name": key.name, "scopes": list(key.scopes), "made": key.made} for key in found])
+        print_json([key.model_dump(mode="json", exclude={"sha256"}) for key in found])
         return
-    print_table([(key.name, " and ".join(key.scopes)) for key in found], ("key", "may"))
+    rows = [(key.name, " and ".join(key.scopes), key.tenant or "all") for key in found]
+    print_table(rows, ("key", "may", "tenant"))

@@ -9,7 +9,17 @@ from windlass.cli.audit import account_facts, add_audit, print_account
 from windlass.cli.effective import effective_rows
 from windlass.cli.home import add_home, home_of
 from windlass.cli.jobs_change import CHANGES, add_change, add_scale, values_words
-from windlass.cli.jobs_logs import add_logs, clock
+from windlass.cli.jobs_control import (
+    add_control,
+    explain_job,
+    list_jobs,
+    log_job,
+    queue_of,
+    run_serve,
+    set_priority,
+    show_job,
+)
+from windlass.cli.jobs_logs import add_logs, clock, run_logs
 from windlass.cli.jobs_submit import add_submit
 from windlass.cli.terminal import print_json, print_table
 from windlass.cli.verify import add_verify
@@ -31,6 +41,13 @@ examples:
   windlass jobs pause poems, resume poems, undo poems
   windlass jobs stop poems --wait                             saves; `windlass train --resume` goes on
 
+With --control URL, or $WINDLASS_CONTROL and the key in $WINDLASS_CONTROL_KEY, submit, list, show, logs and
+stop are about the queue of a cluster (`windlass control`):
+  windlass jobs submit job.toml --control http://10.0.0.1:8100 --priority 5
+  windlass jobs list --control http://10.0.0.1:8100           who runs, who waits, and for what
+  windlass jobs explain poems, priority poems 10
+  windlass jobs serve poems --port 8000                       keep a service running there
+
 `windlass jobs WHAT --help` explains one of them.
 """
 
@@ -40,13 +57,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     add_submit(_verb(verbs, "submit", "start to train in the background, and print the run's name"))
     listed = _verb(verbs, "list", "list runs and how they stand")
+    add_control(listed)
     _add_output(listed, run_list)
     shown = _verb(verbs, "show", "show a run: how it stands, what was changed, by whom, and what went wrong")
     add_name(shown)
+    add_control(shown)
     _add_output(shown, run_show)
+    _add_queue_verbs(verbs)
     logs = _verb(verbs, "logs", "print what a run told, line by line")
     add_name(logs)
     add_logs(logs)
+    add_control(logs)
+    logs.set_defaults(run=run_logs_of)
     add_audit(verbs)
     add_verify(verbs)
     scaled = _verb(verbs, "scale", "let an elastic run go on with another number of workers")
@@ -56,6 +78,44 @@ def configure(parser: argparse.ArgumentParser) -> None:
         verb = _verb(verbs, change.name, change.purpose)
         add_name(verb)
         add_change(verb, change)
+
+
+def _add_queue_verbs(verbs: Any) -> None:
+    """What only the queue of a control plane knows."""
+    explained = _verb(verbs, "explain", "say why a job waits in the queue of a control plane")
+    explained.epilog = "example:\n  windlass jobs explain poems --control http://10.0.0.1:8100\n"
+    _add_queued(explained, explain_job)
+    ranked = _verb(verbs, "priority", "let a job of the queue go before or behind others")
+    ranked.epilog = "example:\n  windlass jobs priority poems 10 --control http://10.0.0.1:8100\n"
+    _add_queued(ranked, set_priority)
+    ranked.add_argument("priority", type=int, metavar="N", help="higher goes first")
+    served = _verb(verbs, "serve", "let a control plane keep a service running")
+    served.epilog = "example:\n  windlass jobs serve poems@prod --port 8000 --control http://10.0.0.1:8100\n"
+    served.add_argument("model", metavar="MODEL", help="NAME, NAME@VERSION or NAME@ALIAS")
+    served.add_argument("--name", help="of the job (default: serve-MODEL)")
+    served.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    served.add_argument("--port", type=int, help="port to listen on (default: 8000)")
+    served.add_argument("--replicas", type=int, metavar="N", help="engines (default: 1)")
+    served.add_argument("--no-keys", action="store_true", help="answer without keys")
+    served.add_argument("--cores", type=float, help="cores for each engine (default: 1)")
+    served.add_argument("--memory", metavar="SIZE", help="most memory for each engine, e.g. 4GiB")
+    served.add_argument("--gpus", type=int, help="GPUs for each engine")
+    served.add_argument("--priority", type=int, metavar="N", help="higher goes first (default: 0)")
+    add_control(served)
+    served.add_argument("--json", action="store_true", help="print JSON")
+    served.set_defaults(run=run_serve)
+
+
+def _add_queued(parser: argparse.ArgumentParser, action: Any) -> None:
+    parser.add_argument("name", metavar="NAME", help="the job's name, or its uid")
+    add_control(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=action)
+
+
+def run_logs_of(args: argparse.Namespace) -> int:
+    queue = queue_of(args)
+    return run_logs(args) if queue is None else log_job(queue, args)
 
 
 def add_name(parser: argparse.ArgumentParser) -> None:
@@ -79,6 +139,8 @@ def _add_output(parser: argparse.ArgumentParser, action: Any) -> None:
 
 
 def run_list(args: argparse.Namespace) -> int:
+    if (queue := queue_of(args)) is not None:
+        return list_jobs(queue, args)
     standings = [standing_of(folder) for folder in all_runs(home_of(args))]
     if args.json:
         print_json([facts_of(standing) for standing in standings])
@@ -102,6 +164,8 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_show(args: argparse.Namespace) -> int:
+    if (queue := queue_of(args)) is not None:
+        return show_job(queue, args)
     folder = find_run(home_of(args), args.name)
     standing, cut = standing_of(folder), saved_cut(folder)
     facts = facts_of(standing)

@@ -9,6 +9,7 @@ from typing import Any
 
 from windlass.cli.effective import sync_words
 from windlass.cli.home import add_home, home_of
+from windlass.cli.jobs_control import add_control, queue_of, stop_job
 from windlass.cli.terminal import print_json
 from windlass.operate.changes import (
     ask_for,
@@ -85,6 +86,8 @@ def add_change(parser: argparse.ArgumentParser, change: Change) -> None:
             help="what to change, e.g. train.learning_rate=1e-4",
         )
     add_asking(parser)
+    if change.name == "stop":
+        add_control(parser)
     parser.set_defaults(run=lambda args: run_change(args, change))
 
 
@@ -105,6 +108,8 @@ def add_asking(parser: argparse.ArgumentParser) -> None:
 
 def run_change(args: argparse.Namespace, change: Change) -> int:
     check_asking(args)
+    if change.name == "stop" and (queue := queue_of(args)) is not None:
+        return stop_job(queue, args)
     folder = find_run(home_of(args), args.name)
     settings = change.ask(folder, args)
     taken: dict[str, Any] = {}

@@ -23,7 +23,6 @@ def add_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--after", type=int, default=0, metavar="N", help="leave out the first N records")
     add_home(parser)
     parser.add_argument("--json", action="store_true", help="print the records themselves, one a line")
-    parser.set_defaults(run=run_logs)
 
 
 def run_logs(args: argparse.Namespace) -> int:

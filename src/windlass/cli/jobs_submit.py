@@ -9,6 +9,7 @@ from typing import Any
 from windlass.cli import train
 from windlass.cli.home import home_of
 from windlass.cli.job_argument import job_of
+from windlass.cli.jobs_control import NEEDED, add_control, queue_of, submit_job
 from windlass.cli.terminal import ProgressLine, print_json
 from windlass.cli.workers import clustered, elastic_job, laid_out, nodes_of
 from windlass.operate.runs import resumable
@@ -23,17 +24,27 @@ examples:
   windlass jobs submit job.toml
   windlass jobs submit job.toml --workers 2 --set train.steps=1000
   windlass jobs submit job.toml --elastic --workers 4 --spares 1
+  windlass jobs submit job.toml --control http://10.0.0.1:8100 --priority 5    into the queue of a cluster
 """
-OURS = ("run", "verb", "what", "job", "home", "overrides", "json", "resume")
+OURS = ("run", "verb", "what", "job", "home", "overrides", "json", "resume", "control", "priority")
+HERE_ALONE = ("resume", "elastic", "spares", "rendezvous", "node_rank", "detach", "restarts")
+"""Options of `windlass train` that mean nothing to a control plane."""
 
 
 def add_submit(parser: argparse.ArgumentParser) -> None:
     train.configure(parser)
+    add_control(parser, tenant=False)
+    parser.add_argument("--priority", type=int, metavar="N", help="higher goes first (with --control)")
     parser.epilog = EPILOG
     parser.set_defaults(run=run_submit)
 
 
 def run_submit(args: argparse.Namespace) -> int:
+    queue = queue_of(args)
+    if queue is not None:
+        return submit_job(queue, args, _queued_job(args))
+    if args.priority is not None:
+        raise AskedWrongly("--priority goes with --control", hint=NEEDED)
     if clustered(job_of(args), args).cluster.backend is not None:
         raise AskedWrongly("on a cluster runs go on by themselves", hint="windlass train JOB --detach")
     nodes, line = nodes_of(args), ProgressLine(quiet=args.json)
@@ -61,6 +72,15 @@ def _job(args: argparse.Namespace, home: Path) -> Job:
         return laid_out(job, args.layout, args.workers, 1)
     earlier = resumable(job, home) if args.resume else None
     return elastic_job(job, args, earlier.load().job.layout if earlier is not None else None)
+
+
+def _queued_job(args: argparse.Namespace) -> Job:
+    """Return the job as a control plane shall run it."""
+    given = [key for key in HERE_ALONE if getattr(args, key)]
+    if given:
+        option = "--" + given[0].replace("_", "-")
+        raise AskedWrongly(f"{option} does not go with --control, which runs jobs as it sees fit")
+    return laid_out(clustered(job_of(args), args), args.layout, args.workers, args.nodes)
 
 
 def options_of(args: argparse.Namespace) -> list[str]:

@@ -12,6 +12,7 @@ from windlass.operate.failover.asks import ANSWERING
 from windlass.operate.failover.proof import prove_failover
 from windlass.operate.kills import prove_kills
 from windlass.operate.lending.proof import prove_limits
+from windlass.operate.plane_proof.proof import is_safe, prove_control
 from windlass.operate.proof import prove
 from windlass.operate.rollback.proof import is_taken_back, prove_rollback
 from windlass.operate.saves import is_proved, prove_saves
@@ -36,6 +37,7 @@ rollback  bad versions rolled out under traffic are taken back by themselves, go
 server    workers and parameter servers are killed in mid-run: nothing is lost, or no more than is said
 limits    many gateways on one database let in no more than one would, and not much less
 restore   everything but the backup is lost and comes back; a key of before opens, a run goes on
+control   control processes are killed under load: no job is lost, none runs twice, another leads in seconds
 
 examples:
   windlass prove layouts --steps 50
@@ -48,6 +50,7 @@ examples:
   windlass prove failover --times 200 --json
   windlass prove rollback --trials 20 --json
   windlass prove restore --to s3 --json
+  windlass prove control --kills 100 --json
 """
 
 
@@ -102,7 +105,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     restore.set_defaults(run=run_restore)
     server = whats.add_parser("server", help="parameter servers that die lose no update")
     server.set_defaults(run=run_server)
-    for inner in (layouts, reshard, kills, saves, failover, rollback, limits, sites, restore, server):
+    control = whats.add_parser("control", help="control processes die, and no job is lost or run twice")
+    control.add_argument("--kills", type=int, default=100, help="of control processes (default: 100)")
+    control.add_argument("--seed", type=int, default=1, help="whom they strike, and when (default: 1)")
+    control.add_argument(
+        "--state", metavar="URL", help="database of the queue (default: a fresh SQLite file)"
+    )
+    control.set_defaults(run=run_control)
+    given = (layouts, reshard, kills, saves, failover, rollback, limits, sites, restore, server, control)
+    for inner in given:
         inner.add_argument("--json", action="store_true", help="print JSON")
         add_home(inner)
 
@@ -189,6 +200,14 @@ def run_restore(args: argparse.Namespace) -> int:
     result = prove_restore(home_of(args), line.say, to=args.to, steps=args.steps)
     line.close()
     return _print(result, args, good=is_back(result["figures"]))
+
+
+def run_control(args: argparse.Namespace) -> int:
+    _at_least_one(args.kills, "--kills")
+    line = ProgressLine(quiet=args.json)
+    result = prove_control(home_of(args), args.kills, line.say, seed=args.seed, state=args.state)
+    line.close()
+    return _print(result, args, good=is_safe(result["figures"]))
 
 
 def _prove(args: argparse.Namespace, kind: Any, layouts: tuple[str, ...]) -> int:

@@ -3,7 +3,8 @@
     member 0 prepares the run and notes where it is -> all attend it, as in any elastic run -> 0 registers it
 
 The job file is in $WINDLASS_JOB. A cluster starts members again, so a note in the home says what this launch
-has come to: which runs were there before it, which one is its own, and that it is over.
+has come to: which runs were there before it, which one is its own, and that it is over. Whoever launches the
+same thing again gives the same --note: a run that was stopped goes on, and one that is over is not repeated.
 
 Asked to end, member 0 asks for the end of the run, which saves a checkpoint. The others give it a moment to
 do so, as all are asked when a Job is deleted; then they leave alone, as when only their node is drained.
@@ -27,10 +28,11 @@ from windlass.cluster.on_kubernetes.labels import LAUNCH
 from windlass.cluster.on_kubernetes.render import JOB
 from windlass.operate.elastic_run import address_towards_leader, begin
 from windlass.operate.registry import Registry
-from windlass.operate.runs import RunFolder, resumable, runs_of
+from windlass.operate.runs import RunFolder, relaid, resumable, runs_of, train
+from windlass.operate.server_run import train_served
 from windlass.spec.door import INTERRUPTED, DoorParser, run_door
 from windlass.spec.errors import BadInput, ProcessFailed
-from windlass.spec.job import Job
+from windlass.spec.job import STATISTICS, Job
 from windlass.spec.read import read_job
 from windlass.store.place import Place
 
@@ -50,9 +52,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--patience", type=float, default=3600.0, help="seconds to wait for member 0")
     parser.add_argument("--home")
+    parser.add_argument("--note", metavar="NAME", help="of this launch (default: the cluster's)")
     args = parser.parse_args(argv)
     home, index = home_of(args), int(os.environ.get(INDEX, "0"))
-    note = Place(home / LAUNCHES / launch_name())
+    note = Place(home / LAUNCHES / (args.note or launch_name()))
     if note.exists("over.json"):
         return 0  # it ended well, and this member was started once more
     line = ProgressLine()
@@ -60,10 +63,31 @@ def main(argv: list[str]) -> int:
         return attend(_told_folder(note, args.patience), note, line, index)
     job = _job()
     folder = _open(job, home, note, line, resume=args.start == "resume")
+    note.write("run.json", json.dumps(str(folder.path)).encode())
+    if folder.finished:
+        return _settled(folder, job, home, note, line)
+    if not is_elastic(job):
+        return train_alone(folder, job, home, note, line)
     if address_towards_leader(folder) is None:
         begin(folder, args.workers, nodes=args.nodes)
-    note.write("run.json", json.dumps(str(folder.path)).encode())
     return conduct(folder, job, home, note, line)
+
+
+def is_elastic(job: Job) -> bool:
+    """Whether workers of the job may come and go; what is counted, or kept by servers, runs in one piece."""
+    return job.model.family not in STATISTICS and job.sync.policy != "server"
+
+
+def train_alone(folder: RunFolder, job: Job, home: Path, note: Place, line: ProgressLine) -> int:
+    """Do the whole run on this machine. Asked to end, it saves, and goes on when it is launched again."""
+    follower = Follower(line)
+    served = job.sync.policy == "server"
+    finished = train_served(folder, follower) if served else train(folder, follower)
+    line.close()
+    if finished:
+        return _settled(folder, job, home, note, line)
+    line.say(f"run {folder.name} stopped at step {folder.step}")
+    return INTERRUPTED
 
 
 def conduct(folder: RunFolder, job: Job, home: Path, note: Place, line: ProgressLine) -> int:
@@ -72,14 +96,22 @@ def conduct(folder: RunFolder, job: Job, home: Path, note: Place, line: Progress
     finished = asked.run()
     line.close()
     if finished:
-        version = Registry(home).register(job.name, folder.result)
-        line.say(f"run {folder.name} is done: registered as {version}")
-    else:
-        line.say(f"run {folder.name} stopped at step {folder.step}")
-    if finished or not asked.asked:
+        return _settled(folder, job, home, note, line)
+    line.say(f"run {folder.name} stopped at step {folder.step}")
+    if not asked.asked:
         note.write("over.json", b"{}")
         return 0
     return INTERRUPTED
+
+
+def _settled(folder: RunFolder, job: Job, home: Path, note: Place, line: ProgressLine) -> int:
+    """Register what a finished run has made, once however often this is done, and say that it is over."""
+    registry, made = Registry(home), folder.result_digest
+    found = [version for version in registry.versions(job.name) if version.manifest.digest == made]
+    version = found[-1] if found else registry.register(job.name, folder.result)
+    line.say(f"run {folder.name} is done: registered as {version}")
+    note.write("over.json", b"{}")
+    return 0
 
 
 def attend(folder: Path, note: Place, line: ProgressLine, index: int) -> int:
@@ -111,6 +143,8 @@ def launch_name() -> str:
 
 def _open(job: Job, home: Path, note: Place, line: ProgressLine, *, resume: bool) -> RunFolder:
     """Return the run of this launch: the one that it began, however often it is started again."""
+    if note.exists("run.json"):
+        return relaid(RunFolder(Path(json.loads(note.read("run.json")))), job)
     before = [run.name for run in runs_of(home, job.name)]
     if not note.create("before.json", json.dumps(before).encode()):
         found = resumable(job, home)

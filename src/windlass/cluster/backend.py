@@ -175,6 +175,8 @@ class Node:
     free: Resources = Resources()
     reason: str = ""
     """Why it takes no work, in plain words."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """What a node_selector chooses by."""
 
 
 @dataclass(frozen=True)

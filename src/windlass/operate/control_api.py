@@ -11,6 +11,7 @@ POST /v1/jobs/{name}/{number}/scale              change the number of workers
 POST /v1/jobs/{name}/{number}/pause|resume|stop|undo
 /v1/models...                                    control_models.py: the registry
 /v1/plan...                                      control_plans.py: the planner
+/v1/queue... /v1/shares... /v1/plane             control_queue.py: what shall run on the cluster
 GET  /healthz                                    without a key
 GET  /openapi.json                               all of this, for programs
 
@@ -37,6 +38,7 @@ from starlette.responses import Response
 from windlass import __version__
 from windlass.operate import control_models as models
 from windlass.operate import control_plans as plans
+from windlass.operate import control_queue as queue
 from windlass.operate.audit import audit
 from windlass.operate.changes import ask_for, pause, scale, stop, undo, unpause
 from windlass.operate.control_errors import ControlError, refusal, respond
@@ -48,6 +50,7 @@ from windlass.operate.control_reading import body_of, home_of, read_body
 from windlass.operate.goodput import goodput
 from windlass.operate.incidents import incidents
 from windlass.operate.jobs import Standing, all_runs, facts_of, find_run, journal_of, standing_of
+from windlass.operate.plane.running import Plane
 from windlass.operate.runs import RunFolder
 from windlass.serve.gateway.document import Documented
 from windlass.serve.gateway.errors import plain
@@ -70,9 +73,11 @@ from windlass.spec.control import (
     Value,
 )
 from windlass.spec.errors import NotFound, WindlassError, did_you_mean
+from windlass.spec.queue import PriorityBody, QueueBody, ShareBody
 from windlass.spec.settings import Settings
 
 MOST_RECORDS = 10_000
+BODIES = (SetBody, ScaleBody, PlanBody, PromoteBody, Nothing, QueueBody, PriorityBody, ShareBody)
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
@@ -80,11 +85,16 @@ Name = Annotated[str, InPath(description="the job's name")]
 Number = Annotated[str, InPath(description="which of its runs, from 1")]
 
 router = APIRouter(responses={"4XX": {"model": ControlRefusal}, "5XX": {"model": ControlRefusal}})
-ROUTERS = (router, models.router, plans.router)
+ROUTERS = (router, models.router, plans.router, queue.router)
 
 
-def build_app(home: Path, *, loopback: bool = True, keys: GatewayKey | None = None) -> FastAPI:
-    """Put the routes and the guard together, for the runs of one home; without `keys`, with the home's."""
+def build_app(
+    home: Path, *, loopback: bool = True, keys: GatewayKey | None = None, plane: Plane | None = None
+) -> FastAPI:
+    """Put the routes and the guard together, for the runs of one home; without `keys`, with the home's.
+
+    With a `plane` there is a queue, too; it works for as long as the app runs.
+    """
     app = Control(
         title="Windlass control",
         version=__version__,
@@ -93,7 +103,7 @@ def build_app(home: Path, *, loopback: bool = True, keys: GatewayKey | None = No
         redirect_slashes=False,
         lifespan=_lifespan,
     )
-    app.state.home = home
+    app.state.home, app.state.plane = home, plane
     for each in ROUTERS:
         app.include_router(each)
     app.add_middleware(Guard, keys=keys or Keys(home), loopback=loopback)
@@ -105,12 +115,17 @@ def build_app(home: Path, *, loopback: bool = True, keys: GatewayKey | None = No
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Have processes for plans at hand for as long as the app runs."""
+    """Have processes for plans at hand, and keep the queue moving, for as long as the app runs."""
     app.state.planners = Planners()
+    plane: Plane | None = app.state.plane
+    if plane is not None:
+        plane.start()
     try:
         yield
     finally:
         app.state.planners.close()
+        if plane is not None:
+            await run_in_threadpool(plane.close)
 
 
 class Control(Documented):
@@ -118,7 +133,7 @@ class Control(Documented):
 
     def describe(self) -> dict[str, Any]:
         document = super().describe()
-        for body in (SetBody, ScaleBody, PlanBody, PromoteBody, Nothing):
+        for body in BODIES:
             document["components"]["schemas"][body.__name__] = body.model_json_schema()
         document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"key": []}]

@@ -6,6 +6,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
+from windlass.operate.plane.records import NameTaken
 from windlass.serve.gateway import errors as gateway
 from windlass.serve.gateway.errors import PERMISSION, REQUEST, SERVER, ApiError, Code, plain
 from windlass.spec.errors import AskedWrongly, InUse, NotFound, WindlassError
@@ -30,6 +31,9 @@ CODES = {name: gateway.CODES[name] for name in SHARED} | {
         404, REQUEST, "No such model or version is registered; GET /v1/models lists them."
     ),
     "in_use": Code(409, REQUEST, "Somebody else holds what this needs right now; try again."),
+    "name_taken": Code(
+        409, REQUEST, "A job of that name goes on; stop it, or give the new one another name."
+    ),
     "failed": Code(500, SERVER, "The store or a process failed; the message says which."),
 }
 
@@ -54,6 +58,8 @@ def refusal(error: WindlassError) -> ControlError:
         return ControlError(error.code, error.message)
     if isinstance(error, NotFound):
         return ControlError("run_not_found", error.message, hint=error.hint)
+    if isinstance(error, NameTaken):
+        return ControlError("name_taken", error.message, hint=error.hint)
     if isinstance(error, InUse):
         return ControlError("in_use", error.message, hint=error.hint)
     if isinstance(error, AskedWrongly):

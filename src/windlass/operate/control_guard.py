@@ -21,6 +21,8 @@ from windlass.spec.errors import WindlassError
 
 OPEN = frozenset(("/healthz",))
 READING = frozenset(("GET", "HEAD"))
+TENANTS = ("/v1/queue", "/v1/shares", "/v1/plane")
+"""Paths that tell a tenant's key of that tenant alone; all others are not there for it."""
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +70,8 @@ class Guard:
         needed = "read" if scope["method"] in READING else "write"
         if needed not in key.scopes:
             raise ControlError("forbidden", f"key '{key.name}' may not {needed}", hint="use one that may")
+        if key.tenant is not None and not scope["path"].startswith(TENANTS):
+            raise ControlError("not_found", "there is no such path for a tenant's key")
         return key
 
     def _find(self, token: str, headers: Headers) -> Key | None:

@@ -1,6 +1,6 @@
 """Who may use the control API: keys with a name and scopes, of which only digests are kept.
 
-    HOME/control/keys.json   {"keys": [{"name", "sha256", "scopes", "made"}]}, readable by its owner alone
+    HOME/control/keys.json   {"keys": [{"name", "sha256", "scopes", "made", "tenant"}]}, its owner's alone
 
 A key is 256 random bits, so a plain digest of it tells nothing; it is shown once, when it is made. Inside a
 service the only key is that of its gateways, which no file of the home has.
@@ -41,6 +41,8 @@ class Key(Table):
     sha256: str
     scopes: tuple[Scope, ...]
     made: float
+    tenant: str | None = None
+    """Whose jobs it opens; None: all, it is an administrator's."""
 
 
 class _File(Table):
@@ -62,10 +64,14 @@ class Keys:
         except ValidationError:
             raise Damaged(f"{file}: is not a list of keys", hint="remove it to make new ones") from None
 
-    def make(self, name: str, *, scopes: tuple[Scope, ...] = ("read", "write")) -> str:
+    def make(
+        self, name: str, *, scopes: tuple[Scope, ...] = ("read", "write"), tenant: str | None = None
+    ) -> str:
         """Make a key and return it; nobody can read it again."""
         token = PREFIX + secrets.token_urlsafe(32)
         key = {"name": name, "sha256": _digest(token), "scopes": scopes, "made": round(time.time(), 3)}
+        if tenant is not None:
+            key["tenant"] = tenant
         with self._locked():
             keys = self.list()
             if any(other.name == name for other in keys):

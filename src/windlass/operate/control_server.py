@@ -13,6 +13,7 @@ import uvicorn
 
 from windlass.operate.control_api import build_app
 from windlass.operate.control_keys import GatewayKey
+from windlass.operate.plane.running import Plane, Setting
 from windlass.serve.gateway.server import bind, settings, url_of
 from windlass.spec.serve import is_loopback
 
@@ -20,13 +21,24 @@ LAST_WORDS_S = 1
 """For answers under way when a service ends; whoever watches a run would watch for ever."""
 
 
-def serve_control(home: Path, host: str, port: int, listening: Callable[[str, bool], None]) -> None:
-    """Answer until interrupted; `listening` hears the address, and whether it is for this machine alone."""
+def serve_control(
+    home: Path,
+    host: str,
+    port: int,
+    listening: Callable[[str, bool], None],
+    setting: Setting | None = None,
+) -> None:
+    """Answer until interrupted; `listening` hears the address, and whether it is for this machine alone.
+
+    With a `setting` there is a queue, and this process may lead it.
+    """
     _log()
     listener = bind(host, port)
-    loopback = is_loopback(listener.getsockname()[0])
-    server = uvicorn.Server(uvicorn.Config(build_app(home, loopback=loopback), **settings()))
-    listening(url_of(host, listener), loopback)
+    loopback, url = is_loopback(listener.getsockname()[0]), url_of(host, listener)
+    plane = Plane(setting, url) if setting is not None else None
+    app = build_app(home, loopback=loopback, plane=plane)
+    server = uvicorn.Server(uvicorn.Config(app, **settings()))
+    listening(url, loopback)
     server.run(sockets=[listener])
 
 

@@ -9,10 +9,13 @@
         jobs.set("poems", {"train.learning_rate": 1e-4})
         jobs.follow("poems")
 
-Every client exists twice, to wait (Client, Jobs, Plans) and to be awaited (AsyncClient, AsyncJobs,
-AsyncPlans), over one pure core: a call yields what is to be done, a driver does it.
+    with Queue("http://127.0.0.1:8100", key) as queue:                # a cluster's
+        queue.submit(Path("poems.toml").read_text(), priority=5)
 
-    answers.py, control.py     the calls: what can be asked, in which order things happen
+Every client exists twice, to wait (Client, Jobs, Plans, Queue) and to be awaited (AsyncClient, AsyncJobs,
+AsyncPlans, AsyncQueue), over one pure core: a call yields what is to be done, a driver does it.
+
+    answers.py, control.py, queue.py     the calls: what can be asked, in which order things happen
       exchange.py              one request, several sites, one deadline
         retries.py sites.py    decide: whether, when and where to try again
         delivery.py            what is new in an answer that was asked for again
@@ -44,6 +47,7 @@ from windlass.sdk.jobs import AsyncJobs, AsyncPlans, Jobs, Plans
 from windlass.sdk.messages import Settings
 from windlass.sdk.plans import NoSolution, Plan, PlanChoices, PlanLayout, PlanPoint, PlanWay
 from windlass.sdk.progress import Progress, Show
+from windlass.sdk.queue import AsyncQueue, Queue
 from windlass.sdk.replies import Budget, Choice, Completion, DryRun, Model, Score, Tokens
 from windlass.sdk.retries import Retries
 from windlass.sdk.runs import Audit, Curve, Goodput, Incident, Run, Runs
@@ -56,6 +60,7 @@ __all__ = [
     "AsyncClient",
     "AsyncJobs",
     "AsyncPlans",
+    "AsyncQueue",
     "AsyncStream",
     "Audit",
     "Awaiting",
@@ -82,6 +87,7 @@ __all__ = [
     "PlanWay",
     "Plans",
     "Progress",
+    "Queue",
     "Refused",
     "Retries",
     "Run",

@@ -8,12 +8,12 @@ from typing import Any
 from windlass.spec.job import Job
 
 
-def job_text(job: Job, *, short: bool = False) -> str:
+def job_text(job: Job, *, short: bool = False, given: bool = False) -> str:
     """Return a job file with every setting, a table on a line; what is left open stays open.
 
-    A `short` one leaves out what is as it would be anyway.
+    A `short` one leaves out what is as it would be anyway; with `given` it has what the file had.
     """
-    body = job.model_dump(mode="json", exclude_none=True, exclude_defaults=short)
+    body = job.model_dump(mode="json", exclude_none=True, exclude_defaults=short, exclude_unset=given)
     return "".join(f"{key} = {_toml(value)}\n" for key, value in body.items())
 
 

@@ -185,7 +185,8 @@ def _node(node: Manifest, pods: list[Manifest]) -> Node:
         gpus=round(_amount(total, GPU) - sum(_requested(pod, GPU) for pod in here)),
     )
     all_of_it = Resources(_amount(total, "cpu"), round(_amount(total, "memory")), round(_amount(total, GPU)))
-    return Node(name, alive and not closed, addresses[0] if addresses else "", all_of_it, free, reason)
+    address, labels = addresses[0] if addresses else "", node["metadata"].get("labels") or {}
+    return Node(name, alive and not closed, address, all_of_it, free, reason, labels)
 
 
 def _takes_room(pod: Manifest) -> bool:

@@ -370,6 +370,7 @@ def nodes_of_ray() -> tuple[Node, ...]:
             total=_resources(node["Resources"]),
             free=_resources(free.get(node["NodeID"], {})),
             reason="" if node["Alive"] else "is gone",
+            labels=dict(node.get("Labels") or {}),
         )
         for node in sorted(ray.nodes(), key=lambda n: (str(n["NodeName"]), not n["Alive"]))
     )

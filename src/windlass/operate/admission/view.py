@@ -8,14 +8,30 @@ from typing import Literal
 
 from windlass.spec.cluster import Placement
 
+LEAST_RUN_S = 300.0
+"""Nobody is asked to leave before it has run so long: it has something to save by then."""
+
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What one member needs, what a machine has free, or the most that a tenant may hold."""
+    """What one member needs, or what a machine has."""
 
     cores: float = 0.0
     memory_bytes: int = 0
     gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The most that a tenant may hold at once. None: no limit; 0: nothing of it."""
+
+    cores: float | None = None
+    memory_bytes: int | None = None
+    gpus: int | None = None
+
+    @property
+    def limits(self) -> tuple[float | None, int | None, int | None]:
+        return self.cores, self.memory_bytes, self.gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +63,12 @@ class Ask:
     """Whether it can be asked to save a checkpoint and to wait again."""
     asked_s: float = 0.0
     """When it entered the queue first; a job that was preempted keeps its time."""
+    endless: bool = False
+    """It ends only when it is asked to, as a service does: nobody waits for its room."""
+
+    @property
+    def fewest(self) -> int:
+        return self.members if self.least is None else min(self.least, self.members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +78,10 @@ class Placed:
     ask: Ask
     members: int
     nodes: tuple[str, ...] = ()
-    """Where its members are; empty while the backend has not said so. Its room is then still in `free`."""
+    """Where its members are, in their order; those that have no machine yet are left out, and their room is
+    still in `free`."""
     since_s: float = 0.0
+    """When it was admitted, or resized last."""
     saved_s: float | None = None
     """When it last saved a checkpoint; what came after it would be lost without a save."""
     leaving: bool = False
@@ -70,9 +94,11 @@ class Share:
 
     tenant: str
     weight: float = 1.0
-    quota: Room | None = None
+    quota: Quota = Quota()
     most_jobs: int | None = None
     """At once."""
+    most_priority: int | None = None
+    """Its jobs that ask for a higher priority have this one."""
     used: float = 0.0
     """What it had lately, in dominant-share seconds that fade with time."""
 
@@ -86,14 +112,16 @@ class View:
     waiting: Sequence[Ask]
     placed: Sequence[Placed]
     shares: Mapping[str, Share] = field(default_factory=dict)
+    least_run_s: float = LEAST_RUN_S
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What is to become of one job, with the reason in plain words, which its owner reads.
 
-    admit: launch it with `members`. preempt: let it save and go back to the queue, for the job `other`.
-    resize: an elastic job goes on with `members`. hold: it waits on.
+    admit: launch it with `members`. preempt: let it save and go back to the queue, for the job `other`, or
+    for nobody when it cannot go on where it is. resize: an elastic job goes on with `members`. hold: it
+    waits on.
     """
 
     key: str
@@ -101,3 +129,6 @@ class Decision:
     reason: str
     members: int = 0
     other: str = ""
+    nodes: tuple[str, ...] = ()
+    """Where members that begin fit beside everything else that was decided. A backend that places by itself
+    may choose otherwise."""
