@@ -59,8 +59,8 @@ class Allowance(Table):
     weight: Annotated[float, Field(gt=0, le=1e6)] = Field(
         1.0, description="its share beside other tenants that want more than there is"
     )
-    priority: Annotated[int, Field(ge=-100, le=100)] = Field(
-        0, description="the highest priority that its jobs may ask for; a priority goes before any share"
+    priority: Annotated[int, Field(ge=-1000, le=1000)] | None = Field(
+        0, description="the highest priority that its jobs may ask for: it goes before any share; null: any"
     )
     root: str | None = Field(
         None, description="URL prefix of a store below which all its data stays, e.g. 's3://bucket/acme'"

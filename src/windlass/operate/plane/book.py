@@ -128,7 +128,9 @@ def _room(resources: Resources) -> Room:
 
 
 def _placed(entry: Entry, standing: Standing | None) -> Placed:
-    members: Iterable[str] = () if standing is None else (m.node for m in standing.members if m.state != "lost")
+    members: Iterable[str] = (
+        () if standing is None else (m.node for m in standing.members if m.state != "lost")
+    )
     return Placed(
         ask=entry.ask(),
         members=entry.members,

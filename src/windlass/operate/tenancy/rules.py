@@ -15,8 +15,10 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 from windlass.operate.tenancy.ground import Ground
+from windlass.spec.cluster import Cluster
 from windlass.spec.errors import BadJob
 from windlass.spec.job import Job
+from windlass.spec.queue import Service
 from windlass.spec.serve import is_loopback
 from windlass.spec.tenancy import Allowance
 
@@ -106,29 +108,40 @@ def confined(job: Job, ground: Ground, allowance: Allowance, *, own_user: bool) 
 
     With a user id of its own (`own_user`) a tenant's processes may be told to load what they like.
     """
-    _check_priority(job, ground, allowance)
-    _check_amounts(job, ground, allowance)
-    for name in job.cluster.env:
-        _check_variable(name, ground, own_user=own_user)
-    for name in job.cluster.secrets:
-        if CODE.fullmatch(name):
-            raise BadJob(f"[cluster] secrets: {name} is not a variable that a tenant's job may set")
+    _check_cluster(job.cluster, ground, allowance, own_user=own_user)
     settled = _settled(job, "", ground)
     assert isinstance(settled, Job)
     return settled
 
 
-def _check_priority(job: Job, ground: Ground, allowance: Allowance) -> None:
-    if job.cluster.priority > allowance.priority:
-        raise BadJob(
-            f"[cluster] priority {job.cluster.priority}: tenant '{ground.tenant}' may ask for"
-            f" {allowance.priority} at most"
-        )
+def confined_service(service: Service, ground: Ground, allowance: Allowance, *, own_user: bool) -> Service:
+    """Return a tenant's service; refuse what is not the tenant's to say."""
+    _check_cluster(service.cluster, ground, allowance, own_user=own_user)
+    model(service.model, "[service] model", ground)
+    loopback(service.host, "[service] host", ground)
+    _settled(service.cluster, "cluster.", ground)
+    return service
 
 
-def _check_amounts(job: Job, ground: Ground, allowance: Allowance) -> None:
+def _check_cluster(cluster: Cluster, ground: Ground, allowance: Allowance, *, own_user: bool) -> None:
+    check_priority(cluster.priority, ground.tenant, allowance, "[cluster] priority")
+    _check_amounts(cluster, ground, allowance)
+    for name in cluster.env:
+        _check_variable(name, ground, own_user=own_user)
+    for name in cluster.secrets:
+        if CODE.fullmatch(name):
+            raise BadJob(f"[cluster] secrets: {name} is not a variable that a tenant's job may set")
+
+
+def check_priority(priority: int, tenant: str, allowance: Allowance, what: str) -> None:
+    """Refuse a priority beyond what the tenant was granted: it would go before every share."""
+    if allowance.priority is not None and priority > allowance.priority:
+        raise BadJob(f"{what} {priority}: tenant '{tenant}' may ask for {allowance.priority} at most")
+
+
+def _check_amounts(cluster: Cluster, ground: Ground, allowance: Allowance) -> None:
     for name in ("cores", "memory"):
-        if getattr(allowance.quota, name) is not None and getattr(job.cluster, name) is None:
+        if getattr(allowance.quota, name) is not None and getattr(cluster, name) is None:
             raise BadJob(
                 f"[cluster] {name}: is missing; tenant '{ground.tenant}' has a quota of it",
                 hint=f"say how much {name} each worker needs",
