@@ -19,6 +19,7 @@ from windlass.operate.saves import is_proved, prove_saves
 from windlass.operate.server_proof import is_proved as is_lossless
 from windlass.operate.server_proof import prove_server
 from windlass.operate.sites.proof import prove_sites
+from windlass.operate.tenancy.proof import is_apart, prove_tenants
 from windlass.spec.errors import BadInput, did_you_mean
 from windlass.spec.layout import parse_layout
 from windlass.spec.proof import LAYOUTS, LOSS_TOLERANCE, RESHARD, WEIGHT_TOLERANCE, fits
@@ -38,6 +39,7 @@ server    workers and parameter servers are killed in mid-run: nothing is lost, 
 limits    many gateways on one database let in no more than one would, and not much less
 restore   everything but the backup is lost and comes back; a key of before opens, a run goes on
 control   control processes are killed under load: no job is lost, none runs twice, another leads in seconds
+tenants   a hostile tenant sees nothing of another, and slows it no more than its share
 
 examples:
   windlass prove layouts --steps 50
@@ -51,6 +53,7 @@ examples:
   windlass prove rollback --trials 20 --json
   windlass prove restore --to s3 --json
   windlass prove control --kills 100 --json
+  windlass prove tenants --json
 """
 
 
@@ -112,7 +115,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--state", metavar="URL", help="database of the queue (default: a fresh SQLite file)"
     )
     control.set_defaults(run=run_control)
-    given = (layouts, reshard, kills, saves, failover, rollback, limits, sites, restore, server, control)
+    tenants = whats.add_parser(
+        "tenants", help="a hostile tenant sees nothing, and slows nobody beyond its share"
+    )
+    tenants.add_argument("--jobs", type=int, default=6, help="of the victim, twice (default: 6)")
+    tenants.set_defaults(run=run_tenants)
+    given = (
+        layouts,
+        reshard,
+        kills,
+        saves,
+        failover,
+        rollback,
+        limits,
+        sites,
+        restore,
+        server,
+        control,
+        tenants,
+    )
     for inner in given:
         inner.add_argument("--json", action="store_true", help="print JSON")
         add_home(inner)
@@ -200,6 +221,14 @@ def run_restore(args: argparse.Namespace) -> int:
     result = prove_restore(home_of(args), line.say, to=args.to, steps=args.steps)
     line.close()
     return _print(result, args, good=is_back(result["figures"]))
+
+
+def run_tenants(args: argparse.Namespace) -> int:
+    _at_least_one(args.jobs, "--jobs")
+    line = ProgressLine(quiet=args.json)
+    result = prove_tenants(line.say, jobs=args.jobs)
+    line.close()
+    return _print(result, args, good=is_apart(result["figures"]))
 
 
 def run_control(args: argparse.Namespace) -> int:

@@ -28,7 +28,7 @@ from windlass.spec.units import format_bytes
 LOOK_EVERY_S = 0.1
 SEEK_EVERY_S = 0.5
 """For room, while there is none."""
-WEIGH_EVERY_S = 1.0
+WEIGH_EVERY_S = 0.25
 WEIGH_SHARE = 20.0
 """What a tenant has on disk is counted this often, and at most a twentieth of the time."""
 LOOPBACK = "127.0.0.1"

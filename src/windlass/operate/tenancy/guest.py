@@ -5,7 +5,7 @@ eat MIB            takes so much memory
 fill MIB           writes so much into its home and the common directories
 chatter MIB        prints so much
 peek PATH...       tries to list, read and write what is not its own, and to look at and end other processes
-work SECONDS       does honest work, in small pieces
+work TIME          computes for so long, as "300m" for a third of a second, and says how long that took
 
 What it came to is in DEED.json in its home. MOST is at most FORKS_MOST, whatever is asked for.
 """
@@ -136,7 +136,8 @@ def _tried(attempt: Callable[[], object]) -> str:
 
 def work(rest: list[str]) -> dict[str, Any]:
     """Compute for a fixed amount of work, and say how long that took."""
-    began_s, amount = time.monotonic(), float(rest[0])
+    began_s, text = time.monotonic(), rest[0]
+    amount = float(text[:-1]) / 1000 if text.endswith("m") else float(text)
     while time.thread_time() < amount:
         sum(range(10_000))
     return {"took_s": time.monotonic() - began_s}
