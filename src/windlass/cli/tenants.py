@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
+from windlass.cli.home import home_of
 from windlass.cli.state_argument import (
     add_limits,
     described,
@@ -14,6 +16,8 @@ from windlass.cli.state_argument import (
     when,
 )
 from windlass.cli.terminal import print_json, print_table
+from windlass.cluster.walls import MOST_SECRET_BYTES
+from windlass.operate.tenancy.lodging import keep_secret
 from windlass.serve.records.tenants import Settings, Tenant, Tenants
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.read import parse
@@ -29,6 +33,7 @@ examples:
   windlass tenants list
   windlass tenants set acme --quota cores=8,memory=16GiB,gpus=0,jobs=4 --weight 2
   windlass tenants set acme --root s3://bucket/acme --credential AWS_SECRET_ACCESS_KEY=acme-s3/secret
+  windlass tenants secret acme acme-s3/secret < secret.txt
   windlass tenants set acme --suspend                  none of its keys opens, until --resume
   windlass tenants remove acme                         once its keys are revoked
 """
@@ -45,6 +50,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ["tenants set acme --suspend", "tenants set acme --no-limits", "tenants set acme --quota jobs=4"],
     )
     removed = described(verbs, "remove", "remove a tenant that has no keys", ["tenants remove acme"])
+    kept = described(
+        verbs,
+        "secret",
+        "keep the value of a credential, read from standard input, for its processes on this machine",
+        ["tenants secret acme acme-s3/secret < secret.txt", "tenants secret acme acme-s3/secret --drop"],
+    )
+    kept.add_argument("name", metavar="TENANT", help="its name")
+    kept.add_argument(
+        "reference", metavar="SECRET/KEY", help="as its credentials, or [cluster.secrets], name it"
+    )
+    kept.add_argument("--drop", action="store_true", help="remove the value")
+    kept.set_defaults(run=run_secret)
     listed = described(verbs, "list", "list tenants", ["tenants list --json"])
     listed.set_defaults(run=run_list)
     for verb, action in ((made, run_make), (changed, run_set), (removed, run_remove)):
@@ -116,6 +133,16 @@ def run_set(args: argparse.Namespace) -> int:
             allow=(lambda old: _allowed(args, old)) if allows else None,
         )
     return _tell(args, tenant)
+
+
+def run_secret(args: argparse.Namespace) -> int:
+    with opened_state(args) as state:
+        Tenants(state).get(args.name)
+    value = None if args.drop else sys.stdin.buffer.read(MOST_SECRET_BYTES + 1)
+    keep_secret(home_of(args), args.name, args.reference, value)
+    done = "dropped" if args.drop else "kept"
+    print_json({done: args.reference}) if args.json else print(f"{args.reference} of '{args.name}' is {done}")
+    return 0
 
 
 def run_remove(args: argparse.Namespace) -> int:

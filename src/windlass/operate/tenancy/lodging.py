@@ -19,15 +19,17 @@ from typing import TypeVar
 
 from windlass.cluster.backend import Group, Walls
 from windlass.cluster.belongings import bytes_of
-from windlass.cluster.walls import others_can_execute
+from windlass.cluster.walls import MOST_SECRET_BYTES, others_can_execute
 from windlass.operate.admission.view import Quota, Share
 from windlass.operate.tenancy.ground import Ground
 from windlass.serve.records.chain import Actor
 from windlass.serve.records.state import open_state, state_url
 from windlass.serve.records.tenants import Tenants
 from windlass.spec.errors import BadInput, InUse
+from windlass.spec.read import parse
 from windlass.spec.tenancy import DEFAULT, FOLDER, Allowance
 from windlass.spec.units import format_bytes
+from windlass.store.place import Place
 
 E = TypeVar("E")
 
@@ -158,6 +160,18 @@ class House:
                 mode = 0o711 if path.name in PASSABLE else path.stat().st_mode & 0o700
                 path.chmod(mode)
 
+        for folder in (self.home / FOLDER).iterdir():
+            self._hand_over(folder)
+
+    def _hand_over(self, folder: Path) -> None:
+        """Give a home that was restored, and is nobody's yet, to its tenant's user."""
+        uid = self._uid(folder.name)
+        if uid is None or folder.is_symlink() or not folder.is_dir() or folder.stat().st_uid != os.geteuid():
+            return
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, uid, uid, follow_symlinks=False)
+        folder.chmod(0o700)
+
     def _uid(self, tenant: str) -> int | None:
         if self.users is None:
             return None
@@ -168,6 +182,22 @@ class House:
                 hint="start the control plane with a larger --tenant-users",
             )
         return self.users[number]
+
+
+def keep_secret(home: Path, tenant: str, reference: str, value: bytes | None) -> None:
+    """Keep the value of a credential where only whoever runs the plane reads it; None removes it."""
+    parse(Allowance, {"credentials": {"VALUE": reference}}, "secret")
+    path = home / SECRETS / tenant / reference
+    if value is None:
+        path.unlink(missing_ok=True)
+        return
+    if not value.strip() or len(value) > MOST_SECRET_BYTES or b"\x00" in value:
+        raise BadInput(f"the value of {reference} must be 1 to {MOST_SECRET_BYTES} bytes, none of them zero")
+    for folder in (home / SECRETS, home / SECRETS / tenant, path.parent):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with Place(path.parent).writing(path.name) as file:
+        Path(file.name).chmod(0o600)
+        file.write(value)
 
 
 def share_of(tenant: str, allowance: Allowance) -> Share:

@@ -115,7 +115,7 @@ class Proof:
             with assault.under_way(), self._guests() as guests:
                 beside = self._course(url, "beside")
                 deeds = {name: self._deed(name) for name in guests}
-            self._clear()
+        self._clear()  # once nobody launches what waits
         return self._result(alone, beside, assault, deeds)
 
     def _course(self, url: str, what: str) -> Course:
