@@ -12,12 +12,12 @@ import pytest
 import windlass
 from tests.cluster.kubernetes_double import ADMIN, Table, serving
 from tests.cluster.kubernetes_node import running
-from tests.cluster.ray_nodes import RayNodes
 from windlass.cluster.launch import free_port
 from windlass.cluster.on_kubernetes.api import Api
 from windlass.cluster.on_kubernetes.backend import KubernetesBackend
 from windlass.cluster.on_kubernetes.kubeconfig import Access
 from windlass.cluster.on_kubernetes.pod import Setting
+from windlass.cluster.on_ray.nodes import RayNodes
 from windlass.cluster.ranks import Task
 
 RANK = """

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cluster.ray_nodes import RayNodes
 from windlass.cluster.backend import Backend, Group, Member, Resources, Restart, Standing
+from windlass.cluster.on_ray.nodes import RayNodes
 
 pytestmark = pytest.mark.slow
 QUICK = Restart(back_off_s=0.05, back_off_most_s=5.0)

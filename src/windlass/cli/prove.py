@@ -7,6 +7,7 @@ from typing import Any
 
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
+from windlass.operate.backends_proof import is_equal, prove_backends
 from windlass.operate.backup.proof import is_back, prove_restore
 from windlass.operate.failover.asks import ANSWERING
 from windlass.operate.failover.proof import prove_failover
@@ -40,6 +41,7 @@ limits    many gateways on one database let in no more than one would, and not m
 restore   everything but the backup is lost and comes back; a key of before opens, a run goes on
 control   control processes are killed under load: no job is lost, none runs twice, another leads in seconds
 tenants   a hostile tenant sees nothing of another, and slows it no more than its share
+backends  one job file trains here and on a Ray that loses a node, to the same bits, and Kubernetes takes it
 
 examples:
   windlass prove layouts --steps 50
@@ -54,6 +56,7 @@ examples:
   windlass prove restore --to s3 --json
   windlass prove control --kills 100 --json
   windlass prove tenants --json
+  windlass prove backends --json
 """
 
 
@@ -120,6 +123,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     tenants.add_argument("--jobs", type=int, default=6, help="of the victim, twice (default: 6)")
     tenants.set_defaults(run=run_tenants)
+    backends = whats.add_parser("backends", help="one job file on this machine, Ray and Kubernetes")
+    backends.set_defaults(run=run_backends)
     given = (
         layouts,
         reshard,
@@ -133,6 +138,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         server,
         control,
         tenants,
+        backends,
     )
     for inner in given:
         inner.add_argument("--json", action="store_true", help="print JSON")
@@ -237,6 +243,13 @@ def run_control(args: argparse.Namespace) -> int:
     result = prove_control(home_of(args), args.kills, line.say, seed=args.seed, state=args.state)
     line.close()
     return _print(result, args, good=is_safe(result["figures"]))
+
+
+def run_backends(args: argparse.Namespace) -> int:
+    line = ProgressLine(quiet=args.json)
+    result = prove_backends(home_of(args), line.say)
+    line.close()
+    return _print(result, args, good=is_equal(result["figures"]))
 
 
 def _prove(args: argparse.Namespace, kind: Any, layouts: tuple[str, ...]) -> int:

@@ -191,6 +191,17 @@ def load_library(url: str) -> None:
         fsspec.get_filesystem_class(url.partition("://")[0] if "://" in url else "file")
 
 
+def forget_servers() -> None:
+    """Let what is opened from now on read from the environment anew where its server is and who asks.
+
+    fsspec keeps a file system for as long as the process lives, with the address that it had at first.
+    """
+    import fsspec
+
+    for kind in fsspec.registry.values():
+        kind.clear_instance_cache()
+
+
 @contextmanager
 def opened(url: str) -> Iterator[IO[bytes]]:
     """Open one file at any URL for reading bytes."""

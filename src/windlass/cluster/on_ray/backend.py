@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 import ray
-from ray._private import services
+from ray._private import services, worker
 from ray.exceptions import RayError
 
 from windlass.cluster.backend import Group, Standing, Survey, check, group_bytes
@@ -92,6 +92,7 @@ def connect(address: str) -> None:
         with socket.create_connection(parse_address(found), timeout=KNOCK_S):
             pass
         ray.init(address=found, log_to_driver=False, logging_level=logging.CRITICAL)
+        worker._worker_logs_enabled = False  # or news of dead nodes would stand in the midst of our JSON
     except (OSError, RuntimeError, ValueError, RayError) as error:
         reason = str(error).partition("\n")[0]
         raise ProcessFailed(

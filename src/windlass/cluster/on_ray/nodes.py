@@ -1,6 +1,6 @@
 """A real Ray cluster of several nodes on this machine, each with an address of its own on loopback.
 
-Ray listens on every interface, so the cluster asks for a token that nobody else knows.
+For proofs and tests. Ray listens on every interface, so the cluster asks for a token that nobody else knows.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 
 import psutil
+
+from windlass.spec.errors import ProcessFailed
 
 START_S = 150.0
 NODE = [
@@ -100,8 +102,9 @@ class RayNodes:
         until = time.monotonic() + START_S
         log = self.folder / f"node-{number}.log"
         while "Ray runtime started" not in log.read_text(errors="replace"):
-            assert self._nodes[number].poll() is None, log.read_text(errors="replace")
-            assert time.monotonic() < until, log.read_text(errors="replace")
+            if self._nodes[number].poll() is not None or time.monotonic() > until:
+                told = log.read_text(errors="replace").strip().splitlines()[-1:]
+                raise ProcessFailed(f"node {number} of a Ray cluster did not start", hint=" ".join(told))
             time.sleep(0.1)
 
 
