@@ -8,7 +8,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from windlass.cli import bench_families, bench_gateway, bench_overload, bench_serve, bench_served, bench_soak
+from windlass.cli import (
+    bench_control,
+    bench_families,
+    bench_gateway,
+    bench_overload,
+    bench_serve,
+    bench_served,
+    bench_soak,
+)
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import ProgressLine, print_json, print_table
 from windlass.cluster.on_local import LocalProcess
@@ -31,6 +39,7 @@ examples:
   windlass bench overload
   windlass bench gateway
   windlass bench families
+  windlass bench control
 
 Peers come with: pip install 'windlass[bench]'. The latest figures are in docs/benchmarks.md.
 """
@@ -74,6 +83,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     bench_families.configure(whats.add_parser("families", help=families))
     gateway = "the front end alone, beside a bare application and LiteLLM's proxy"
     bench_gateway.configure(whats.add_parser("gateway", help=gateway))
+    control = "a control plane: a thousand jobs queued and reconciled"
+    bench_control.configure(whats.add_parser("control", help=control))
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:

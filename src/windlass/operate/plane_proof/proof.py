@@ -60,7 +60,7 @@ def prove_control(
             with load:
                 deaths = [_strike(both, records, rng, number, kills, tell) for number in range(kills)]
             began = time.monotonic()
-            _await_over(records, tell)
+            _await_over(records, LocalBackend(folder / LOCAL), tell)
             settle_s = time.monotonic() - began
         return _result(folder, records, load, deaths, settle_s)
     finally:
@@ -146,11 +146,12 @@ def _freeze(led: Controller, records: Records) -> float | None:
     return found
 
 
-def _await_over(records: Records, tell: Tell) -> None:
+def _await_over(records: Records, backend: LocalBackend, tell: Tell) -> None:
+    """Wait until all jobs are over and their groups removed."""
     until, said = time.monotonic() + LAST_S, 0.0
     while time.monotonic() < until:
         left = sum(count for phase, count in records.counts().items() if phase not in OVER)
-        if not left:
+        if not left and not backend.survey().groups:
             return
         if time.monotonic() - said > 5.0:
             said = time.monotonic()
