@@ -66,7 +66,6 @@ def spawn(
 ) -> Gated:
     """Start a process that is walled in and waits; it has its limits but those of its control group."""
     _make_home(walls)
-    own = {} if walls.uid is None else {"user": walls.uid, "group": walls.uid, "extra_groups": ()}
     process = subprocess.Popen(
         [walls.python or sys.executable, "-I", "-S", str(GATE), _limits(walls, data_bytes), "--", *command],
         stdin=subprocess.PIPE,
@@ -76,7 +75,9 @@ def spawn(
         cwd=walls.home,
         umask=0o077,
         env=dict(environment),
-        **own,  # type: ignore[arg-type]
+        user=walls.uid,
+        group=walls.uid,
+        extra_groups=None if walls.uid is None else (),
     )
     return Gated(process)
 

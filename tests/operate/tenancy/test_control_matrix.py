@@ -281,6 +281,20 @@ def test_jobs_that_name_what_is_not_their_tenants_are_refused(world: World, chan
     assert world.ask("acme", "POST", "/v1/queue", json=change).status_code in (400, 404)
 
 
+def test_a_request_that_one_tenant_repeats_is_not_anothers(world: World) -> None:
+    """Both give the same Idempotency-Key: each gets a job of its own, and only its own again."""
+    world.house.allow("rival", lambda _: Allowance(quota=Quota(waiting=50)), "test")
+    world.house.allow("acme", lambda _: Allowance(quota=Quota(waiting=50)), "test")
+    uids = []
+    for tenant in ("acme", "rival", "acme"):
+        headers = {"authorization": f"Bearer {world.tokens[tenant]}", "idempotency-key": "the-same"}
+        body = {"job": JOB.format(name="again")}
+        answer = httpx.post(f"{world.url}/v1/queue", json=body, headers=headers, timeout=20)
+        uids.append((answer.status_code, answer.json()["uid"]))
+    assert [status for status, _ in uids] == [201, 201, 200]
+    assert uids[0][1] == uids[2][1] != uids[1][1]
+
+
 def test_reasons_name_no_job_of_another_tenant() -> None:
     said = "the free room is kept for rival/secret.1 and acme/own, first in line: /srv/logs/rival/x.log"
     assert redacted(said, "acme") == (

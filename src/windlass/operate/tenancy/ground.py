@@ -110,7 +110,9 @@ def _fixed_part(path: Path) -> Path:
 def _meant(settled: Path) -> Iterator[Path]:
     """Yield all that a path or a glob may be taken to mean, also through links, by whoever reads it."""
     if GLOB.search(str(settled)):
-        found = (Path(name) for name in glob.iglob(str(settled), recursive=True, include_hidden=True))
+        found: Iterator[Path] = (
+            Path(name) for name in glob.iglob(str(settled), recursive=True, include_hidden=True)
+        )
     else:
         found = iter((settled,))
     for path in found:

@@ -37,6 +37,7 @@ from windlass.operate.tenancy.assault import JOB, Assault
 from windlass.operate.tenancy.guest import CANARY
 from windlass.operate.tenancy.lodging import House
 from windlass.operate.tenancy.process import GUEST
+from windlass.operate.tenancy.requests import PAUSE_S, TOKENS, ask_beside
 from windlass.spec.errors import ProcessFailed
 from windlass.spec.tenancy import Allowance, Quota
 
@@ -50,6 +51,8 @@ MOST_SLOWDOWN = 2.0
 CONSTANT_S = 2.0
 """The bound: with equal weights a job takes at most twice as long as alone, and this much for admission and
 starting, of which the machine does one at a time."""
+REQUEST_CONSTANT_S = (TOKENS + 1) * PAUSE_S
+"""The same for a request: before each of its tokens the engine may compute a part of another's prompt."""
 DISK, LOG, PROCESSES, MEMORY = 24 << 20, 1 << 20, 48, 512 << 20
 FORKS = 150
 JOB_S = 120.0
@@ -69,20 +72,45 @@ class Course:
     lost: int = 0
 
 
-def prove_tenants(tell: Tell, *, jobs: int = 6) -> dict[str, Any]:
+def prove_tenants(tell: Tell, *, jobs: int = 6, requests: int = 60) -> dict[str, Any]:
     """Let the victim work alone and beside a hostile tenant. Return the figures, and what was seen."""
     folder = Path(tempfile.mkdtemp(prefix="windlass-tenants-", dir="/var/tmp"))
     folder.chmod(0o711)
     try:
-        return Proof(folder, jobs, tell).run()
+        result = Proof(folder, jobs, tell).run()
+        _add_requests(result, folder, requests, tell)
+        return result
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_apart(figures: dict[str, Any]) -> bool:
     """Whether the hostile tenant saw nothing, and slowed nobody beyond its share."""
-    nothing = ("foreign_seen", "tricks_admitted", "jobs_lost", "processes_left")
-    return not any(figures[name] for name in nothing) and figures["job_s_beside"] <= figures["job_s_bound"]
+    nothing = ("foreign_seen", "tricks_admitted", "jobs_lost", "requests_lost", "processes_left")
+    slow = [what for what in ("job_s", "request_s") if figures[f"{what}_beside"] > figures[f"{what}_bound"]]
+    return not slow and not any(figures[name] for name in nothing)
+
+
+def _add_requests(result: dict[str, Any], folder: Path, count: int, tell: Tell) -> None:
+    """Ask a service of both tenants, too."""
+    place = folder / "service"
+    place.mkdir(mode=0o700)
+    alone, beside, theirs = ask_beside(place, count, tell)
+    before, after = _middle(alone.took_s), _middle(beside.took_s)
+    figures = result["figures"]
+    figures["foreign_seen"] += len(theirs.seen)
+    result["seen"] = (result["seen"] + theirs.seen)[:SHOWN]
+    result["service_answers"] = dict(theirs.statuses)
+    figures |= {
+        "requests": count,
+        "requests_lost": 2 * count - alone.statuses[200] - beside.statuses[200],
+        "request_s_alone": before,
+        "request_s_beside": after,
+        "request_s_bound": MOST_SLOWDOWN * before + REQUEST_CONSTANT_S,
+        "request_p99_s_beside": _high(beside.took_s),
+        "hostile_service_requests": sum(theirs.statuses.values()),
+        "hostile_service_answered": theirs.statuses[200],
+    }
 
 
 class Proof:
