@@ -9,10 +9,11 @@ from windlass.operate.tenancy.proof import DISK, PROCESSES, prove_tenants
 
 @pytest.mark.slow
 def test_a_hostile_tenant_neither_sees_nor_stops_another() -> None:
-    result = prove_tenants(lambda _: None, jobs=2)
+    result = prove_tenants(lambda _: None, jobs=2, requests=8)
     figures, guests = result["figures"], result["guests"]
     assert figures["jobs_lost"] == 0
     assert figures["tricks_admitted"] == 0
+    assert figures["requests_lost"] == 0
     assert figures["hostile_refused"] > figures["hostile_jobs_taken"]
     assert guests["fill"]["state"] == "failed"
     assert figures["disk_bytes"] > DISK // 2
