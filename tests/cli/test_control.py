@@ -24,7 +24,13 @@ def test_a_new_key_is_shown_once_and_opens(tmp_path: Path, capsys: pytest.Captur
 
 def test_keys_are_listed_and_dropped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     token = json.loads(said(capsys, tmp_path, "--new-key", "ada", "--json"))["key"]
-    assert said(capsys, tmp_path, "--list-keys").splitlines()[1].split() == ["ada", "read", "and", "write"]
+    assert said(capsys, tmp_path, "--list-keys").splitlines()[1].split() == [
+        "ada",
+        "read",
+        "and",
+        "write",
+        "all",
+    ]
     said(capsys, tmp_path, "--drop-key", "ada")
     assert Keys(tmp_path).find(token) is None
 

@@ -10,7 +10,11 @@ import pytest
 from windlass.cli import train_member
 from windlass.cli.train_member import LAUNCHES, launch_name, main
 from windlass.cluster.agent import Agent, Site
+from windlass.operate.registry import Registry
 from windlass.spec.errors import BadInput, ProcessFailed
+from windlass.spec.run import RESULT
+from windlass.store.manifest import DirectoryWriter
+from windlass.store.place import Place
 
 
 @pytest.fixture
@@ -69,3 +73,27 @@ def test_a_member_gives_the_run_a_moment_before_it_leaves(tmp_path: Path) -> Non
     for agent in (patient, alone):
         agent._interrupt()
     assert (patient.left, alone.left) == (False, True)
+
+
+def test_a_note_of_its_own_is_found_by_whichever_launch(note: Path, tmp_path: Path) -> None:
+    own = tmp_path / LAUNCHES / "poems-abc"
+    own.mkdir()
+    (own / "over.json").write_text("{}")
+    assert main(["--workers", "1", "--note", "poems-abc"]) == 0
+
+
+def test_a_run_that_finished_before_it_was_noted_is_registered_once_and_not_trained_again(
+    note: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = tmp_path / "runs" / "poems" / "1" / RESULT
+    writer = DirectoryWriter(Place(result))
+    writer.write("weights", b"numbers")
+    writer.commit({})
+    monkeypatch.setenv("WINDLASS_JOB", 'name = "poems"\n')
+    monkeypatch.setattr(train_member, "relaid", lambda folder, _job: folder)
+    for _ in range(2):
+        (note / "run.json").write_text(json.dumps(str(result.parent)))
+        (note / "over.json").unlink(missing_ok=True)
+        assert main(["--workers", "1"]) == 0
+        assert (note / "over.json").exists()
+    assert len(Registry(tmp_path).versions("poems")) == 1

@@ -93,7 +93,7 @@ def test_only_health_is_told_without_a_key(served: Served) -> None:
         assert stranger.get("/healthz").json() == {"status": "ok"}
         for path, methods in paths.items():
             for method in methods:
-                given = path.format(name="poems", number="1")
+                given = path.format(name="poems", number="1", tenant="acme")
                 answer = stranger.request(method, given)
                 assert answer.status_code == (200 if path == "/healthz" else 401), path
         for path in ("/openapi.json", "/nothing", "/docs"):

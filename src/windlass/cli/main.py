@@ -28,6 +28,7 @@ VERBS = {
     "jobs": "list runs, show how one stands, change one while it goes on",
     "cluster": "show where processes run: machines, groups, what is free; end a group",
     "control": "runs, registered models and plans over HTTP, as `windlass jobs`, `models` and `plan` do",
+    "simulate": "let a day of a large fleet pass in a minute, decided by the code that drives real ones",
     "eval": "measure loss, perplexity and bits per byte of a model",
     "generate": "continue a text",
     "tag": "say which hidden state is behind each token of a text",

@@ -125,22 +125,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     tenants.set_defaults(run=run_tenants)
     backends = whats.add_parser("backends", help="one job file on this machine, Ray and Kubernetes")
     backends.set_defaults(run=run_backends)
-    given = (
-        layouts,
-        reshard,
-        kills,
-        saves,
-        failover,
-        rollback,
-        limits,
-        sites,
-        restore,
-        server,
-        control,
-        tenants,
-        backends,
-    )
-    for inner in given:
+    for inner in whats.choices.values():
         inner.add_argument("--json", action="store_true", help="print JSON")
         add_home(inner)
 

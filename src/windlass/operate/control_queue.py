@@ -27,7 +27,7 @@ from starlette.requests import Request
 
 from windlass.operate.admission.view import Quota, Share
 from windlass.operate.control_errors import ControlError
-from windlass.operate.control_journal import finite, read_records
+from windlass.operate.control_journal import read_records
 from windlass.operate.control_reading import body_of, read_body
 from windlass.operate.plane.entry import PLACED, Entry
 from windlass.operate.plane.lease import leader
@@ -164,7 +164,7 @@ def show_run_journal(
     with acting_for(lodging.uid):
         folder = _run_of(entry, lodging)
         records = [] if folder is None else read_records(folder, after, most)
-    return Records(records=[finite(record) for record in records], next=after + len(records))
+    return Records(records=records, next=after + len(records))
 
 
 @router.post("/v1/queue/{name}/stop", openapi_extra=body_of(Nothing, required=False))

@@ -12,10 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.operate.plane.world import Died, Fate, Process, World, WorldBackend, in_order, submission
-from windlass.cluster.backend import Group
+from tests.operate.plane.world import Died, Fate, Process, World, WorldBackend, group_of, in_order, submission
+from windlass.cluster.backend import Group, Survey
+from windlass.operate.admission.decide import decide
+from windlass.operate.admission.view import Decision, View
 from windlass.operate.plane.entry import Entry
+from windlass.operate.plane.lease import DatabaseLease
+from windlass.operate.plane.ledger import FencedLedger
+from windlass.operate.plane.reconcile import Reconciler
 from windlass.operate.plane.records import Records, Submission, open_plane
+from windlass.operate.plane.running import UNSEEN
 from windlass.spec.errors import BadInput, InUse
 from windlass.store.database import Database, sqlite_url
 
@@ -266,6 +272,49 @@ def test_what_no_backend_can_run_fails_with_the_reason(database: Database) -> No
         "failed",
         "a cannot be",
     )
+
+
+def test_an_elastic_job_goes_on_with_as_many_members_as_are_decided(database: Database) -> None:
+    records = filled(database, [submission("a", work=9, members=3)])
+    world = World()
+    wanted = [1]
+
+    def resized(view: View) -> list[Decision]:
+        changed = [p for p in view.placed if p.members != wanted[0]]
+        told = [Decision(ask.key, "admit", "fewer will do", wanted[0]) for ask in view.waiting]
+        return told + [Decision(p.ask.key, "resize", "there is more room", wanted[0]) for p in changed]
+
+    process = Process(world, database, resized)
+    for members in (1, 3, 2):
+        wanted[0] = members
+        for _ in range(2):
+            process.step()
+            world.tick()
+        (standing,) = world.groups.values()
+        assert (standing.group.count, len(standing.members)) == (members, members)
+    entry = records.find("a", "default")
+    assert (entry.phase, entry.members, entry.attempts) == ("running", 2, 1)
+    assert [e.what for e in records.events(entry.uid)][-2:] == [
+        "goes on with 3 members: there is more room",
+        "goes on with 2 members: there is more room",
+    ]
+
+
+def test_a_cluster_that_shows_no_machines_is_taken_to_have_room(database: Database) -> None:
+    records = filled(database, [submission("a", members=3, cores=64.0)])
+    world = World()
+
+    class Veiled(WorldBackend):
+        def survey(self, tenant: str | None = None) -> Survey:
+            return Survey((), super().survey(tenant).groups)
+
+    lease = DatabaseLease(database, "one")
+    lease.step(0.0)
+    ledger = FencedLedger(records, lambda: lease.epoch)
+    for unseen, phase in (((), "queued"), (UNSEEN, "admitted")):
+        clock = lambda: world.now_s  # noqa: E731
+        Reconciler(ledger, Veiled(world), group_of, decide, clock=clock, unseen=unseen).step()
+        assert records.find("a", "default").phase == phase
 
 
 def test_a_step_in_which_nothing_changed_writes_nothing(database: Database) -> None:

@@ -38,6 +38,7 @@ from windlass.operate.admission.ground import (
     Floats,
     Ground,
     Kind,
+    Vector,
     gang_of,
     kind_of,
     vector,
@@ -69,14 +70,14 @@ class _Round:
         self.decisions: list[Decision] = []
         self._now_s = view.now_s
         self._least_run_s = view.least_run_s
-        self._placed = sorted(view.placed, key=lambda each: each.ask.key)
+        self._placed = view.placed
         self._waiting = view.waiting
         self._ground = Ground(columns)
         self._accounts = accounts_of(view.waiting, self._placed, view.shares, whole_of(columns))
         self._leaving: list[str] = []
         """Who gives back room, and has it still."""
         self._yielders: Yielders | None = None
-        self._kinds: dict[tuple[object, ...], Kind] = {}
+        self._kinds: dict[Vector, Kind] = {}
         self._kept_for: list[str] = []
         self._pools: set[tuple[object, ...]] = set()
         self._words: dict[tuple[object, ...], str] = {}
@@ -89,18 +90,26 @@ class _Round:
 
     def settle(self) -> None:
         """Begin with those who are admitted: what they hold, leave, and still lack."""
+        endless: dict[Vector, list[int]] = defaultdict(list)
+        incomplete = []
         for each in self._placed:
-            need = vector(each.ask.need)
             if each.ask.endless:
-                self._ground.hold_without_end(gang_of(self._ground.rows_of(each.nodes)), need)
-            leaving = each.nodes if each.leaving else each.nodes[each.members :]
-            if leaving:
-                gang = gang_of(self._ground.rows_of(leaving))
-                self._ground.clear(gang, need, endless=each.ask.endless)
-                self._leaving.append(each.ask.key)
-        for each in self._placed:
-            if len(each.nodes) < each.members and not each.leaving:
-                self._complete(each)
+                endless[vector(each.ask.need)] += self._ground.rows_of(each.nodes)
+            if each.leaving or len(each.nodes) > each.members:
+                self._count_on(each)
+            elif len(each.nodes) < each.members:
+                incomplete.append(each)
+        for need, rows in endless.items():
+            self._ground.hold_without_end(gang_of(rows), need)
+        for each in sorted(incomplete, key=lambda each: each.ask.key):
+            self._complete(each)
+
+    def _count_on(self, each: Placed) -> None:
+        """Count on the room of a job that was asked to leave, or of members that it was asked to let go."""
+        leaving = each.nodes if each.leaving else each.nodes[each.members :]
+        gang = gang_of(self._ground.rows_of(leaving))
+        self._ground.clear(gang, vector(each.ask.need), endless=each.ask.endless)
+        self._leaving.append(each.ask.key)
 
     def _complete(self, each: Placed) -> None:
         """Set room aside for members without a machine; where there is none, the job cannot stay as it is."""
@@ -170,7 +179,9 @@ class _Round:
 
         Nothing changes while jobs are held: an equal job of the tenant is held for the same reason.
         """
-        shape = (ask.tenant, ask.need, ask.fewest, ask.members, *ask.node_selector.items())
+        need = ask.need
+        room = (need.cores, need.memory_bytes, need.gpus)
+        shape = (ask.tenant, room, ask.fewest, ask.members, *ask.node_selector.items())
         if not overdue and (known := self._held.get(shape)) and known[0] == self._changes:
             return self._hold(ask, known[1])
         got = self._find_room(ask, priority, overdue=overdue)
@@ -258,8 +269,9 @@ class _Round:
     def _newest_s(self) -> Floats:
         """Return when the last one began in each machine."""
         newest_s = np.full(len(self._ground.columns), -np.inf)
-        for each in sorted(self._placed, key=lambda each: each.since_s):
-            newest_s[self._ground.rows_of(each.nodes)] = each.since_s
+        for each in self._placed:
+            rows = self._ground.rows_of(each.nodes)
+            newest_s[rows] = np.maximum(newest_s[rows], each.since_s)
         return newest_s
 
     def _let_go(self, each: Yield, ask: Ask) -> None:
@@ -312,9 +324,10 @@ class _Round:
     def _kind(self, ask: Ask) -> Kind:
         if ask.node_selector:
             return kind_of(ask.need, ask.node_selector)
-        known = self._kinds.get((ask.need,))
+        need = vector(ask.need)
+        known = self._kinds.get(need)
         if known is None:
-            known = self._kinds[ask.need,] = kind_of(ask.need, {})
+            known = self._kinds[need] = Kind(need)
         return known
 
     def _yielders_(self) -> Yielders:

@@ -203,18 +203,9 @@ class Ground:
         return known
 
     def choose(self, level: int, kind: Kind, members: int, placement: Placement) -> Gang:
-        """Choose rows for members that fit, tightly, so that large gangs find whole machines.
-
-        Members that need no GPU go first where no GPU is free. Spread: as few in one machine as possible;
-        pack: in as few machines as possible.
-        """
-        fits = self.fits(level, kind)
-        rank = np.minimum(fits, RANKS - 1)
-        if kind.need[2] == 0:
-            rank += RANKS * ((self.room[FREE][2] > 0) & (fits > 0))
-        if placement == "pack":
-            return _pack(fits, rank, members)
-        return _one_each(rank, members) or _level(fits, rank, members)
+        """Choose rows for members that fit; those that need no GPU go first where no GPU is free."""
+        strange = (self.room[FREE][2] > 0) & (kind.need[2] == 0)
+        return place(self.fits(level, kind), strange, members, placement)
 
     def choose_oldest(self, kind: Kind, members: int, newest_s: Floats) -> Gang:
         """Choose rows that LATER take members: those in which nobody began lately.
@@ -247,7 +238,8 @@ class Ground:
 
     def hold_without_end(self, gang: Gang, need: Vector) -> None:
         """Count no more on room that somebody has who will not leave."""
-        self._add(gang, need, (LATER,), sign=-1.0)
+        self.room[LATER][:, gang.rows] -= np.asarray(need)[:, None] * gang.each
+        self._changes.append(gang.rows)
 
     def _add(self, gang: Gang, need: Vector, levels: Iterable[int], sign: float) -> None:
         rows = gang.rows
@@ -265,6 +257,19 @@ def gang_of(rows: Sequence[int]) -> Gang:
     """Return the gang of members that stand in these rows, a row for each of them."""
     found, each = np.unique(np.asarray(rows, dtype=np.int64), return_counts=True)
     return Gang(found, each)
+
+
+def place(fits: Ints, strange: NDArray[np.bool_], members: int, placement: Placement) -> Gang:
+    """Choose rows for members, of which as many as `fits` says fit in each, rows that are `strange` last.
+
+    Rows with little room go first, so that large gangs find whole machines. Spread: as few members in one
+    machine as possible; pack: in as few machines as possible.
+    """
+    rank = np.minimum(fits, RANKS - 1)
+    rank += RANKS * (strange & (fits > 0))
+    if placement == "pack":
+        return _pack(fits, rank, members)
+    return _one_each(rank, members) or _level(fits, rank, members)
 
 
 def _one_each(rank: Ints, members: int) -> Gang | None:

@@ -14,6 +14,7 @@ want more, shares become proportional to weights.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from windlass.operate.admission.ground import SLACK, Columns, Vector, vector
@@ -34,7 +35,7 @@ def fade(used: float, share: float, passed_s: float) -> float:
 def dominant_shares(view: View) -> dict[str, float]:
     """Return what each tenant holds now, for the bookkeeping by `fade`."""
     whole = whole_of(view.machines)
-    held = held_by_tenant(sorted(view.placed, key=lambda each: each.ask.key))
+    held = held_by_tenant(view.placed)
     return {tenant: dominant(room, whole) for tenant, room in held.items()}
 
 
@@ -50,10 +51,17 @@ def whole_of(machines: Sequence[Machine]) -> Vector:
 
 
 def held_by_tenant(placed: Iterable[Placed]) -> dict[str, Vector]:
-    held: dict[str, Vector] = {}
+    """Add up what tenants hold; exactly, in whatever order it comes, because members are whole numbers."""
+    members: dict[tuple[str, float, float, float], int] = {}
     for each in placed:
-        room = times(vector(each.ask.need), each.members)
-        held[each.ask.tenant] = plus(held.get(each.ask.tenant, NOTHING), room)
+        ask, need = each.ask, each.ask.need
+        kind = (ask.tenant, need.cores, need.memory_bytes, need.gpus)
+        members[kind] = members.get(kind, 0) + each.members
+    held: dict[str, Vector] = {}
+    for tenant, *need_ in sorted(members):
+        cores, memory_bytes, gpus = need_
+        room = times((cores, memory_bytes, gpus), members[tenant, cores, memory_bytes, gpus])
+        held[tenant] = plus(held.get(tenant, NOTHING), room)
     return held
 
 
@@ -137,11 +145,12 @@ def accounts_of(
     weights = sum(account.share.weight for account in accounts.values())
     for account in accounts.values():
         account.fair = account.share.weight / weights
+    jobs = Counter(each.ask.tenant for each in placed)
+    for tenant, room in held_by_tenant(placed).items():
+        accounts[tenant].held, accounts[tenant].jobs = room, jobs[tenant]
     for each in placed:
-        account, need = accounts[each.ask.tenant], vector(each.ask.need)
-        account.hold(need, each.members)
         if each.leaving:
-            account.leave(need, each.members, jobs=1)
+            accounts[each.ask.tenant].leave(vector(each.ask.need), each.members, jobs=1)
     return accounts
 
 

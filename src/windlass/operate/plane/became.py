@@ -11,6 +11,8 @@ GONE_MOST = 20
 
 def became(entry: Entry, standing: Standing | None, now_s: float) -> Entry:
     """Return the entry as it is by what its owner wants and what is seen; itself if nothing changed."""
+    if entry.over:
+        return entry
     if entry.wish == "stop" and entry.phase not in LEAVING:
         if entry.phase == "queued":
             return entry.now("stopped", "taken out of the queue by its owner", now_s)

@@ -6,7 +6,7 @@ were are the same objects as before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from windlass.cluster.backend import Node, Resources, Standing
 from windlass.operate.admission.ground import Columns
@@ -128,13 +128,11 @@ def _room(resources: Resources) -> Room:
 
 
 def _placed(entry: Entry, standing: Standing | None) -> Placed:
-    members: Iterable[str] = (
-        () if standing is None else (m.node for m in standing.members if m.state != "lost")
-    )
+    members = () if standing is None else standing.members
     return Placed(
         ask=entry.ask(),
         members=entry.members,
-        nodes=tuple(node for node in members if node),
+        nodes=tuple(member.node for member in members if member.node and member.state != "lost"),
         since_s=entry.placed_s or entry.since_s,
         leaving=entry.phase in LEAVING,
     )

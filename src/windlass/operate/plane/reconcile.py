@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from windlass.cluster.backend import Backend, Group, Standing, Survey
+from windlass.cluster.backend import Backend, Group, Node, Standing, Survey
 from windlass.operate.admission.shares import dominant_shares, fade
 from windlass.operate.admission.view import LEAST_RUN_S, Decision, Share, View
 from windlass.operate.plane.became import became
 from windlass.operate.plane.book import Book, Machines
-from windlass.operate.plane.deeds import deed_for
+from windlass.operate.plane.deeds import Deed, deed_for
 from windlass.operate.plane.entry import Entry
 from windlass.operate.plane.ledger import Ledger, Move
 from windlass.operate.plane.records import Wait
@@ -80,12 +80,16 @@ class Reconciler:
         clock: Callable[[], float] = time.time,
         leads: Callable[[], bool] = lambda: True,
         least_run_s: float = LEAST_RUN_S,
+        unseen: tuple[Node, ...] = (),
     ) -> None:
-        """`leads` is asked before every deed: a loop that was frozen must not go on where it was."""
+        """`leads` is asked before every deed: a loop that was frozen must not go on where it was.
+
+        `unseen` stands for the machines of a cluster that lets nobody look at them.
+        """
         self._ledger, self._backend = ledger, backend
         self._group_of, self._decide = group_of, decide
         self._identity, self._clock, self._leads = identity, clock, leads
-        self._least_run_s = least_run_s
+        self._least_run_s, self._unseen = least_run_s, unseen
         self.book, self._machines = Book(), Machines()
         self._seen: dict[str, Standing] = {}
         self._strays: set[str] = set()
@@ -95,6 +99,8 @@ class Reconciler:
         self._refused: dict[str, str] = {}
         self._shares: dict[str, Share] = {}
         self._used: dict[str, float] | None = None
+        self._counted_s: float | None = None
+        """Up to when usage is counted."""
         self._waits: dict[str, Wait] = {}
         self._shares_due, self._waits_due = _Due(SHARES_EVERY_S), _Due(WAITS_EVERY_S)
         self._usage_due = _Due(USAGE_EVERY_S)
@@ -124,11 +130,14 @@ class Reconciler:
         book = self.book
         touched = book.read(self._ledger)
         there: dict[str, Standing] = {}
+        same = {id(standing): key for key, standing in self._seen.items()}
         for standing in survey.groups:
+            if (known := same.get(id(standing))) is not None:
+                there[known] = standing
+                continue
             key = standing.group.key
             there[key] = standing
-            before = self._seen.get(key)
-            if before is standing or before == standing:
+            if self._seen.get(key) == standing:
                 continue
             if (uid := book.by_group.get(key)) is not None:
                 book.see(standing)
@@ -162,7 +171,7 @@ class Reconciler:
         book = self.book
         view = View(
             now_s=now_s,
-            machines=self._machines.of(survey.nodes),
+            machines=self._machines.of(survey.nodes or self._unseen),
             waiting=list(book.waiting.values()),
             placed=list(book.placed.values()),
             shares=self._shares_now(now_s),
@@ -186,7 +195,7 @@ class Reconciler:
 
     def _act(self, touched: Iterable[str], step: Step) -> None:
         until = time.monotonic() + DEEDS_MOST_S
-        self._todo, deeds = set(), list[tuple[str, Entry | None, str]]()
+        self._todo, deeds = set(), list[tuple[Deed, Entry | None, str]]()
         for uid in touched:
             entry = self.book.entries.get(uid)
             if entry is None:
@@ -200,11 +209,11 @@ class Reconciler:
                 self._strays.add(move.entry.group_key)
         deeds += [("stop", None, key) for key in self._strays if not self._seen[key].stopping]
         deeds.sort(key=lambda deed: (deed[0] == "launch", deed[2]))  # room is made before it is taken
-        for deed, entry, key in deeds:
-            if time.monotonic() > until or not self._leads() or not self._do(deed, entry, key, step):
+        for what, entry, key in deeds:
+            if time.monotonic() > until or not self._leads() or not self._do(what, entry, key, step):
                 return
 
-    def _do(self, deed: str, entry: Entry | None, key: str, step: Step) -> bool:
+    def _do(self, deed: Deed, entry: Entry | None, key: str, step: Step) -> bool:
         """Do one deed; return False when the backend does not answer, so that no other can be done."""
         try:
             if deed == "stop":
@@ -243,9 +252,10 @@ class Reconciler:
     def _count_usage(self, view: View) -> None:
         """Note what tenants have held since the last count."""
         assert self._used is not None
+        passed_s, self._counted_s = view.now_s - (self._counted_s or view.now_s), view.now_s
         held = dominant_shares(view)
         for tenant in {*held, *self._used}:
-            self._used[tenant] = fade(self._used.get(tenant, 0.0), held.get(tenant, 0.0), USAGE_EVERY_S)
+            self._used[tenant] = fade(self._used.get(tenant, 0.0), held.get(tenant, 0.0), passed_s)
             known = self._shares.get(tenant, Share(tenant))
             self._shares[tenant] = replace(known, used=self._used[tenant])
         if self._used:

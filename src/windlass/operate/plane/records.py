@@ -43,6 +43,9 @@ class Event:
     what: str
 
 
+Events = list[Event]
+
+
 @dataclass(frozen=True)
 class Wait:
     """Where in the queue a job is, from 1, and what it waits for."""
@@ -197,7 +200,7 @@ class Records:
             found |= {str(u): Wait(int(p), str(r)) for u, p, r in self.database.read(sql, *some)}
         return found
 
-    def events(self, uid: str, *, after: int = 0, most: int = 1000) -> list[Event]:
+    def events(self, uid: str, *, after: int = 0, most: int = 1000) -> Events:
         """Return what happened to a job, oldest first."""
         sql = "SELECT number, at_s, by_whom, what FROM plane_events WHERE uid = ? AND number > ?"
         rows = self.database.read(f"{sql} ORDER BY number LIMIT ?", uid, after, most)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from windlass.cluster.backend import Backend, Group
+from windlass.cluster.backend import Backend, Group, Node, Resources
 from windlass.operate.admission.decide import decide
 from windlass.operate.admission.view import LEAST_RUN_S, Decision, View
 from windlass.operate.plane.entry import Entry
@@ -33,6 +33,9 @@ SHARES_EVERY_S = 2.0
 """Between looks at what tenants may have."""
 AGAIN_S = 1.0
 """After a step that failed."""
+
+UNSEEN = (Node("cluster", alive=True, total=Resources(gpus=1 << 30), free=Resources(gpus=1 << 30)),)
+"""A Kubernetes that does not let us list its nodes knows by itself what has room; quotas and shares hold."""
 
 log = logging.getLogger(__name__)
 
@@ -150,6 +153,7 @@ class Plane:
             identity=self.identity,
             leads=self.leads,
             least_run_s=setting.least_run_s,
+            unseen=UNSEEN if setting.backend_name == "kubernetes" else (),
         )
 
     def _wait(self, seconds: float) -> None:

@@ -132,11 +132,15 @@ def _strike(
     told = f"another led after {failover_s:.2f} s" if failover_s is not None else "it did not lead"
     over = sum(count for phase, count in phases.items() if phase in OVER)
     tell(f"kill {number + 1} of {kills}: {told}; {over} jobs over, {sum(phases.values()) - over} not")
-    return {"failover_s": failover_s, "frozen_s": frozen_s, "back_s": time.monotonic() - began}
+    back_s = time.monotonic() - began
+    return {"failover_s": failover_s, "froze": freezes, "frozen_s": frozen_s, "back_s": back_s}
 
 
 def _freeze(led: Controller, records: Records) -> float | None:
-    """Freeze whoever leads for longer than its lease; return how long it took until another led."""
+    """Freeze whoever leads for longer than its lease; return how long it took until another led.
+
+    None: one that is frozen within a write holds the file of SQLite, and nobody else writes until it wakes.
+    """
     epoch = leader(records.database)[0]
     began = time.monotonic()
     led.freeze()
@@ -171,7 +175,8 @@ def _result(
     figures = {
         "kills": len(deaths),
         "kills_of_the_leader": len(failovers),
-        "freezes": sum(death["frozen_s"] is not None for death in deaths),
+        "freezes": sum(death["froze"] for death in deaths),
+        "freezes_within_a_write": sum(death["froze"] and death["frozen_s"] is None for death in deaths),
         "jobs": len(entries),
         "lost": len(lost),
         "run_twice": sum(words["ended"] + words["twice"] > 1 for words in told.values()),
