@@ -22,7 +22,7 @@ from windlass.cluster.local_backend import LocalBackend
 from windlass.cluster.walls import Unready, environment, others_can_execute, secrets
 from windlass.spec.errors import BadInput
 
-GUEST = "windlass.operate.tenancy.guest"
+GUEST = "windlass.operate.tenancy_proof.guest"
 UID = 291_337
 """Of nobody; free for a test."""
 ROOT = os.geteuid() == 0

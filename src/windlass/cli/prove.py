@@ -20,7 +20,7 @@ from windlass.operate.saves import is_proved, prove_saves
 from windlass.operate.server_proof import is_proved as is_lossless
 from windlass.operate.server_proof import prove_server
 from windlass.operate.sites.proof import prove_sites
-from windlass.operate.tenancy.proof import is_apart, prove_tenants
+from windlass.operate.tenancy_proof.proof import is_apart, prove_tenants
 from windlass.spec.errors import BadInput, did_you_mean
 from windlass.spec.layout import parse_layout
 from windlass.spec.proof import LAYOUTS, LOSS_TOLERANCE, RESHARD, WEIGHT_TOLERANCE, fits

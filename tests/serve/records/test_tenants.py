@@ -6,10 +6,10 @@ import pytest
 
 from windlass.serve.records.chain import Actor, newest_records
 from windlass.serve.records.keys import Keys
-from windlass.serve.records.tenants import DEFAULT, Settings, Tenants
+from windlass.serve.records.tenants import Settings, Tenants
 from windlass.spec.errors import AskedWrongly, BadInput, InUse, NotFound
 from windlass.spec.limits import Limits
-from windlass.spec.tenancy import Allowance, Quota
+from windlass.spec.tenancy import DEFAULT, Allowance, Quota
 from windlass.store.database import Database
 
 

@@ -17,9 +17,10 @@ from typing import Any, Literal
 from windlass.serve.records.chain import HEAD, Act, Actor, append
 from windlass.serve.records.naming import checked_name
 from windlass.serve.records.remembered import Remembered
-from windlass.serve.records.tenants import DEFAULT, read_limits, read_settings
+from windlass.serve.records.tenants import read_limits, read_settings
 from windlass.spec.errors import BadInput, InUse, NotFound, did_you_mean
 from windlass.spec.limits import Limits
+from windlass.spec.tenancy import DEFAULT
 from windlass.store.database import Database, Row, Schema, Transaction
 
 Scope = Literal["use", "admin", "metrics"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.operate.tenancy.proof import DISK, PROCESSES, prove_tenants
+from windlass.operate.tenancy_proof.proof import DISK, PROCESSES, prove_tenants
 
 
 @pytest.mark.slow

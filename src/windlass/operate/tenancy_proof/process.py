@@ -1,4 +1,4 @@
-"""A control process for the proof: `python -m windlass.operate.tenancy.process --home H --users A-B`.
+"""A control process for the proof: `python -m windlass.operate.tenancy_proof.process --home H --users A-B`.
 
 It is `windlass control` on the local backend but for one thing: its jobs become guests (guest.py) that do
 the deed in the name of the job, "DEED.AMOUNT.ANYTHING", within the walls of their tenant.
@@ -19,7 +19,7 @@ from windlass.operate.plane.running import Setting
 from windlass.operate.tenancy.lodging import House, users_from
 from windlass.spec.door import DoorParser, emit, run_door
 
-GUEST = "windlass.operate.tenancy.guest"
+GUEST = "windlass.operate.tenancy_proof.guest"
 LEAST_RUN_S = 0.5
 
 
@@ -59,7 +59,7 @@ def guest_group(entry: Entry) -> Group:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = DoorParser(prog="python -m windlass.operate.tenancy.process")
+    parser = DoorParser(prog="python -m windlass.operate.tenancy_proof.process")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--users")
     parser.add_argument("--python", default="")

@@ -33,16 +33,16 @@ from windlass.cluster.choose import LOCAL
 from windlass.cluster.local_backend import LocalBackend
 from windlass.cluster.walls import others_can_execute
 from windlass.operate.control_keys import Keys
-from windlass.operate.tenancy.assault import JOB, Assault
-from windlass.operate.tenancy.guest import CANARY
 from windlass.operate.tenancy.lodging import House
-from windlass.operate.tenancy.process import GUEST
-from windlass.operate.tenancy.requests import PAUSE_S, TOKENS, ask_beside
+from windlass.operate.tenancy_proof.assault import JOB, Assault
+from windlass.operate.tenancy_proof.guest import CANARY
+from windlass.operate.tenancy_proof.process import GUEST
+from windlass.operate.tenancy_proof.requests import PAUSE_S, TOKENS, ask_beside
 from windlass.spec.errors import ProcessFailed
 from windlass.spec.tenancy import Allowance, Quota
 
 USERS = range(291_500, 291_510)
-PROCESS = "windlass.operate.tenancy.process"
+PROCESS = "windlass.operate.tenancy_proof.process"
 PYTHONS = (sys.executable, "/usr/bin/python3")
 VICTIM, HOSTILE = "victim", "hostile"
 WORK_S = 0.3
@@ -59,6 +59,8 @@ JOB_S = 120.0
 """After which a job of the victim counts as lost."""
 LOOK_S = 0.02
 SHOWN = 20
+SURE = 5
+"""Looks at a cluster without groups, a tenth of a second apart, after which it has none."""
 
 Tell = Callable[[str], None]
 
@@ -225,11 +227,15 @@ class Proof:
         return told
 
     def _clear(self) -> None:
-        for standing in self._backend.survey().groups:
-            self._backend.stop(standing.group.key)
-        until = time.monotonic() + 30.0
-        while self._backend.survey().groups and time.monotonic() < until:
-            time.sleep(LOOK_S)
+        """Stop what is there until nothing is, also what was being launched when the plane was ended."""
+        until, empty = time.monotonic() + 60.0, 0
+        while empty < SURE and time.monotonic() < until:
+            groups = self._backend.survey().groups
+            empty = 0 if groups else empty + 1
+            for standing in groups:
+                if not standing.stopping:
+                    self._backend.stop(standing.group.key)
+            time.sleep(0.1)
         for common in Path("/var/tmp").glob("windlass-guest-*"):
             with contextlib.suppress(OSError):
                 if self._house.users is None or common.stat().st_uid in self._house.users:
