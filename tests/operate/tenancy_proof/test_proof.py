@@ -9,7 +9,7 @@ from windlass.operate.tenancy_proof.proof import DISK, PROCESSES, prove_tenants
 
 @pytest.mark.slow
 def test_a_hostile_tenant_neither_sees_nor_stops_another() -> None:
-    result = prove_tenants(lambda _: None, jobs=2, requests=8)
+    result = prove_tenants(lambda _: None, jobs=1, requests=8)
     figures, guests = result["figures"], result["guests"]
     assert figures["jobs_lost"] == 0
     assert figures["tricks_admitted"] == 0

@@ -1,4 +1,4 @@
-"""A tenant's process that does what it can against others, for proofs: `python -m ...tenancy_proof.guest DEED`.
+"""A tenant's process that does what it can against others, for the proof: `... tenancy_proof.guest DEED`.
 
 forks MOST         starts processes in sessions of their own, until it is refused or there are MOST
 eat MIB            takes so much memory
