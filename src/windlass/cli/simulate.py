@@ -11,8 +11,8 @@ from windlass.spec.errors import BadInput
 from windlass.spec.units import format_seconds
 
 EPILOG = """\
-Machines, jobs, failures and loads of services are simulated; the reconcile loop, the queue's decisions and the
-autoscaler are the real ones. The same seed gives the same report, but for what this machine took.
+Machines, jobs, failures and loads of services are simulated; the reconcile loop, the queue's decisions and
+the autoscaler are the real ones. The same seed gives the same report, but for what this machine took.
 
 scenarios:
   calm      seven tenths of the load, and nothing fails
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--plot",
         type=Path,
         metavar="FILE",
-        help="draw use, queue, failures and shares into FILE.html or .svg",
+        help="draw use, queue, failures and shares: FILE.html or .svg",
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
@@ -90,10 +90,9 @@ def _print(report: dict[str, Any]) -> None:
         f" {jobs['waiting']:,} waiting; {jobs['lost']} lost, {jobs['run_twice']} run twice"
     )
     found = report["convergence"]
-    healed = (
-        f"as asked again after {_s(found['p50'])} (p50), {_s(found['p99'])} (p99)" if found["number"] else ""
-    )
-    print(f"failures: {found['failures']:,} machines, {found['jobs_hit']:,} jobs hit; {healed}".rstrip("; "))
+    print(f"failures: {found['failures']:,} machines, {found['jobs_hit']:,} jobs hit", end="")
+    healed = f"; as asked again after {_s(found['p50'])} (p50), {_s(found['p99'])} (p99)"
+    print(healed if found["number"] else "")
     fair, services = report["fairness"], report["services"]
     print(f"preemptions: {report['preemptions']:,}")
     if fair["jain"] is not None:

@@ -12,11 +12,24 @@ has run for View.least_run_s.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from windlass.operate.admission.ground import LATER, SOON, Ground, Kind, Vector, vector
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.operate.admission.ground import (
+    LATER,
+    SLACK,
+    SOON,
+    Floats,
+    Ground,
+    Ints,
+    Kind,
+    count,
+    vector,
+)
 from windlass.operate.admission.shares import Account, priority_of
 from windlass.operate.admission.view import Ask, Placed
 
@@ -26,7 +39,7 @@ FAR_BELOW = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """So many members of a job leave; all of them when it is preempted."""
+    """So many members of a job leave, the last ones; all of them when it is preempted."""
 
     placed: Placed
     members: int
@@ -43,16 +56,14 @@ class Yielders:
     def __init__(
         self, placed: Sequence[Placed], accounts: Mapping[str, Account], now_s: float, least_run_s: float
     ) -> None:
-        self._accounts = accounts
-        able = [
+        self._accounts, self._now_s = accounts, now_s
+        self._able = [
             each
             for each in placed
             if not each.leaving and now_s - each.since_s >= least_run_s and len(each.nodes) == each.members
         ]
-        self._able, self._now_s = able, now_s
-        self._elastic = [each for each in able if each.members > each.ask.fewest]
-        self._elastic.sort(key=self._price)
-        self._lowest = min((self._priority(each) for each in able), default=0)
+        self._lowest = min((self._priority(each) for each in self._able), default=0)
+        self._over = {tenant: account.now / account.fair for tenant, account in accounts.items()}
         self._vain: set[tuple[Kind, int, int, str]] = set()
         self._gone: set[str] = set()
 
@@ -60,16 +71,17 @@ class Yielders:
     def _whole(self) -> list[Placed]:
         return sorted((each for each in self._able if each.ask.preemptible), key=self._price)
 
+    @cached_property
+    def _elastic(self) -> list[Placed]:
+        return sorted((each for each in self._able if each.members > each.ask.fewest), key=self._price)
+
     def find(self, ground: Ground, ask: Ask, kind: Kind) -> list[Yield]:
         """Return who leaves so that the fewest members of the ask fit; nobody when that cannot be had."""
         priority = priority_of(ask, self._accounts[ask.tenant].share)
         case = (kind, ask.fewest, priority, ask.tenant)
-        by_share = self._is_far_below(ask, kind)
-        nobody = self._lowest >= priority and not by_share
-        if case in self._vain or (nobody and not self._elastic):
+        if case in self._vain:
             return []
-        search = _Search(ground, ask, kind)
-        found = self._search(search, ask, priority, by_share=by_share)
+        found = search(ground, ask.fewest, kind, list(self._candidates(ask, kind, priority)))
         if not found:
             self._vain.add(case)
         self._gone.update(each.placed.ask.key for each in found)
@@ -88,23 +100,21 @@ class Yielders:
     def take(self, placed: Placed) -> None:
         self._gone.add(placed.ask.key)
 
-    def _search(self, search: _Search, ask: Ask, priority: int, *, by_share: bool) -> list[Yield]:
+    def _candidates(self, ask: Ask, kind: Kind, priority: int) -> Iterator[Yield]:
+        """Name who may be asked to leave, in the order in which they are."""
         for each in self._elastic:
             if self._priority(each) <= priority and each.ask.key not in self._gone:
-                search.shrink(each)
-                if search.suffices:
-                    return search.pruned()
+                yield Yield(each, each.members - each.ask.fewest)
+        by_share = self._is_far_below(ask, kind)
+        if self._lowest >= priority and not by_share:
+            return
         given: dict[str, float] = {}
         for each in self._whole:
             at = self._priority(each)
             if at > priority or (at == priority and not by_share):
-                break
-            if each.ask.key in self._gone or (at == priority and not self._above(each, ask, given)):
-                continue
-            search.preempt(each, by_share=at == priority)
-            if search.suffices:
-                return search.pruned()
-        return []
+                return
+            if each.ask.key not in self._gone and (at < priority or self._above(each, ask, given)):
+                yield Yield(each, each.members, by_share=at == priority)
 
     def _is_far_below(self, ask: Ask, kind: Kind) -> bool:
         account = self._accounts[ask.tenant]
@@ -127,95 +137,124 @@ class Yielders:
         return priority_of(each.ask, self._accounts[each.ask.tenant].share)
 
     def _price(self, each: Placed) -> tuple[float, float, float, float, str]:
-        account = self._accounts[each.ask.tenant]
-        over = account.now / account.fair
+        tenant = each.ask.tenant
         saved_s = each.since_s if each.saved_s is None else max(each.saved_s, each.since_s)
-        unsaved = (self._now_s - saved_s) * account.part(vector(each.ask.need), each.members)
-        return self._priority(each), -over, unsaved, -each.since_s, each.ask.key
+        part = self._accounts[tenant].part(vector(each.ask.need), each.members)
+        unsaved = (self._now_s - saved_s) * part
+        return self._priority(each), -self._over[tenant], unsaved, -each.since_s, each.ask.key
 
 
-class _Search:
-    """Tries out departures, row by row, without touching the ground."""
+def search(ground: Ground, fewest: int, kind: Kind, candidates: Sequence[Yield]) -> list[Yield]:
+    """Return the first candidates that make room together, without any that is not needed; or none.
 
-    def __init__(self, ground: Ground, ask: Ask, kind: Kind) -> None:
-        self._ground, self._kind = ground, kind
-        self._soon, self._later = ground.room[SOON], ground.room[LATER]
+    A job may be named twice: for the members that it can spare, and later as a whole.
+    """
+    trial = _Trial(ground, kind, candidates)
+    if not candidates or trial.fits(len(candidates)).sum() < fewest:
+        return []
+    low, high = 1, len(candidates)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if trial.fits(middle).sum() >= fewest else (middle + 1, high)
+    better = trial.fits(low) > ground.fits(SOON, kind)
+    helpful = [each for each, rows in zip(candidates[:low], trial.rows, strict=False) if better[rows].any()]
+    return _Pruning(ground, kind, fewest, helpful).needed()
+
+
+class _Trial:
+    """What would fit if the first so many candidates left, for all rows at once."""
+
+    def __init__(self, ground: Ground, kind: Kind, candidates: Sequence[Yield]) -> None:
+        self._soon, self._later, self._kind = ground.room[SOON], ground.room[LATER], kind
         self._mask = ground.columns.mask(kind.labels)
-        self._missing = ask.fewest - ground.sum(SOON, kind)
-        self._extra: dict[int, tuple[Vector, Vector]] = {}
-        self._found: list[Yield] = []
+        spared: dict[str, int] = {}
+        self.rows: list[Ints] = []
+        """Of each candidate, those that it gives up beyond what it was named for before."""
+        for each in candidates:
+            key, nodes = each.placed.ask.key, each.placed.nodes
+            stay = each.placed.members - each.members
+            self.rows.append(
+                np.array(ground.rows_of(nodes[stay : len(nodes) - spared.get(key, 0)]), dtype=np.int64)
+            )
+            spared[key] = each.members
+        self._ends = np.cumsum([len(rows) for rows in self.rows])
+        self._row = np.concatenate([*self.rows, np.zeros(0, dtype=np.int64)])
+        needs = np.array([vector(each.placed.ask.need) for each in candidates]).reshape(-1, 3)
+        self._need = np.repeat(needs, [len(rows) for rows in self.rows], axis=0)
+        endless = [each.placed.ask.endless for each in candidates]
+        self._endless: NDArray[np.bool_] = np.repeat(endless, [len(rows) for rows in self.rows])
 
-    @property
-    def suffices(self) -> bool:
-        return self._missing <= 0
+    def fits(self, number: int) -> Ints:
+        end = int(self._ends[number - 1])
+        row, need, endless = self._row[:end], self._need[:end], self._endless[:end]
+        room = np.minimum(
+            self._soon + self._sum(row, need), self._later + self._sum(row[endless], need[endless])
+        )
+        return count(room, self._kind.need) * self._mask
 
-    def shrink(self, placed: Placed) -> None:
-        """Let go members above the fewest, the last ones first, until it suffices."""
-        members = 0
-        while not self.suffices and placed.members - members > placed.ask.fewest:
-            members += 1
-            self._move(placed, placed.members - members, 1)
-        if members:
-            self._found.append(Yield(placed, members))
+    def _sum(self, row: Ints, need: Floats) -> Floats:
+        size = self._soon.shape[1]
+        return np.stack([np.bincount(row, need[:, r], minlength=size) for r in range(3)])
 
-    def preempt(self, placed: Placed, *, by_share: bool) -> None:
-        """Let go all of a job, and forget that it was only to shrink."""
-        shrunk = next((each for each in self._found if each.placed is placed), None)
-        left = placed.members - (shrunk.members if shrunk else 0)
-        if not any(self._mask[row] for row in self._ground.rows_of(placed.nodes)):
-            return
-        if shrunk:
-            self._found.remove(shrunk)
-        for index in range(left):
-            self._move(placed, index, 1)
-        self._found.append(Yield(placed, placed.members, by_share))
 
-    def pruned(self) -> list[Yield]:
-        """Return who must leave, without those, and without members, that were not needed in the end."""
+class _Pruning:
+    """Lets candidates stay after all, one by one, as long as what is left suffices."""
+
+    def __init__(self, ground: Ground, kind: Kind, fewest: int, found: Sequence[Yield]) -> None:
+        self._ground, self._kind = ground, kind
+        self._mask = ground.columns.mask(kind.labels)
+        self._missing = fewest - ground.sum(SOON, kind)
+        self._room: dict[int, tuple[list[float], list[float]]] = {}
+        whole = {each.placed.ask.key for each in found if each.whole}
+        self._found = [each for each in found if each.whole or each.placed.ask.key not in whole]
+        for each in self._found:
+            for index in range(each.placed.members - each.members, each.placed.members):
+                self._move(each.placed, index, 1.0)
+
+    def needed(self) -> list[Yield]:
+        """Try to keep the dearest first."""
         kept = [needed for each in reversed(self._found) if (needed := self._needed(each)) is not None]
         return kept[::-1]
 
     def _needed(self, each: Yield) -> Yield | None:
         placed = each.placed
-        if each.whole:
-            self._turn_back(placed, range(placed.members))
-            if self.suffices:
-                return None
-            for index in range(placed.members):
-                self._move(placed, index, 1)
-            return each
-        members = each.members
+        if not each.whole:
+            return self._shorter(each)
+        for index in range(placed.members):
+            self._move(placed, index, -1.0)
+        if self._missing <= 0:
+            return None
+        for index in range(placed.members):
+            self._move(placed, index, 1.0)
+        return each
+
+    def _shorter(self, each: Yield) -> Yield | None:
+        """Let as many members stay as can; the first of those that were to leave first."""
+        placed, members = each.placed, each.members
         while members:
-            self._move(placed, placed.members - members, -1)
-            if not self.suffices:
-                self._move(placed, placed.members - members, 1)
+            self._move(placed, placed.members - members, -1.0)
+            if self._missing > 0:
+                self._move(placed, placed.members - members, 1.0)
                 break
             members -= 1
         return Yield(placed, members) if members else None
 
-    def _turn_back(self, placed: Placed, indices: range) -> None:
-        for index in indices:
-            self._move(placed, index, -1)
-
-    def _move(self, placed: Placed, index: int, sign: int) -> None:
+    def _move(self, placed: Placed, index: int, sign: float) -> None:
         """Let one member go (1) or stay after all (-1), and count again what fits in its row."""
         row = self._ground.columns.rows.get(placed.nodes[index])
         if row is None or not self._mask[row]:
             return
-        before = self._fits(row)
-        need = vector(placed.ask.need)
-        soon, later = self._extra.get(row, ((0.0,) * 3, (0.0,) * 3))
-        soon = tuple(a + sign * b for a, b in zip(soon, need, strict=True))
-        if placed.ask.endless:
-            later = tuple(a + sign * b for a, b in zip(later, need, strict=True))
-        self._extra[row] = (soon, later)  # type: ignore[assignment]
-        self._missing -= self._fits(row) - before
+        if row not in self._room:
+            levels = self._ground.room
+            self._room[row] = levels[SOON, :, row].tolist(), levels[LATER, :, row].tolist()
+        soon, later = self._room[row]
+        before = self._fits(soon, later)
+        for r, each in enumerate(vector(placed.ask.need)):
+            soon[r] += sign * each
+            later[r] += sign * each * placed.ask.endless
+        self._missing -= self._fits(soon, later) - before
 
-    def _fits(self, row: int) -> int:
-        soon, later = self._extra.get(row, ((0.0,) * 3, (0.0,) * 3))
-        fits = 1_000_000.0
-        for r, each in enumerate(self._kind.need):
-            if each > 0:
-                room = min(self._soon[r, row] + soon[r], self._later[r, row] + later[r])
-                fits = min(fits, (room + 1e-6) // each)
-        return max(0, int(fits))
+    def _fits(self, soon: list[float], later: list[float]) -> int:
+        pairs = zip(soon, later, self._kind.need, strict=True)
+        fits = [(min(a, b) + SLACK) // each for a, b, each in pairs if each > 0]
+        return max(0, int(min(fits, default=0)))

@@ -107,12 +107,12 @@ class Reconciler:
 
     def step(self) -> Step:
         """Do what is to be done now. Deposed when another one leads."""
-        now_s = self._clock()
         try:
             survey = self._backend.survey()
         except ProcessFailed as error:
             return Step(trouble=error.message, waiting=len(self.book.waiting), placed=len(self.book.placed))
         touched = self._take_in(survey)
+        now_s = self._clock()  # a look around may take long, and nothing is decided before it was asked for
         observed = self._observed(touched, now_s)
         began_s = time.perf_counter()
         decided, waits = self._decided(survey, now_s)

@@ -24,11 +24,10 @@ from windlass.operate.control_keys import Keys
 from windlass.operate.plane.entry import OVER, Entry
 from windlass.operate.plane.lease import STALE_S, leader
 from windlass.operate.plane.records import Records, open_plane, plane_url
+from windlass.operate.plane_proof.asking import Asking
 from windlass.operate.plane_proof.pair import Controller, pair, seconds_to_another
 from windlass.operate.plane_proof.process import FOLDER, SECONDS
 from windlass.operate.plane_proof.witness import TOLD
-from windlass.sdk.failures import ServiceFailed
-from windlass.sdk.queue import Queue
 
 PROMISED_S = 5.0
 """For another to lead."""
@@ -73,7 +72,7 @@ class Load:
 
     def __init__(self, records: Records, urls: Sequence[str], key: str, rng: random.Random) -> None:
         self._records, self._rng = records, rng
-        self._queue = Queue(urls, key, deadline=120.0)
+        self._asking = Asking(urls, key)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load")
         self.taken: list[str] = []
@@ -88,7 +87,7 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        self._queue.close()
+        self._asking.close()
 
     def _run(self) -> None:
         for number in itertools.count():
@@ -102,11 +101,12 @@ class Load:
         began, seconds = time.perf_counter(), self._rng.choice((0.1, 0.5, 2.0))
         cores, priority = self._rng.choice((0.25, 0.5, 1.0)), self._rng.choice((0, 0, 0, 5))
         text = f'name = "{name}"\n[cluster]\ncores = {cores}\nenv = {{{SECONDS} = "{seconds}"}}\n'
-        try:
-            self.taken.append(str(self._queue.submit(text, priority=priority)["uid"]))
-            self.submit_s.append(time.perf_counter() - began)
-        except ServiceFailed:
+        told = self._asking.submit(text, priority=priority)
+        if told is None:
             self.refused += 1
+            return
+        self.taken.append(str(told["uid"]))
+        self.submit_s.append(time.perf_counter() - began)
 
 
 def _strike(

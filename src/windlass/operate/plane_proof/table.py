@@ -5,6 +5,7 @@ It answers as a backend does and starts no process, so that what is measured is 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -31,7 +32,7 @@ class TableBackend:
                 raise InUse(f"group {group.key} is being stopped")
             return
         need = group.resources.cores or 0.0
-        roomiest = sorted(self._free, key=lambda name: (-self._free[name], name))[: group.count]
+        roomiest = heapq.nlargest(group.count, self._free, key=self._free.__getitem__)
         members = []
         for index, name in enumerate(roomiest):
             self._free[name] -= need

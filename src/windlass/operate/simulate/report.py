@@ -161,13 +161,12 @@ def _slowdowns(lives: Iterable[Life]) -> list[float]:
 def _services(simulation: Simulation) -> dict[str, Any]:
     services = simulation.services
     wanted_s = sum(service.wanted_s for service in services)
+    missed_s = sum(service.missed_s for service in services)
     return {
         "number": len(services),
         "most_replicas": sum(service.most for service in services),
         "changes": sum(service.changes for service in services),
-        "answered": _round(1 - sum(service.missed_s for service in services) / wanted_s)
-        if wanted_s
-        else None,
+        "answered": _round(1 - missed_s / wanted_s) if wanted_s else None,
     }
 
 

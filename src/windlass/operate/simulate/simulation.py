@@ -166,7 +166,8 @@ class Simulation:
 
     def _mend(self, row: int) -> None:
         self.backend.mend(row)
-        self.events.after(self.misfortune.life_s(), self._fail, row)
+        if not self.misfortune.none:
+            self.events.after(self.misfortune.life_s(), self._fail, row)
 
     def lost(self) -> int:
         """Count jobs that were submitted and are neither over nor in the records: must be 0."""
