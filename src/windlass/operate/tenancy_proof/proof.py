@@ -137,15 +137,17 @@ class Proof:
         self._house.allow(HOSTILE, lambda _: Allowance(quota=quota), "proof")
         self._house.allow(VICTIM, lambda _: Allowance(), "proof")
         self._house.lodging(VICTIM).home.mkdir(parents=True, mode=0o700)
-        with _control(self._home, self._house) as url:
-            self._tell(f"{self._jobs} jobs of the victim, alone")
-            alone = self._course(url, "alone")
-            self._tell("the same beside a hostile tenant")
-            assault = Assault(url, self._keys[HOSTILE], (self._mark,))
-            with assault.under_way(), self._guests() as guests:
-                beside = self._course(url, "beside")
-                deeds = {name: self._deed(name) for name in guests}
-        self._clear()  # once nobody launches what waits
+        try:
+            with _control(self._home, self._house) as url:
+                self._tell(f"{self._jobs} jobs of the victim, alone")
+                alone = self._course(url, "alone")
+                self._tell("the same beside a hostile tenant")
+                assault = Assault(url, self._keys[HOSTILE], (self._mark,))
+                with assault.under_way(), self._guests() as guests:
+                    beside = self._course(url, "beside")
+                    deeds = {name: self._deed(name) for name in guests}
+        finally:
+            self._clear()  # once nobody launches what waits
         return self._result(alone, beside, assault, deeds)
 
     def _course(self, url: str, what: str) -> Course:
