@@ -90,13 +90,14 @@ class Fence:
     def release(self) -> None:
         """End what is still in its control groups, whatever session it fled to, and remove them."""
         for group in self.groups:
-            _sweep(group)
             with contextlib.suppress(OSError):
-                group.rmdir()
-        if self.ceiling is not None:
-            for parent in {group.parent for group in self.groups}:
+                (group / "pids.max").write_text("0")  # or it would go on while it is killed
+        for group in self.groups:
+            _sweep(group)
+            _remove(group)
+            if self.ceiling is not None:
                 with contextlib.suppress(OSError):  # other members are in it
-                    parent.rmdir()
+                    group.parent.rmdir()
 
 
 def ceiling_of(group: Group, place: str) -> Ceiling | None:
@@ -223,10 +224,23 @@ def _counted(group: Path, event: str, files: Sequence[str] = ("memory.events", "
     return 0
 
 
+def _remove(group: Path) -> None:
+    """Remove a group; what was killed in it is there for a moment yet."""
+    for _ in range(SWEEPS):
+        try:
+            group.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            if not (group / "cgroup.procs").exists():
+                return  # no control group at all
+            time.sleep(SWEEP_S)
+        else:
+            return
+
+
 def _sweep(group: Path) -> None:
-    """Kill all that is in a group until nothing is: first of all it may have no more processes."""
-    with contextlib.suppress(OSError):
-        (group / "pids.max").write_text("0")
+    """Kill all that is in a group until nothing is."""
     for _ in range(SWEEPS):
         try:
             left = [int(line) for line in (group / "cgroup.procs").read_text().split()]
