@@ -108,6 +108,7 @@ def test_a_backup_is_of_the_home_on_the_volume(job: Path, capsys: pytest.Capture
     [
         (["render"], "say what to render"),
         (["render", "--quota", "cores=1", "JOB"], "go with --tenant"),
+        (["render", "--recorded", "JOB"], "go with --tenant"),
         (["render", "--tenant", "a", "--quota", "core=1"], "did you mean 'cores'"),
         (["render", "--tenant", "a", "--quota", "memory=lots"], "is not a size"),
         (["render", "--tenant", "a", "--allow", "store:443"], "is not CIDR:PORT"),

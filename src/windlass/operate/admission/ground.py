@@ -141,7 +141,8 @@ def count(room: Floats, need: Vector) -> Ints:
     for have, each in zip(room, need, strict=True):
         if each > 0:
             np.minimum(fits, np.floor((have + SLACK) / each), out=fits)
-    return np.clip(fits, 0, MOST).astype(np.int64)
+    whole: Ints = np.clip(fits, 0, MOST).astype(np.int64)
+    return whole
 
 
 @dataclass(slots=True)

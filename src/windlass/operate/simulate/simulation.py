@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from windlass.cluster.backend import Group, Resources
 from windlass.operate.admission.decide import decide
 from windlass.operate.admission.view import Decision, Share, View
-from windlass.operate.plane.entry import Entry, Need
+from windlass.operate.plane.entry import Entry, Kind, Need
 from windlass.operate.plane.reconcile import Reconciler
 from windlass.operate.simulate.backend import SimulatedBackend
 from windlass.operate.simulate.draws import Arrivals, Job, Misfortune
@@ -134,7 +134,7 @@ class Simulation:
             endless=job.endless,
         )
         uid = f"{len(self.lives):07x}"
-        kind = "service" if job.endless else "train"
+        kind: Kind = "service" if job.endless else "train"
         entry = Entry(uid, job.tenant, job.name, kind, "", need, "simulation", now_s, priority=job.priority)
         life = self.lives[uid] = Life(job, now_s)
         self.backend.lives[entry.group_key] = life
