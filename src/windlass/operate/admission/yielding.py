@@ -64,7 +64,9 @@ class Yielders:
         ]
         self._lowest = min((self._priority(each) for each in self._able), default=0)
         self._over = {tenant: account.now / account.fair for tenant, account in accounts.items()}
-        self._vain: set[tuple[Kind, int, int, str]] = set()
+        self._vain: dict[tuple[Kind, int, str], int] = {}
+        """The fewest members for which nobody could make room, by kind, priority and tenant."""
+        self._rows: dict[str, Ints] = {}
         self._gone: set[str] = set()
 
     @cached_property
@@ -78,12 +80,14 @@ class Yielders:
     def find(self, ground: Ground, ask: Ask, kind: Kind) -> list[Yield]:
         """Return who leaves so that the fewest members of the ask fit; nobody when that cannot be had."""
         priority = priority_of(ask, self._accounts[ask.tenant].share)
-        case = (kind, ask.fewest, priority, ask.tenant)
-        if case in self._vain:
+        by_share = self._is_far_below(ask, kind)
+        case = (kind, priority, ask.tenant if by_share else "")
+        if ask.fewest >= self._vain.get(case, ask.fewest + 1):
             return []
-        found = search(ground, ask.fewest, kind, list(self._candidates(ask, kind, priority)))
+        candidates = list(self._candidates(ask, priority, by_share=by_share))
+        found = search(ground, ask.fewest, kind, candidates, self._rows)
         if not found:
-            self._vain.add(case)
+            self._vain[case] = ask.fewest
         self._gone.update(each.placed.ask.key for each in found)
         return found
 
@@ -100,12 +104,11 @@ class Yielders:
     def take(self, placed: Placed) -> None:
         self._gone.add(placed.ask.key)
 
-    def _candidates(self, ask: Ask, kind: Kind, priority: int) -> Iterator[Yield]:
+    def _candidates(self, ask: Ask, priority: int, *, by_share: bool) -> Iterator[Yield]:
         """Name who may be asked to leave, in the order in which they are."""
         for each in self._elastic:
             if self._priority(each) <= priority and each.ask.key not in self._gone:
                 yield Yield(each, each.members - each.ask.fewest)
-        by_share = self._is_far_below(ask, kind)
         if self._lowest >= priority and not by_share:
             return
         given: dict[str, float] = {}
@@ -144,12 +147,15 @@ class Yielders:
         return self._priority(each), -self._over[tenant], unsaved, -each.since_s, each.ask.key
 
 
-def search(ground: Ground, fewest: int, kind: Kind, candidates: Sequence[Yield]) -> list[Yield]:
+def search(
+    ground: Ground, fewest: int, kind: Kind, candidates: Sequence[Yield], known: dict[str, Ints]
+) -> list[Yield]:
     """Return the first candidates that make room together, without any that is not needed; or none.
 
-    A job may be named twice: for the members that it can spare, and later as a whole.
+    A job may be named twice: for the members that it can spare, and later as a whole. `known` remembers where
+    jobs are, from one search of a round to the next.
     """
-    trial = _Trial(ground, kind, candidates)
+    trial = _Trial(ground, kind, candidates, known)
     if not candidates or trial.fits(len(candidates)).sum() < fewest:
         return []
     low, high = 1, len(candidates)
@@ -164,29 +170,35 @@ def search(ground: Ground, fewest: int, kind: Kind, candidates: Sequence[Yield])
 class _Trial:
     """What would fit if the first so many candidates left, for all rows at once."""
 
-    def __init__(self, ground: Ground, kind: Kind, candidates: Sequence[Yield]) -> None:
+    def __init__(
+        self, ground: Ground, kind: Kind, candidates: Sequence[Yield], known: dict[str, Ints]
+    ) -> None:
         self._soon, self._later, self._kind = ground.room[SOON], ground.room[LATER], kind
         self._mask = ground.columns.mask(kind.labels)
         spared: dict[str, int] = {}
         self.rows: list[Ints] = []
         """Of each candidate, those that it gives up beyond what it was named for before."""
         for each in candidates:
-            key, nodes = each.placed.ask.key, each.placed.nodes
-            stay = each.placed.members - each.members
-            self.rows.append(
-                np.array(ground.rows_of(nodes[stay : len(nodes) - spared.get(key, 0)]), dtype=np.int64)
-            )
+            key = each.placed.ask.key
+            rows = known.get(key)
+            if rows is None:
+                columns = ground.columns.rows
+                rows = np.array([columns.get(node, -1) for node in each.placed.nodes], dtype=np.int64)
+                known[key] = rows
+            rows = rows[len(rows) - each.members : len(rows) - spared.get(key, 0)]
+            self.rows.append(rows)
             spared[key] = each.members
-        self._ends = np.cumsum([len(rows) for rows in self.rows])
+        lengths = [len(rows) for rows in self.rows]
+        self._ends = np.cumsum(lengths)
         self._row = np.concatenate([*self.rows, np.zeros(0, dtype=np.int64)])
         needs = np.array([vector(each.placed.ask.need) for each in candidates]).reshape(-1, 3)
-        self._need = np.repeat(needs, [len(rows) for rows in self.rows], axis=0)
+        self._need = np.repeat(needs, lengths, axis=0) * (self._row >= 0)[:, None]
         endless = [each.placed.ask.endless for each in candidates]
-        self._endless: NDArray[np.bool_] = np.repeat(endless, [len(rows) for rows in self.rows])
+        self._endless: NDArray[np.bool_] = np.repeat(np.array(endless, dtype=bool), lengths)
 
     def fits(self, number: int) -> Ints:
         end = int(self._ends[number - 1])
-        row, need, endless = self._row[:end], self._need[:end], self._endless[:end]
+        row, need, endless = np.maximum(self._row[:end], 0), self._need[:end], self._endless[:end]
         room = np.minimum(
             self._soon + self._sum(row, need), self._later + self._sum(row[endless], need[endless])
         )
