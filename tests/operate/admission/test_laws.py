@@ -152,7 +152,7 @@ def _after(view: View, yields: dict[str, Decision]) -> list[Machine]:
     return [replace(machine, free=free[machine.name]) for machine in view.machines]
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(worlds(), seeds)
 def test_decisions_do_not_depend_on_the_order_of_what_is_seen(world: World, seed: int) -> None:
     chance = random.Random(seed)
@@ -170,7 +170,7 @@ def test_decisions_do_not_depend_on_the_order_of_what_is_seen(world: World, seed
     assert decide(shuffled) == decide(view)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(seeds)
 def test_no_two_jobs_push_each_other_out(seed: int) -> None:
     chance = random.Random(seed)
@@ -180,13 +180,13 @@ def test_no_two_jobs_push_each_other_out(seed: int) -> None:
             world.submit(ask(tenant, chance.choice((1, 2, 3)), priority=chance.choice((0, 0, 1))))
     pushed: set[tuple[str, str]] = set()
     last_s = 0.0
-    for _ in range(80):
+    for _ in range(60):
         for decision in world.step(310.0):
             if decision.what == "preempt":
                 pushed.add((decision.other, decision.key))
                 last_s = world.now_s
     assert not {(b, a) for a, b in pushed} & pushed
-    assert last_s < 60 * 310.0  # it comes to rest although everybody wants more, for ever
+    assert last_s < 45 * 310.0  # it comes to rest although everybody wants more, for ever
 
 
 @settings(max_examples=15)
@@ -213,7 +213,7 @@ def test_shares_become_proportional_to_weights() -> None:
     weights = {"a": 1.0, "b": 2.0, "c": 3.0}
     world = World(machines(15), {t: Share(t, w) for t, w in weights.items()})
     held = dict.fromkeys(weights, 0)
-    for number in range(300):
+    for number in range(200):
         for tenant in weights:
             while sum(each.tenant == tenant for each in world.waiting.values()) < 20:
                 world.submit(ask(tenant, chance.choice((1, 2, 3))), chance.uniform(100, 600))
@@ -225,7 +225,7 @@ def test_shares_become_proportional_to_weights() -> None:
         assert abs(held[tenant] / total - weight / 6) < 0.03
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(worlds(), seeds)
 def test_machines_followed_in_columns_are_as_machines_read_anew(world: World, seed: int) -> None:
     chance = random.Random(seed)

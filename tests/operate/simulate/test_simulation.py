@@ -103,6 +103,7 @@ def _crowded(scenario: Scenario) -> Scenario:
     return replace(scenario, tenants=tenants)
 
 
+@pytest.mark.slow
 def test_a_hostile_tenant_gets_no_more_than_the_others_leave() -> None:
     report = simulate(scenario_of("hostile", 60, 5.0, 1))
     assert report["jobs"]["lost"] == report["jobs"]["run_twice"] == 0

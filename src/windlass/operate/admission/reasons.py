@@ -71,7 +71,7 @@ def preempted_by_priority(other: str) -> str:
 
 
 def preempted_by_share(other: str, tenant: str) -> str:
-    return f"saves and makes room for {other}: '{tenant}' has more than its share, the other less than half"
+    return f"saves and makes room for {other}: '{tenant}' has more than its share, the other less"
 
 
 def shrunk(members: int, other: str) -> str:

@@ -12,9 +12,11 @@ has run for View.least_run_s.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +35,9 @@ from windlass.operate.admission.ground import (
 from windlass.operate.admission.shares import Account, priority_of
 from windlass.operate.admission.view import Ask, Placed
 
-FAR_BELOW = 0.5
+FIRST = (64, 1024, sys.maxsize)
+"""So many candidates are tried first: mostly a few suffice."""
+FAR_BELOW = 0.8
 """A tenant takes from another of its priority when it has less than this part of its share."""
 
 
@@ -64,7 +68,10 @@ class Yielders:
         ]
         self._lowest = min((self._priority(each) for each in self._able), default=0)
         self._over = {tenant: account.now / account.fair for tenant, account in accounts.items()}
-        self._vain: set[tuple[Kind, int, int, str]] = set()
+        self._vain: dict[tuple[Kind, int, str], int] = {}
+        """The fewest members for which nobody could make room, by kind, priority and tenant."""
+        self._rows: dict[str, Ints] = {}
+        self._crowds: dict[tuple[int, str, int, int], Crowd] = {}
         self._gone: set[str] = set()
 
     @cached_property
@@ -78,14 +85,29 @@ class Yielders:
     def find(self, ground: Ground, ask: Ask, kind: Kind) -> list[Yield]:
         """Return who leaves so that the fewest members of the ask fit; nobody when that cannot be had."""
         priority = priority_of(ask, self._accounts[ask.tenant].share)
-        case = (kind, ask.fewest, priority, ask.tenant)
-        if case in self._vain:
+        by_share = self._is_far_below(ask, kind)
+        case = (kind, priority, ask.tenant if by_share else "")
+        if ask.fewest >= self._vain.get(case, ask.fewest + 1):
             return []
-        found = search(ground, ask.fewest, kind, list(self._candidates(ask, kind, priority)))
+        found: list[Yield] = []
+        for first in FIRST:
+            crowd = self._crowd(ground, ask, priority, by_share=by_share, first=first)
+            found = search(ground, ask.fewest, kind, crowd)
+            if found or len(crowd.candidates) < first:
+                break
         if not found:
-            self._vain.add(case)
+            self._vain[case] = ask.fewest
         self._gone.update(each.placed.ask.key for each in found)
         return found
+
+    def _crowd(self, ground: Ground, ask: Ask, priority: int, *, by_share: bool, first: int) -> Crowd:
+        """Gather the first candidates; the same ones for all kinds of asks, until somebody was chosen."""
+        case = (priority, ask.tenant if by_share else "", first, len(self._gone))
+        crowd = self._crowds.get(case)
+        if crowd is None:
+            candidates = list(islice(self._candidates(ask, priority, by_share=by_share), first))
+            crowd = self._crowds[case] = Crowd(ground, candidates, self._rows)
+        return crowd
 
     def own(self, ask: Ask) -> list[Placed]:
         """Return the tenant's own jobs of lower priority, in the order in which they would leave."""
@@ -100,12 +122,11 @@ class Yielders:
     def take(self, placed: Placed) -> None:
         self._gone.add(placed.ask.key)
 
-    def _candidates(self, ask: Ask, kind: Kind, priority: int) -> Iterator[Yield]:
+    def _candidates(self, ask: Ask, priority: int, *, by_share: bool) -> Iterator[Yield]:
         """Name who may be asked to leave, in the order in which they are."""
         for each in self._elastic:
             if self._priority(each) <= priority and each.ask.key not in self._gone:
                 yield Yield(each, each.members - each.ask.fewest)
-        by_share = self._is_far_below(ask, kind)
         if self._lowest >= priority and not by_share:
             return
         given: dict[str, float] = {}
@@ -144,57 +165,62 @@ class Yielders:
         return self._priority(each), -self._over[tenant], unsaved, -each.since_s, each.ask.key
 
 
-def search(ground: Ground, fewest: int, kind: Kind, candidates: Sequence[Yield]) -> list[Yield]:
-    """Return the first candidates that make room together, without any that is not needed; or none.
+class Crowd:
+    """Candidates for leaving, and where they are, in columns.
 
-    A job may be named twice: for the members that it can spare, and later as a whole.
+    A job may be in it twice: for the members that it can spare, and later as a whole. `known` remembers where
+    jobs are, from one crowd of a round to the next.
     """
-    trial = _Trial(ground, kind, candidates)
-    if not candidates or trial.fits(len(candidates)).sum() < fewest:
-        return []
-    low, high = 1, len(candidates)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if trial.fits(middle).sum() >= fewest else (middle + 1, high)
-    better = trial.fits(low) > ground.fits(SOON, kind)
-    helpful = [each for each, rows in zip(candidates[:low], trial.rows, strict=False) if better[rows].any()]
-    return _Pruning(ground, kind, fewest, helpful).needed()
 
-
-class _Trial:
-    """What would fit if the first so many candidates left, for all rows at once."""
-
-    def __init__(self, ground: Ground, kind: Kind, candidates: Sequence[Yield]) -> None:
-        self._soon, self._later, self._kind = ground.room[SOON], ground.room[LATER], kind
-        self._mask = ground.columns.mask(kind.labels)
-        spared: dict[str, int] = {}
+    def __init__(self, ground: Ground, candidates: Sequence[Yield], known: dict[str, Ints]) -> None:
+        self.candidates = candidates
         self.rows: list[Ints] = []
         """Of each candidate, those that it gives up beyond what it was named for before."""
+        spared: dict[str, int] = {}
         for each in candidates:
-            key, nodes = each.placed.ask.key, each.placed.nodes
-            stay = each.placed.members - each.members
-            self.rows.append(
-                np.array(ground.rows_of(nodes[stay : len(nodes) - spared.get(key, 0)]), dtype=np.int64)
-            )
+            key = each.placed.ask.key
+            rows = known.get(key)
+            if rows is None:
+                columns = ground.columns.rows
+                rows = np.array([columns.get(node, -1) for node in each.placed.nodes], dtype=np.int64)
+                known[key] = rows
+            self.rows.append(rows[len(rows) - each.members : len(rows) - spared.get(key, 0)])
             spared[key] = each.members
-        self._ends = np.cumsum([len(rows) for rows in self.rows])
-        self._row = np.concatenate([*self.rows, np.zeros(0, dtype=np.int64)])
+        lengths = [len(rows) for rows in self.rows]
+        row = np.concatenate([*self.rows, np.zeros(0, dtype=np.int64)])
         needs = np.array([vector(each.placed.ask.need) for each in candidates]).reshape(-1, 3)
-        self._need = np.repeat(needs, [len(rows) for rows in self.rows], axis=0)
-        endless = [each.placed.ask.endless for each in candidates]
-        self._endless: NDArray[np.bool_] = np.repeat(endless, [len(rows) for rows in self.rows])
+        endless = np.array([each.placed.ask.endless for each in candidates], dtype=bool)
+        self._ends = np.cumsum(lengths)
+        self._row = np.maximum(row, 0)
+        self._need = np.repeat(needs, lengths, axis=0) * (row >= 0)[:, None]
+        self._endless: NDArray[np.bool_] = np.repeat(endless, lengths)
 
-    def fits(self, number: int) -> Ints:
+    def fits(self, ground: Ground, kind: Kind, number: int) -> Ints:
+        """Return what would fit if the first so many left, for all rows at once."""
         end = int(self._ends[number - 1])
         row, need, endless = self._row[:end], self._need[:end], self._endless[:end]
-        room = np.minimum(
-            self._soon + self._sum(row, need), self._later + self._sum(row[endless], need[endless])
-        )
-        return count(room, self._kind.need) * self._mask
+        soon, later = ground.room[SOON], ground.room[LATER]
+        room = soon + _sum(row, need, soon.shape[1])
+        np.minimum(room, later + _sum(row[endless], need[endless], soon.shape[1]), out=room)
+        return count(room, kind.need) * ground.columns.mask(kind.labels)
 
-    def _sum(self, row: Ints, need: Floats) -> Floats:
-        size = self._soon.shape[1]
-        return np.stack([np.bincount(row, need[:, r], minlength=size) for r in range(3)])
+
+def _sum(row: Ints, need: Floats, size: int) -> Floats:
+    return np.stack([np.bincount(row, need[:, r], minlength=size) for r in range(3)])
+
+
+def search(ground: Ground, fewest: int, kind: Kind, crowd: Crowd) -> list[Yield]:
+    """Return the first candidates that make room together, without any that is not needed; or none."""
+    high = len(crowd.candidates)
+    if not high or crowd.fits(ground, kind, high).sum() < fewest:
+        return []
+    low = 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if crowd.fits(ground, kind, middle).sum() >= fewest else (middle + 1, high)
+    better = crowd.fits(ground, kind, low) > ground.fits(SOON, kind)
+    pairs = zip(crowd.candidates[:low], crowd.rows, strict=False)
+    return _Pruning(ground, kind, fewest, [each for each, rows in pairs if better[rows].any()]).needed()
 
 
 class _Pruning:
