@@ -31,6 +31,8 @@ BARE, FREE, SOON, LATER = range(4)
 
 MOST = 1_000_000
 """Members that need nothing fit as often as this in one machine."""
+REMEMBERED = 50_000
+"""Sets of nodes whose rows are known."""
 RANKS = 256
 """Rows are taken in order of how many members fit in them, up to this number."""
 SLACK = 1e-6
@@ -73,6 +75,7 @@ class Columns(Sequence[Machine]):
         self._there = np.ones(len(self.machines), dtype=bool)
         self._masks: dict[tuple[tuple[str, str], ...], NDArray[np.bool_]] = {}
         self._most: dict[Kind, int] = {}
+        self._rows_at: dict[tuple[str, ...], Ints] = {}
 
     def __len__(self) -> int:
         return len(self.machines)
@@ -94,6 +97,16 @@ class Columns(Sequence[Machine]):
         self.machines[row] = machine
         self.free[:, row] = vector(machine.free)
         return True
+
+    def rows_at(self, nodes: tuple[str, ...]) -> Ints:
+        """Return the row of each node, -1 for a strange one; remembered, because jobs stay where they are."""
+        known = self._rows_at.get(nodes)
+        if known is None:
+            if len(self._rows_at) > REMEMBERED:
+                self._rows_at.clear()
+            known = np.array([self.rows.get(node, -1) for node in nodes], dtype=np.int64)
+            self._rows_at[nodes] = known
+        return known
 
     def drop(self, name: str) -> None:
         """A machine takes no work any more."""

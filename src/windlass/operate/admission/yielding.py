@@ -12,11 +12,9 @@ has run for View.least_run_s.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +33,6 @@ from windlass.operate.admission.ground import (
 from windlass.operate.admission.shares import Account, priority_of
 from windlass.operate.admission.view import Ask, Placed
 
-FIRST = (64, 1024, sys.maxsize)
-"""So many candidates are tried first: mostly a few suffice."""
 FAR_BELOW = 0.8
 """A tenant takes from another of its priority when it has less than this part of its share."""
 
@@ -70,17 +66,20 @@ class Yielders:
         self._over = {tenant: account.now / account.fair for tenant, account in accounts.items()}
         self._vain: dict[tuple[Kind, int, str], int] = {}
         """The fewest members for which nobody could make room, by kind, priority and tenant."""
-        self._rows: dict[str, Ints] = {}
-        self._crowds: dict[tuple[int, str, int, int], Crowd] = {}
+        self._crowds: dict[tuple[int, str, int], Crowd] = {}
         self._gone: set[str] = set()
 
     @cached_property
+    def _ranked(self) -> list[Placed]:
+        return sorted(self._able, key=self._price)
+
+    @cached_property
     def _whole(self) -> list[Placed]:
-        return sorted((each for each in self._able if each.ask.preemptible), key=self._price)
+        return [each for each in self._ranked if each.ask.preemptible]
 
     @cached_property
     def _elastic(self) -> list[Placed]:
-        return sorted((each for each in self._able if each.members > each.ask.fewest), key=self._price)
+        return [each for each in self._ranked if each.members > each.ask.fewest]
 
     def find(self, ground: Ground, ask: Ask, kind: Kind) -> list[Yield]:
         """Return who leaves so that the fewest members of the ask fit; nobody when that cannot be had."""
@@ -89,24 +88,20 @@ class Yielders:
         case = (kind, priority, ask.tenant if by_share else "")
         if ask.fewest >= self._vain.get(case, ask.fewest + 1):
             return []
-        found: list[Yield] = []
-        for first in FIRST:
-            crowd = self._crowd(ground, ask, priority, by_share=by_share, first=first)
-            found = search(ground, ask.fewest, kind, crowd)
-            if found or len(crowd.candidates) < first:
-                break
+        found = search(ground, ask.fewest, kind, self._crowd(ground, ask, priority, by_share=by_share))
         if not found:
             self._vain[case] = ask.fewest
-        self._gone.update(each.placed.ask.key for each in found)
+        for each in found:
+            self.take(each.placed)
         return found
 
-    def _crowd(self, ground: Ground, ask: Ask, priority: int, *, by_share: bool, first: int) -> Crowd:
-        """Gather the first candidates; the same ones for all kinds of asks, until somebody was chosen."""
-        case = (priority, ask.tenant if by_share else "", first, len(self._gone))
+    def _crowd(self, ground: Ground, ask: Ask, priority: int, *, by_share: bool) -> Crowd:
+        """Gather the candidates once for all asks; by share, anew whenever somebody was chosen."""
+        case = (priority, ask.tenant, len(self._gone)) if by_share else (priority, "", 0)
         crowd = self._crowds.get(case)
         if crowd is None:
-            candidates = list(islice(self._candidates(ask, priority, by_share=by_share), first))
-            crowd = self._crowds[case] = Crowd(ground, candidates, self._rows)
+            candidates = list(self._candidates(ask, priority, by_share=by_share))
+            crowd = self._crowds[case] = Crowd(ground, candidates)
         return crowd
 
     def own(self, ask: Ask) -> list[Placed]:
@@ -121,6 +116,8 @@ class Yielders:
 
     def take(self, placed: Placed) -> None:
         self._gone.add(placed.ask.key)
+        for crowd in self._crowds.values():
+            crowd.remove(placed.ask.key)
 
     def _candidates(self, ask: Ask, priority: int, *, by_share: bool) -> Iterator[Yield]:
         """Name who may be asked to leave, in the order in which they are."""
@@ -168,24 +165,21 @@ class Yielders:
 class Crowd:
     """Candidates for leaving, and where they are, in columns.
 
-    A job may be in it twice: for the members that it can spare, and later as a whole. `known` remembers where
-    jobs are, from one crowd of a round to the next.
+    A job may be in it twice: for the members that it can spare, and later as a whole.
     """
 
-    def __init__(self, ground: Ground, candidates: Sequence[Yield], known: dict[str, Ints]) -> None:
+    def __init__(self, ground: Ground, candidates: Sequence[Yield]) -> None:
         self.candidates = candidates
+        self.gone: set[str] = set()
         self.rows: list[Ints] = []
         """Of each candidate, those that it gives up beyond what it was named for before."""
+        self._numbers: dict[str, list[int]] = {}
         spared: dict[str, int] = {}
-        for each in candidates:
-            key = each.placed.ask.key
-            rows = known.get(key)
-            if rows is None:
-                columns = ground.columns.rows
-                rows = np.array([columns.get(node, -1) for node in each.placed.nodes], dtype=np.int64)
-                known[key] = rows
+        for number, each in enumerate(candidates):
+            key, rows = each.placed.ask.key, ground.columns.rows_at(each.placed.nodes)
             self.rows.append(rows[len(rows) - each.members : len(rows) - spared.get(key, 0)])
             spared[key] = each.members
+            self._numbers.setdefault(key, []).append(number)
         lengths = [len(rows) for rows in self.rows]
         row = np.concatenate([*self.rows, np.zeros(0, dtype=np.int64)])
         needs = np.array([vector(each.placed.ask.need) for each in candidates]).reshape(-1, 3)
@@ -194,6 +188,14 @@ class Crowd:
         self._row = np.maximum(row, 0)
         self._need = np.repeat(needs, lengths, axis=0) * (row >= 0)[:, None]
         self._endless: NDArray[np.bool_] = np.repeat(endless, lengths)
+
+    def remove(self, key: str) -> None:
+        """Count no more on somebody who leaves for another."""
+        if key not in self.gone:
+            self.gone.add(key)
+            for number in self._numbers.get(key, ()):
+                end = self._ends[number]
+                self._need[end - len(self.rows[number]) : end] = 0.0
 
     def fits(self, ground: Ground, kind: Kind, number: int) -> Ints:
         """Return what would fit if the first so many left, for all rows at once."""
@@ -220,7 +222,8 @@ def search(ground: Ground, fewest: int, kind: Kind, crowd: Crowd) -> list[Yield]
         low, high = (low, middle) if crowd.fits(ground, kind, middle).sum() >= fewest else (middle + 1, high)
     better = crowd.fits(ground, kind, low) > ground.fits(SOON, kind)
     pairs = zip(crowd.candidates[:low], crowd.rows, strict=False)
-    return _Pruning(ground, kind, fewest, [each for each, rows in pairs if better[rows].any()]).needed()
+    helpful = [each for each, rows in pairs if better[rows].any() and each.placed.ask.key not in crowd.gone]
+    return _Pruning(ground, kind, fewest, helpful).needed()
 
 
 class _Pruning:
