@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from windlass.spec.errors import NotFound
+from windlass.spec.errors import NotFound, ProcessFailed
 
 MOST_NOTE_BYTES = 4096
 MOST_RECORD_BYTES = 256 << 20
@@ -35,7 +35,8 @@ def acting_for(uid: int | None) -> Iterator[None]:
     library.setfsgid(uid)
     library.setfsuid(uid)
     try:
-        assert library.setfsuid(-1) == uid, "the system did not take another user for files"
+        if library.setfsuid(-1) != uid:
+            raise ProcessFailed("the system did not take a tenant's user for its files")
         yield
     finally:
         library.setfsuid(os.geteuid())
