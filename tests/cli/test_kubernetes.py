@@ -108,6 +108,7 @@ def test_a_backup_is_of_the_home_on_the_volume(job: Path, capsys: pytest.Capture
     [
         (["render"], "say what to render"),
         (["render", "--quota", "cores=1", "JOB"], "go with --tenant"),
+        (["render", "--recorded", "JOB"], "go with --tenant"),
         (["render", "--tenant", "a", "--quota", "core=1"], "did you mean 'cores'"),
         (["render", "--tenant", "a", "--quota", "memory=lots"], "is not a size"),
         (["render", "--tenant", "a", "--allow", "store:443"], "is not CIDR:PORT"),
@@ -209,3 +210,16 @@ def test_a_tenant_that_was_not_set_up_is_told_how(
 ) -> None:
     assert main(["train", str(job), "--backend", "kubernetes", "--tenant", "nobody"]) == 2
     assert "render --tenant" in capsys.readouterr().err
+
+
+def test_the_recorded_quota_of_a_tenant_becomes_that_of_its_namespace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, out = ["--home", str(tmp_path)], str(tmp_path / "m")
+    assert main(["tenants", "make", "acme", "--quota", "cores=8,jobs=4,disk=10GiB", *home]) == 0
+    asked = ["kubernetes", "render", "--tenant", "acme", "--recorded", "--quota", "pods=9"]
+    assert main([*asked, "--out", out, *home]) == 0
+    assert main(["kubernetes", "check", out, "--version", "1.37"]) == 0
+    text = (tmp_path / "m" / "10-tenant.yaml").read_text()
+    for line in ('requests.cpu: "8"', 'count/jobs.batch: "4"', 'requests.storage: "10Gi"', 'pods: "9"'):
+        assert line in text

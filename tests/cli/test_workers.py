@@ -4,11 +4,20 @@ import argparse
 
 import pytest
 
-from windlass.cli.workers import add_cluster, add_workers, elastic_job, laid_out, nodes_of, repeated
+from windlass.cli.workers import (
+    add_cluster,
+    add_workers,
+    check_served,
+    elastic_job,
+    laid_out,
+    nodes_of,
+    repeated,
+)
 from windlass.cluster.meeting import Nodes
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.job import Job
 from windlass.spec.layout import Layout
+from windlass.spec.sync import Sync
 
 
 def args(*words: str) -> argparse.Namespace:
@@ -121,3 +130,21 @@ def test_spares_are_those_of_the_option() -> None:
 def test_an_elastic_run_that_cannot_be_is_refused(words: tuple[str, ...], reason: str) -> None:
     with pytest.raises(AskedWrongly, match=reason):
         elastic_job(job(), args("--elastic", *words), None)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--elastic",), "replaces whoever dies by itself"),
+        (("--restarts", "2"), "replaces whoever dies by itself"),
+        (("--nodes", "2", "--rendezvous", "10.0.0.1:29400"), "on one machine"),
+        (("--backend", "ray"), "on one machine"),
+        (("--backend", "local"), "a supervisor of its own"),
+    ],
+)
+def test_parameter_servers_stay_on_one_machine_and_replace_the_dead_themselves(
+    words: tuple[str, ...], reason: str
+) -> None:
+    with pytest.raises(AskedWrongly, match=reason):
+        check_served(args(*words), Job(sync=Sync(policy="server")))
+    check_served(args("--workers", "3"), Job(sync=Sync(policy="server")))

@@ -35,7 +35,7 @@ LONG = (
     BUSY,
 )
 SHORT = ("train.steps=2",)
-MORE = 60
+MORE = 30
 """Steps to end after, once it was seen to have gone on."""
 WHOLE = f"\n[cluster]\ncores = {len(os.sched_getaffinity(0))}\n"
 """A job that wants the machine to itself."""

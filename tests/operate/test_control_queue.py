@@ -192,7 +192,8 @@ def test_a_tenants_key_sees_its_own_alone(served: Served) -> None:
             his.submit(JOB, tenant="default")
         served.step()
         assert his.explain("own")["running"] == {"bob": 1, "others": 1}
-        assert http.get("/v1/jobs").status_code == 404
+        assert http.get("/v1/jobs").json() == {"jobs": []}
+        assert http.get("/v1/plan/choices").status_code == 404
         assert http.put("/v1/shares/bob", json={"weight": 100.0}).status_code == 403
 
 

@@ -9,14 +9,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from windlass.models.word2vec_files import load_vectors
 from windlass.operate.audit import audit
 from windlass.operate.elastic_run import address_towards_leader, train_elastic, want, wanted
 from windlass.operate.jobs import ask_workers
 from windlass.operate.runs import RunFolder, prepare
+from windlass.parallel.crew import Alone
 from windlass.spec.errors import BadInput
 from windlass.spec.job import Job
+from windlass.train.record import Record
+from windlass.train.word2vec.start import prepare as prepare_vectors
 
 PATIENCE_S = 60.0
 
@@ -76,11 +81,39 @@ def test_a_run_loses_a_worker_and_a_coordinator_and_ends_as_if_nothing_had_happe
     assert journal[-1]["event"] == "over"
 
 
+@pytest.mark.slow
+def test_who_learns_the_first_vectors_may_die(tmp_path: Path, run: RunFolder) -> None:
+    job = run.load().job.model_dump()
+    job["model"] = {"family": "mlp", "layers": 2, "width": 32, "context": 32, "mlp": {"word2vec_epochs": 40}}
+    job["train"] = {"steps": 5, "batch_sequences": 4}
+    mlp = prepare(Job.model_validate(job), tmp_path / "home", lambda _progress: None)
+    events: list[dict[str, Any]] = []
+    threading.Thread(target=_hurt_at, args=(mlp.path, events, "vectors", 0), daemon=True).start()
+    assert train_elastic(mlp, events.append, workers=2)
+    told = [event["event"] for event in events]
+    assert told.count("lost") == 1
+    assert told.count("started") == 1
+    assert told.index("lost") < told.index("vectors_resumed") < told.index("finished")
+    assert audit(mlp.path).ok
+    alone = RunFolder(tmp_path / "alone")
+    assert prepare_vectors(mlp.load(), alone.path, Record(alone.path, quiet=True), Alone(), lambda: False)
+    ours, theirs = load_vectors(mlp.path / "word2vec"), load_vectors(alone.path / "word2vec")
+    assert ours is not None
+    assert theirs is not None
+    np.testing.assert_array_equal(ours.inputs_VD, theirs.inputs_VD)
+
+
+def _hurt_at(folder: Path, events: list[dict[str, Any]], what: str, rank: int) -> None:
+    """Kill a member once something is told of."""
+    _await(lambda: any(event["event"] == what for event in events))
+    shown = json.loads((folder / "members.json").read_bytes())
+    os.kill(next(w["pid"] for w in shown["workers"] if w["rank"] == rank), signal.SIGKILL)
+
+
 def _hurt(folder: Path, events: list[dict[str, Any]]) -> None:
     """Kill a member once it trains, and then the coordinator."""
-    _await(lambda: any(event["event"] == "step" for event in events))
+    _hurt_at(folder, events, "step", 1)
     shown = json.loads((folder / "members.json").read_bytes())
-    os.kill(next(w["pid"] for w in shown["workers"] if w["rank"] == 1), signal.SIGKILL)
     _await(lambda: any(event["event"] == "lost" for event in events))
     os.kill(shown["coordinator"]["pid"], signal.SIGKILL)
 

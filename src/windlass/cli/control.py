@@ -83,6 +83,17 @@ def _add_queue(parser: argparse.ArgumentParser) -> None:
         help="a job runs so long before it may be asked to make room for another (default: 5m)",
     )
     queue.add_argument(
+        "--tenant-users",
+        metavar="FIRST-LAST",
+        help="user ids of nobody: each tenant's processes get one of their own (needs root; local and ray)",
+    )
+    queue.add_argument(
+        "--tenant-python",
+        metavar="PATH",
+        default="",
+        help="an interpreter that tenants' users can execute, of this version (default: this one)",
+    )
+    queue.add_argument(
         "--no-reconcile", action="store_true", help="take and answer requests, and leave the lead to others"
     )
 
@@ -136,15 +147,20 @@ def _setting(args: argparse.Namespace, home: Path) -> Setting:
     from windlass.operate.plane.records import plane_url
     from windlass.operate.plane.running import Setting
     from windlass.operate.plane.translate import groups_for
+    from windlass.operate.tenancy.lodging import House, users_from
 
     cluster = parse(Cluster, {"backend": args.backend, "address": args.address}, "--backend")
     backend_of(cluster, home)
+    users = None if args.tenant_users is None else users_from(args.tenant_users)
+    house = House(home, users=users, python=args.tenant_python)
+    house.prepare()
     return Setting(
         home=home,
         state=plane_url(home, args.state),
         backend_name=args.backend,
         connect=lambda: backend_of(cluster, home),
-        group_of=groups_for(home, args.backend),
+        group_of=house.walled(groups_for(home, args.backend), lambda entry: entry.tenant, args.backend),
+        tenants=house,
         least_run_s=duration(args.least_run, "--least-run"),
         reconcile=not args.no_reconcile,
     )

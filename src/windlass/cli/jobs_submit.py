@@ -11,7 +11,7 @@ from windlass.cli.home import home_of
 from windlass.cli.job_argument import job_of
 from windlass.cli.jobs_control import NEEDED, add_control, queue_of, submit_job
 from windlass.cli.terminal import ProgressLine, print_json
-from windlass.cli.workers import clustered, elastic_job, laid_out, nodes_of
+from windlass.cli.workers import check_served, clustered, elastic_job, laid_out, nodes_of
 from windlass.operate.runs import resumable
 from windlass.operate.submitted import OUTPUT, start_detached
 from windlass.spec.errors import AskedWrongly
@@ -68,6 +68,8 @@ def run_submit(args: argparse.Namespace) -> int:
 def _job(args: argparse.Namespace, home: Path) -> Job:
     """Return the job as `windlass train` with these options would have it."""
     job = job_of(args)
+    if job.sync.policy == "server":
+        check_served(args, job)
     if not args.elastic:
         return laid_out(job, args.layout, args.workers, 1)
     earlier = resumable(job, home) if args.resume else None

@@ -18,8 +18,8 @@ from windlass.cli.state_argument import (
 )
 from windlass.cli.terminal import print_json, print_table
 from windlass.serve.records.keys import SCOPES, Key, Keys
-from windlass.serve.records.tenants import DEFAULT
 from windlass.spec.errors import AskedWrongly
+from windlass.spec.tenancy import DEFAULT
 from windlass.spec.units import format_seconds
 
 EPILOG = """\

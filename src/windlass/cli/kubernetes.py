@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from windlass.cli.job_argument import add_job, job_of
+from windlass.cli.state_argument import add_state, opened_state
 from windlass.cli.terminal import print_json
 from windlass.cluster.on_kubernetes.labels import Manifest
 from windlass.cluster.on_kubernetes.render import Asked, at_home, service, training
@@ -16,6 +18,7 @@ from windlass.cluster.on_kubernetes.schedule import DAILY, Schedule, backup
 from windlass.cluster.on_kubernetes.schemas import against_schemas, known_versions
 from windlass.cluster.on_kubernetes.tenancy import OUTSIDE, Egress, Quota, priority_classes, tenancy
 from windlass.cluster.on_kubernetes.text import from_files, to_yaml
+from windlass.serve.records.tenants import Tenants
 from windlass.spec.errors import AskedWrongly, BadInput, did_you_mean
 from windlass.spec.units import parse_bytes
 
@@ -27,9 +30,20 @@ examples:
   windlass kubernetes render job.toml                                the Job that trains, and what it needs
   windlass kubernetes render job.toml --serve                        the service that answers
   windlass kubernetes render --tenant acme --quota cores=64 --quota memory=256GiB | kubectl apply -f -
+  windlass kubernetes render --tenant acme --recorded                with the quota of `windlass tenants set`
   windlass kubernetes render job.toml --tenant acme --out manifests  all of it, in files
   windlass kubernetes check manifests                                would an API server take them?
 """
+
+READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "cores": ("cores", float),
+    "memory": ("memory_bytes", parse_bytes),
+    "gpus": ("gpus", int),
+    "pods": ("pods", int),
+    "jobs": ("jobs", int),
+    "storage": ("storage_bytes", parse_bytes),
+}
+"""What --quota takes: its name in a Quota, and how its amount is read."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +90,12 @@ def add_render(parser: argparse.ArgumentParser) -> None:
         metavar="WHAT=AMOUNT",
         action="append",
         default=[],
-        help="the most that the tenant may have: cores, memory, gpus, pods (may be repeated)",
+        help=f"the most that the tenant may have: {', '.join(READERS)} (may be repeated)",
+    )
+    parser.add_argument(
+        "--recorded",
+        action="store_true",
+        help="the quota that `windlass tenants set` wrote down, beside what --quota says",
     )
     parser.add_argument(
         "--allow",
@@ -93,7 +112,7 @@ def add_render(parser: argparse.ArgumentParser) -> None:
         "--schedule", metavar="CRON", default=DAILY, help=f"when it does (default: '{DAILY}')"
     )
     parser.add_argument("--out", metavar="DIR", type=Path, help="write files there instead of printing")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_state(parser)
     parser.set_defaults(run=run_render)
 
 
@@ -115,12 +134,13 @@ def rendered_files(args: argparse.Namespace) -> dict[str, list[Manifest]]:
     """Return the files in the order in which a cluster needs them."""
     if args.job is None and args.tenant is None:
         raise AskedWrongly("say what to render: a job file, or --tenant", hint="windlass init job.toml")
-    if args.tenant is None and (args.quota or args.allow):
-        raise AskedWrongly("--quota and --allow go with --tenant")
+    if args.tenant is None and (args.quota or args.allow or args.recorded):
+        raise AskedWrongly("--quota, --recorded and --allow go with --tenant")
     files: dict[str, list[Manifest]] = {}
     if args.tenant is not None:
         files["00-cluster.yaml"] = priority_classes()
-        files["10-tenant.yaml"] = tenancy(args.tenant, quota_of(args.quota), egress_of(args.allow))
+        quota = quota_of(args.quota, recorded_quota(args) if args.recorded else Quota())
+        files["10-tenant.yaml"] = tenancy(args.tenant, quota, egress_of(args.allow))
     if args.job is None:
         return files
     asked = Asked(job_of(args), args.tenant or "default")
@@ -135,24 +155,26 @@ def rendered_files(args: argparse.Namespace) -> dict[str, list[Manifest]]:
     return files
 
 
-def quota_of(texts: list[str]) -> Quota:
-    """Read --quota cores=64 --quota memory=256GiB."""
-    readers: dict[str, Callable[[str], Any]] = {
-        "cores": float,
-        "memory": parse_bytes,
-        "gpus": int,
-        "pods": int,
-    }
+def recorded_quota(args: argparse.Namespace) -> Quota:
+    """Return what admission and this machine go by, too: the quota in the state of the service."""
+    with opened_state(args) as state:
+        quota = Tenants(state).get(args.tenant).allowance.quota
+    return Quota(quota.cores, quota.memory, quota.gpus, jobs=quota.jobs, storage_bytes=quota.disk)
+
+
+def quota_of(texts: list[str], recorded: Quota) -> Quota:
+    """Read --quota cores=64 --quota memory=256GiB, over what is recorded."""
     told: dict[str, Any] = {}
     for text in texts:
         what, equals, amount = text.partition("=")
-        if what not in readers or not equals:
-            raise BadInput(f"--quota {text}: is not WHAT=AMOUNT", hint=did_you_mean(what, list(readers)))
+        if what not in READERS or not equals:
+            raise BadInput(f"--quota {text}: is not WHAT=AMOUNT", hint=did_you_mean(what, list(READERS)))
+        field, reader = READERS[what]
         try:
-            told["memory_bytes" if what == "memory" else what] = readers[what](amount)
+            told[field] = reader(amount)
         except ValueError as error:
             raise BadInput(f"--quota {text}: {error}") from error
-    return Quota(**told)
+    return replace(recorded, **told)
 
 
 def egress_of(texts: list[str]) -> tuple[Egress, ...]:

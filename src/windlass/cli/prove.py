@@ -22,6 +22,7 @@ from windlass.operate.saves import is_proved, prove_saves
 from windlass.operate.server_proof import is_proved as is_lossless
 from windlass.operate.server_proof import prove_server
 from windlass.operate.sites.proof import prove_sites
+from windlass.operate.tenancy_proof.proof import is_apart, prove_tenants
 from windlass.spec.errors import BadInput, did_you_mean
 from windlass.spec.layout import parse_layout
 from windlass.spec.proof import LAYOUTS, LOSS_TOLERANCE, RESHARD, WEIGHT_TOLERANCE, fits
@@ -41,6 +42,7 @@ server    workers and parameter servers are killed in mid-run: nothing is lost, 
 limits    many gateways on one database let in no more than one would, and not much less
 restore   everything but the backup is lost and comes back; a key of before opens, a run goes on
 control   control processes are killed under load: no job is lost, none runs twice, another leads in seconds
+tenants   a hostile tenant sees nothing of another, and slows it no more than its share
 backends  one job file trains here and on a Ray that loses a node, to the same bits, and Kubernetes takes it
 replication  versions are made while processes are killed, requests fail and a site is cut off; none is lost
 
@@ -56,6 +58,7 @@ examples:
   windlass prove rollback --trials 20 --json
   windlass prove restore --to s3 --json
   windlass prove control --kills 100 --json
+  windlass prove tenants --json
   windlass prove backends --json
   windlass prove replication --versions 20 --kills 20 --json
 """
@@ -124,6 +127,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--state", metavar="URL", help="database of the queue (default: a fresh SQLite file)"
     )
     control.set_defaults(run=run_control)
+    tenants = whats.add_parser(
+        "tenants", help="a hostile tenant sees nothing, and slows nobody beyond its share"
+    )
+    tenants.add_argument("--jobs", type=int, default=6, help="of the victim, twice (default: 6)")
+    tenants.set_defaults(run=run_tenants)
     backends = whats.add_parser("backends", help="one job file on this machine, Ray and Kubernetes")
     backends.set_defaults(run=run_backends)
     for inner in whats.choices.values():
@@ -213,6 +221,14 @@ def run_restore(args: argparse.Namespace) -> int:
     result = prove_restore(home_of(args), line.say, to=args.to, steps=args.steps)
     line.close()
     return _print(result, args, good=is_back(result["figures"]))
+
+
+def run_tenants(args: argparse.Namespace) -> int:
+    _at_least_one(args.jobs, "--jobs")
+    line = ProgressLine(quiet=args.json)
+    result = prove_tenants(line.say, jobs=args.jobs)
+    line.close()
+    return _print(result, args, good=is_apart(result["figures"]))
 
 
 def run_control(args: argparse.Namespace) -> int:

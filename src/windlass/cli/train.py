@@ -66,6 +66,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    served = job_of(args).sync.policy == "server"
+    if served:
+        check_served(args, job_of(args))
     if args.node_rank == 0 and clustered(job_of(args), args).cluster.backend is not None:
         return run_on_cluster(args)
     nodes, line = nodes_of(args), ProgressLine(quiet=args.json)
@@ -73,9 +76,6 @@ def run(args: argparse.Namespace) -> int:
         return 0 if take_part(args, nodes, line) else INTERRUPTED
     job, home = job_of(args), home_of(args)
     earlier = resumable(job, home) if args.elastic and args.resume else None
-    served = job.sync.policy == "server"
-    if served:
-        check_served(args)
     if args.elastic:
         job = elastic_job(job, args, earlier.load().job.layout if earlier is not None else None)
     else:

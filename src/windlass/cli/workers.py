@@ -101,15 +101,21 @@ def elastic_job(job: Job, args: argparse.Namespace, earlier: Layout | None) -> J
     return parse(Job, {**job.model_dump(), "elastic": elastic}, "--spares")
 
 
-def check_served(args: argparse.Namespace) -> None:
+def check_served(args: argparse.Namespace, job: Job) -> None:
     """Refuse options that have no meaning for a run on parameter servers."""
     for option, given in (("--elastic", args.elastic), ("--restarts", args.restarts)):
         if given:
             raise AskedWrongly(
                 f"{option} does not go with [sync] policy = 'server', which replaces whoever dies by itself"
             )
-    if args.nodes > 1:
-        raise AskedWrongly("[sync] policy = 'server' starts its processes on one machine: leave out --nodes")
+    backend = args.backend or job.cluster.backend
+    if args.nodes > 1 or job.cluster.nodes > 1 or backend not in (None, "local"):
+        raise AskedWrongly(
+            "[sync] policy = 'server' starts its servers and workers on one machine, which they share",
+            hint="leave out --nodes, --backend and [cluster], or use policy = 'local', 'timed' or 'diloco'",
+        )
+    if backend is not None:
+        raise AskedWrongly("[sync] policy = 'server' has a supervisor of its own: leave out --backend")
 
 
 def nodes_of(args: argparse.Namespace) -> Nodes:

@@ -36,6 +36,8 @@ HOST = "WINDLASS_HOST"
 """Environment of every member: the key of its group, its number from 0, and its machine's address as the
 other members see it."""
 
+RESERVED = frozenset(("logs",))
+"""Names that no tenant can have: on this machine its groups would lie among the logs of others."""
 NAME_MOST = 52
 """A member is NAME-INDEX, which must be a DNS label of 63 characters."""
 _NAME = re.compile(rf"[a-z0-9]([-a-z0-9]{{0,{NAME_MOST - 2}}}[a-z0-9])?")
@@ -66,6 +68,32 @@ class Restart:
 
 
 @dataclass(frozen=True)
+class Walls:
+    """What keeps the processes of a tenant apart from those of others on one machine (walls.py, fence.py).
+
+    Kubernetes has namespaces for it and passes these over. Amounts are of all groups of the tenant on a
+    machine together; None: no limit.
+    """
+
+    home: str
+    """Where they begin and what they may write to, on every machine; nobody else can look into it."""
+    uid: int | None = None
+    """The user and group id that they have; None: that of whoever launches them, as all others do."""
+    secrets: str = ""
+    """The directory of the tenant's secrets, as files SECRET/KEY that only whoever launches can read."""
+    credentials: Mapping[str, str] = field(default_factory=dict)
+    """Variables of all its processes, as "SECRET/KEY"; a job's own secrets come beside them."""
+    python: str = ""
+    """An interpreter that its user may execute, if that is not the one of whoever launches."""
+    cores: float | None = None
+    memory_bytes: int | None = None
+    processes: int | None = None
+    disk_bytes: int | None = None
+    log_bytes: int | None = None
+    """Of the log of each member."""
+
+
+@dataclass(frozen=True)
 class Group:
     """Processes that belong together: what is wanted."""
 
@@ -89,6 +117,8 @@ class Group:
     volumes: tuple[Volume, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
+    walls: Walls | None = None
+    """None: they run as whoever launches them does."""
 
     @property
     def key(self) -> str:
@@ -195,6 +225,8 @@ def check(group: Group) -> Group:
                 f"{what} '{name}' is not a name that a cluster takes",
                 hint=f"at most {NAME_MOST} of a-z, 0-9 and '-', e.g. '{label(name)}'",
             )
+    if group.tenant in RESERVED:
+        raise BadInput(f"tenant '{group.tenant}': this name is taken by the cluster itself")
     if _MODULE.fullmatch(group.module) is None:
         raise BadInput(f"group {group.key}: '{group.module}' is not the name of a Python module")
     if group.count < 0:
@@ -203,8 +235,11 @@ def check(group: Group) -> Group:
 
 
 def differs(there: Group, wanted: Group) -> bool:
-    """Whether two groups of one key ask for different things; how many they are does not count."""
-    return replace(there, count=0) != replace(wanted, count=0)
+    """Whether two groups of one key ask for different things.
+
+    How many they are does not count, nor do their walls: a quota may change while a group runs.
+    """
+    return replace(there, count=0, walls=None) != replace(wanted, count=0, walls=None)
 
 
 def refuse_other(there: Group, wanted: Group) -> None:

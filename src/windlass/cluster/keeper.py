@@ -17,11 +17,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from windlass.cluster.backend import Group, Member, State
+from windlass.cluster.backend import Group, Member, State, Walls
 from windlass.cluster.births import birth_of, kill_rest, runs, signal_one
 from windlass.cluster.fence import Fence
 from windlass.cluster.on_local import ALLOCATOR
-from windlass.cluster.restarts import decide
+from windlass.cluster.restarts import Next, decide
+from windlass.cluster.walls import Gated, Unready, private, private_file, secrets, spawn
+from windlass.cluster.walls import environment as walled_environment
 from windlass.spec.door import EXIT, PARENT
 
 
@@ -76,6 +78,7 @@ class Keeper:
         self._child: subprocess.Popen[bytes] | None = None
         self._fence = fence() if record.pid else None
         self._force_s: float | None = None
+        self._expelled = ""
 
     @property
     def ended(self) -> bool:
@@ -105,27 +108,59 @@ class Keeper:
             if self.record.pid:
                 signal_one(self.record.pid, self.record.birth, signal.SIGTERM)
 
+    def expel(self, reason: str, now_s: float) -> None:
+        """End the process at once and start no other: it took what is not its own."""
+        if not self.record.over and not self._expelled:
+            self._expelled = reason
+            if self.record.pid:
+                self._kill()
+            else:
+                self._settle(None, now_s, reason)
+
     def _start(self, now_s: float) -> None:
         """Start the process, and hold it to its limits before it has done anything."""
-        if unset := sorted(name for name in self.group.secrets if name not in os.environ):
+        walls = self.group.walls
+        unset = sorted(name for name in self.group.secrets if name not in os.environ)
+        if unset and walls is None:
             reason = f"needs the variable {unset[0]}, which is not set on this machine"
             self.record = replace(self.record, state="failed", since_s=now_s, reason=reason)
             return
-        self._exit_file.unlink(missing_ok=True)
-        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.parent.mkdir(parents=True, exist_ok=True, mode=0o755 if walls is None else 0o711)
         self._fence = self._build()
         try:
-            self._child = self._spawn()
+            gated = None if walls is None else self._spawn_walled(walls)
+            self._child = self._spawn() if gated is None else gated.process
+        except Unready as error:
+            self._expelled = error.message
+            self._settle(None, now_s, error.message)
+            return
         except OSError as error:  # no memory, no processes left
             self._settle(None, now_s, f"could not be started: {error.strerror}")
             return
         pid = self._child.pid
         self._fence.take_in(pid)
+        if gated is not None:
+            gated.open()
         self.record = replace(
             self.record, state="running", pid=pid, birth=birth_of(pid), since_s=now_s, reason=""
         )
 
+    def _spawn_walled(self, walls: Walls) -> Gated:
+        group, own = self.group, {PARENT: self._parent, EXIT: str(self._exit_file), "PYTHONUNBUFFERED": "1"}
+        environment = {
+            **walled_environment(group, os.environ),
+            **self._environment(),
+            **secrets(group),
+            **own,
+        }
+        private_file(self._exit_file, walls)
+        with open(self.log, "ab", opener=private) as log:
+            command = [walls.python or sys.executable, "-m", group.module, *group.args]
+            memory = None if self._fence is None or self._fence.groups else group.resources.memory_bytes
+            return spawn(walls, command, environment, log, data_bytes=memory)
+
     def _spawn(self) -> subprocess.Popen[bytes]:
+        self._exit_file.unlink(missing_ok=True)
         own = {PARENT: self._parent, EXIT: str(self._exit_file), "PYTHONUNBUFFERED": "1"}
         with self.log.open("ab") as log:
             return subprocess.Popen(
@@ -169,6 +204,8 @@ class Keeper:
             self._fence.release()
         record, ran_s = self.record, now_s - self.record.since_s
         after = decide(self.group.restart, code=code, restarts=record.restarts, ran_s=ran_s, cause=cause)
+        if self._expelled:
+            after = Next("failed", reason=self._expelled)
         self.record = replace(
             record,
             state=after.state,

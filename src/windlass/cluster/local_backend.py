@@ -51,7 +51,10 @@ class LocalBackend:
                 refuse_other(wanted.group, group)
                 if wanted.stopping:
                     raise InUse(f"group {group.key} is being stopped", hint="wait until it is gone")
-            if wanted is None or wanted.group.count != group.count:
+            if group.walls is not None:
+                folder.path.mkdir(parents=True, exist_ok=True)
+                folder.path.parent.chmod(0o700)  # what is asked for by one tenant is nobody else's to read
+            if wanted is None or wanted.group != group:
                 folder.want(Wanted(group))
             self._guard(folder)
 

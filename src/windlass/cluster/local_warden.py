@@ -9,22 +9,28 @@ they go on, until the next one adopts them. It ends when nothing is left to do.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import socket
 import time
 from dataclasses import replace
 from pathlib import Path
 
-from windlass.cluster.backend import ASKED, Group, member_environment
-from windlass.cluster.fence import Fence, build_fence
+from windlass.cluster.backend import ASKED, Group, Walls, member_environment
+from windlass.cluster.belongings import bytes_of, trim
+from windlass.cluster.fence import Fence, build_fence, ceiling_of
 from windlass.cluster.keeper import Keeper, Record
 from windlass.cluster.local_folder import GroupFolder, Seat, Wanted, Written, folders, patient
 from windlass.cluster.local_seats import find_room, this_machine
 from windlass.spec.door import KEPT, DoorParser, run_door
 from windlass.spec.errors import InUse
+from windlass.spec.units import format_bytes
 
 LOOK_EVERY_S = 0.1
 SEEK_EVERY_S = 0.5
 """For room, while there is none."""
+WEIGH_EVERY_S = 0.25
+WEIGH_SHARE = 20.0
+"""What a tenant has on disk is counted this often, and at most a twentieth of the time."""
 LOOPBACK = "127.0.0.1"
 
 
@@ -49,7 +55,7 @@ class Warden:
         self._written = written
         self._seats: dict[int, Seat] = dict(written.seats)
         self._reason = ""
-        self._sought_s = 0.0
+        self._sought_s = self._weigh_s = 0.0
         self._keepers: dict[int, Keeper] = {}
         wanted = folder.wanted()
         if wanted is not None:
@@ -66,6 +72,8 @@ class Warden:
         if wanted is None:
             return True
         self._staff(wanted, now_s)
+        if wanted.group.walls is not None:
+            self._watch(wanted.group.walls, wanted.group.tenant, now_s)
         for keeper in self._keepers.values():
             if keeper.record.index in self._seats or not keeper.ended:
                 keeper.step(now_s)
@@ -87,6 +95,21 @@ class Warden:
         if unseated and now_s - self._sought_s > SEEK_EVERY_S:
             self._seat(wanted.group, unseated)
             self._sought_s = 0.0 if len(self._seats) >= count else now_s
+
+    def _watch(self, walls: Walls, tenant: str, now_s: float) -> None:
+        """Keep logs short, and end the members of a tenant that has more on disk than it may."""
+        if walls.log_bytes is not None:
+            for keeper in self._keepers.values():
+                trim(keeper.log, walls.log_bytes)
+        if walls.disk_bytes is None or now_s < self._weigh_s:
+            return
+        began_s, most = time.monotonic(), walls.disk_bytes
+        used = bytes_of(Path(walls.home), walls.uid, most)
+        self._weigh_s = now_s + max(WEIGH_EVERY_S, WEIGH_SHARE * (time.monotonic() - began_s))
+        if used > most:
+            reason = f"was ended: tenant '{tenant}' has more than its {format_bytes(most)} on disk"
+            for keeper in self._keepers.values():
+                keeper.expel(reason, now_s)
 
     def _seat(self, group: Group, indices: list[int]) -> None:
         """Ask for room; one group of this machine at a time, those of higher priority first."""
@@ -141,8 +164,10 @@ class Warden:
 
     def _keeper(self, group: Group, record: Record) -> Keeper:
         def fence() -> Fence:
-            name = f"{group.tenant}.{group.name}.{record.index}"
-            return build_fence(name, group.resources, self._seats[record.index].cores)
+            place = hashlib.sha256(str(self._folder.root.resolve()).encode()).hexdigest()[:8]
+            name = f"{place}.{group.tenant}.{group.name}.{record.index}"
+            ceiling = ceiling_of(group, place)
+            return build_fence(name, group.resources, self._seats[record.index].cores, ceiling=ceiling)
 
         return Keeper(
             group,

@@ -227,17 +227,35 @@ def changes(
 ) -> tuple[Floats, Floats, Learnt]:
     """Return what to add to the rows `groups.inputs` and `groups.outputs`, given their present values.
 
-    Added to rows that nobody else moved meanwhile, it is what `learn` does to the whole matrices.
+    Added to rows that nobody else moved meanwhile, it is what `learn` does to the whole matrices, up to the
+    rounding of the difference; `moved` is exactly that.
     """
+    new_in, new_out, learnt = moved(groups, inputs_RD, outputs_RD, rate)
+    return new_in - inputs_RD, new_out - outputs_RD, learnt
+
+
+def moved(
+    groups: Groups, inputs_RD: Floats, outputs_RD: Floats, rate: float
+) -> tuple[Floats, Floats, Learnt]:
+    """Return the rows `groups.inputs` and `groups.outputs` as `learn` leaves them, given what they are."""
     rows = max(len(inputs_RD), len(outputs_RD))
     width = inputs_RD.shape[1]
     whole = np.zeros((2, rows, width), np.float32)
     whole[0, : len(inputs_RD)], whole[1, : len(outputs_RD)] = inputs_RD, outputs_RD
     matrices = matrices_of(whole[0], whole[1])
     learnt = learn(matrices, _numbered_by_row(groups), rate)
-    moved_in = matrices.inputs_VS[: len(inputs_RD), :width] - inputs_RD
-    moved_out = matrices.outputs_VS[: len(outputs_RD), :width] - outputs_RD
-    return moved_in, moved_out, learnt
+    return (
+        matrices.inputs_VS[: len(inputs_RD), :width].copy(),
+        matrices.outputs_VS[: len(outputs_RD), :width].copy(),
+        learnt,
+    )
+
+
+def some_groups(groups: Groups, first: int, until: int) -> Groups:
+    """Return the groups from one number up to another; what they learn in turn, the whole learns."""
+    starts = groups.starts[first : until + 1]
+    contexts = groups.contexts_P[starts[0] : starts[-1]]
+    return Groups(groups.targets_GN[first:until], starts - starts[0], contexts)
 
 
 def _numbered_by_row(groups: Groups) -> Groups:

@@ -25,7 +25,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, FastAPI, Query
 from fastapi import Path as InPath
@@ -46,12 +46,14 @@ from windlass.operate.control_guard import Guard
 from windlass.operate.control_journal import finite, follow, read_records
 from windlass.operate.control_keys import GatewayKey, Keys
 from windlass.operate.control_planners import Planners
-from windlass.operate.control_reading import body_of, home_of, read_body
+from windlass.operate.control_reading import OwnRoute, body_of, home_of, lodging_of, read_body, with_rights
 from windlass.operate.goodput import goodput
 from windlass.operate.incidents import incidents
 from windlass.operate.jobs import Standing, all_runs, facts_of, find_run, journal_of, standing_of
 from windlass.operate.plane.running import Plane
 from windlass.operate.runs import RunFolder
+from windlass.operate.tenancy.deputy import sound
+from windlass.operate.tenancy.lodging import House
 from windlass.serve.gateway.document import Documented
 from windlass.serve.gateway.errors import plain
 from windlass.spec.control import (
@@ -76,6 +78,8 @@ from windlass.spec.errors import NotFound, WindlassError, did_you_mean
 from windlass.spec.queue import PriorityBody, QueueBody, ShareBody
 from windlass.spec.settings import Settings
 
+T = TypeVar("T")
+
 MOST_RECORDS = 10_000
 BODIES = (SetBody, ScaleBody, PlanBody, PromoteBody, Nothing, QueueBody, PriorityBody, ShareBody)
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -84,7 +88,9 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 Name = Annotated[str, InPath(description="the job's name")]
 Number = Annotated[str, InPath(description="which of its runs, from 1")]
 
-router = APIRouter(responses={"4XX": {"model": ControlRefusal}, "5XX": {"model": ControlRefusal}})
+router = APIRouter(
+    route_class=OwnRoute, responses={"4XX": {"model": ControlRefusal}, "5XX": {"model": ControlRefusal}}
+)
 ROUTERS = (router, models.router, plans.router, queue.router)
 
 
@@ -104,6 +110,7 @@ def build_app(
         lifespan=_lifespan,
     )
     app.state.home, app.state.plane = home, plane
+    app.state.house = House(home) if plane is None else plane.house
     for each in ROUTERS:
         app.include_router(each)
     app.add_middleware(Guard, keys=keys or Keys(home), loopback=loopback)
@@ -173,10 +180,14 @@ async def show_journal(
     most: Annotated[int, Query(ge=1, le=MOST_RECORDS, description="at most so many records")] = 1000,
 ) -> Records | Response:
     """Read what a run told. With `Accept: text/event-stream`, record by record until the run ends."""
-    folder = await run_in_threadpool(_folder, request, name, number)
+
+    def rights(work: Callable[[], T]) -> T:
+        return with_rights(request, work)
+
+    folder = await run_in_threadpool(rights, lambda: _folder(request, name, number))
     if "text/event-stream" in request.headers.get("accept", ""):
-        return follow(folder, max(after, _last_event(request)))
-    records = await run_in_threadpool(read_records, folder, after, most)
+        return follow(folder, max(after, _last_event(request)), rights)
+    records = await run_in_threadpool(rights, lambda: read_records(folder, after, most))
     return Records(records=records, next=after + len(records))
 
 
@@ -212,9 +223,13 @@ async def set_job(request: Request, name: Name, number: Number) -> Asked:
 async def scale_job(request: Request, name: Name, number: Number) -> Scaled:
     """Ask an elastic run to go on with another number of workers."""
     body = await read_body(request, ScaleBody)
-    folder = await run_in_threadpool(_folder, request, name, number)
-    await run_in_threadpool(scale, folder, body.workers, by=request.state.key.name)
-    return Scaled(run=folder.name, workers=body.workers)
+
+    def work() -> Scaled:
+        folder = _folder(request, name, number)
+        scale(folder, body.workers, by=request.state.key.name)
+        return Scaled(run=folder.name, workers=body.workers)
+
+    return await run_in_threadpool(with_rights, request, work)
 
 
 @router.post("/v1/jobs/{name}/{number}/pause", openapi_extra=body_of(Nothing, required=False))
@@ -259,14 +274,17 @@ async def _asked(
         folder = _folder(request, name, number)
         return Asked(run=folder.name, request=ask(folder, request.state.key.name))
 
-    return await run_in_threadpool(work)
+    return await run_in_threadpool(with_rights, request, work)
 
 
 def _folder(request: Request, name: str, number: str) -> RunFolder:
     """Find a run; what could not be the name of one is not looked for."""
     if not _NAME.fullmatch(name) or not _NUMBER.fullmatch(number):
         raise NotFound(f"there is no run {plain(name, 100)}/{plain(number, 20)}")
-    return find_run(home_of(request), f"{name}/{number}")
+    folder, lodging = find_run(home_of(request), f"{name}/{number}"), lodging_of(request)
+    if lodging is not None:
+        sound(folder.path, lodging.home)
+    return folder
 
 
 def _reply(standing: Standing) -> JobReply:

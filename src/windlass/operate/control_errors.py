@@ -30,6 +30,9 @@ CODES = {name: gateway.CODES[name] for name in SHARED} | {
     "model_not_found": Code(
         404, REQUEST, "No such model or version is registered; GET /v1/models lists them."
     ),
+    "too_many_requests": Code(
+        429, REQUEST, "A tenant asks too often, or has too many jobs waiting; ask later."
+    ),
     "in_use": Code(409, REQUEST, "Somebody else holds what this needs right now; try again."),
     "name_taken": Code(
         409, REQUEST, "A job of that name goes on; stop it, or give the new one another name."
@@ -81,6 +84,8 @@ def envelope(error: ControlError, request_id: str) -> dict[str, Any]:
 
 def respond(error: ControlError, request_id: str) -> JSONResponse:
     headers = {"www-authenticate": "Bearer"} if error.code == "unauthorized" else {}
+    if error.code == "too_many_requests":
+        headers["retry-after"] = "1"
     if error.code in ("body_too_large", "body_timeout"):
         headers["connection"] = "close"
     return JSONResponse(envelope(error, request_id), status_code=error.status, headers=headers)

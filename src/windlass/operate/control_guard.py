@@ -6,7 +6,9 @@ Nothing is answered without a key but /healthz: a route that somebody adds is cl
 from __future__ import annotations
 
 import logging
+import time
 import traceback
+from contextlib import AbstractContextManager, nullcontext
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
@@ -14,6 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from windlass.operate.control_errors import ControlError, refusal, respond
 from windlass.operate.control_keys import BY, GatewayKey, Key, Keys
+from windlass.operate.tenancy.turnstile import Turnstile
+from windlass.serve.gateway.errors import plain
 from windlass.serve.gateway.guard import Passage
 from windlass.serve.gateway.origins import check
 from windlass.serve.gateway.streaming import CLIENT_LEFT
@@ -21,8 +25,8 @@ from windlass.spec.errors import WindlassError
 
 OPEN = frozenset(("/healthz",))
 READING = frozenset(("GET", "HEAD"))
-TENANTS = ("/v1/queue", "/v1/shares", "/v1/plane")
-"""Paths that tell a tenant's key of that tenant alone; all others are not there for it."""
+TENANTS = ("/v1/queue", "/v1/shares", "/v1/plane", "/v1/jobs", "/v1/models", "/openapi.json")
+"""Doors that tell a tenant's key of that tenant alone; all others are not there for it."""
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +36,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, keys: Keys | GatewayKey, loopback: bool) -> None:
         self._app, self._keys, self._loopback = app, keys, loopback
+        self._turnstile = Turnstile()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -40,9 +45,9 @@ class Guard:
         passage = Passage(scope, send)
         try:
             check(scope, loopback=self._loopback)
-            if scope["path"] not in OPEN:
-                scope["state"]["key"] = self._key(scope)
-            await self._app(scope, receive, passage.send)
+            key = scope["state"]["key"] = None if scope["path"] in OPEN else self._key(scope)
+            with self._counted(key):
+                await self._app(scope, receive, passage.send)
         except WindlassError as error:
             await respond(refusal(error), passage.request_id)(scope, receive, passage.send)
         except ClientDisconnect:
@@ -70,11 +75,25 @@ class Guard:
         needed = "read" if scope["method"] in READING else "write"
         if needed not in key.scopes:
             raise ControlError("forbidden", f"key '{key.name}' may not {needed}", hint="use one that may")
-        if key.tenant is not None and not scope["path"].startswith(TENANTS):
-            raise ControlError("not_found", "there is no such path for a tenant's key")
+        if key.tenant is not None and not is_tenants(scope["path"]):
+            raise ControlError("not_found", f"there is no path {plain(scope['path'], 100)}")
         return key
+
+    def _counted(self, key: Key | None) -> AbstractContextManager[None]:
+        """Hold a tenant to its part of what the API can do; whoever runs it is not held."""
+        if key is None or key.tenant is None:
+            return nullcontext()
+        reason = self._turnstile.refusal(key.tenant, time.monotonic())
+        if reason is not None:
+            raise ControlError("too_many_requests", reason, hint="ask again in a second")
+        return self._turnstile.passing(key.tenant)
 
     def _find(self, token: str, headers: Headers) -> Key | None:
         if isinstance(self._keys, GatewayKey):
             return self._keys.find(token, headers.get(BY, ""))
         return self._keys.find(token)
+
+
+def is_tenants(path: str) -> bool:
+    """Tell whether a path is one of those that a tenant's key opens, or below it."""
+    return any(path == door or path.startswith(f"{door}/") for door in TENANTS)

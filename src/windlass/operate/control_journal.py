@@ -6,8 +6,8 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Protocol, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
@@ -16,6 +16,8 @@ from windlass.operate.jobs import goes_on
 from windlass.operate.runs import RunFolder
 from windlass.operate.tail import Tail
 from windlass.spec.run import JOURNAL
+
+T = TypeVar("T")
 
 LOOK_EVERY_S = 0.2
 KEEP_ALIVE_S = 10.0
@@ -27,13 +29,19 @@ def read_records(folder: RunFolder, after: int, most: int) -> list[dict[str, Any
     return [finite(record) for record in Tail(folder.path / JOURNAL, after=after).read()[:most]]
 
 
-def follow(folder: RunFolder, after: int) -> StreamingResponse:
+class Rights(Protocol):
+    """With whose rights files are read, in a thread."""
+
+    def __call__(self, work: Callable[[], T], /) -> T: ...
+
+
+def follow(folder: RunFolder, after: int, rights: Rights) -> StreamingResponse:
     """Send every record behind the first `after` as an event, until the run has ended."""
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(_events(folder, after), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(_events(folder, after, rights), media_type="text/event-stream", headers=headers)
 
 
-async def _events(folder: RunFolder, after: int) -> AsyncGenerator[bytes, None]:
+async def _events(folder: RunFolder, after: int, rights: Rights) -> AsyncGenerator[bytes, None]:
     """Yield events whose id is the number of records up to them; the last one is called "end".
 
     Whether the run still goes on is asked before its records are read, so that none is missed.
@@ -42,8 +50,8 @@ async def _events(folder: RunFolder, after: int) -> AsyncGenerator[bytes, None]:
     while running:
         now = time.monotonic()
         if now - looked >= LOOK_AT_STAGE_S:
-            running, looked = await run_in_threadpool(goes_on, folder), now
-        records = await run_in_threadpool(tail.read)
+            running, looked = await run_in_threadpool(rights, lambda: goes_on(folder)), now
+        records = await run_in_threadpool(rights, tail.read)
         for number, record in enumerate(records, start=tail.count - len(records) + 1):
             yield f"id: {number}\ndata: {json.dumps(finite(record), ensure_ascii=False)}\n\n".encode()
         if records:

@@ -18,8 +18,9 @@ from starlette.requests import Request
 
 from windlass.operate.control_errors import ControlError
 from windlass.operate.control_journal import finite
-from windlass.operate.control_reading import body_of, home_of, read_body
+from windlass.operate.control_reading import OwnRoute, body_of, home_of, lodging_of, read_body, with_rights
 from windlass.operate.registry import Registry, Version
+from windlass.operate.tenancy.deputy import sound
 from windlass.serve.gateway.errors import plain
 from windlass.spec.control import (
     ControlRefusal,
@@ -34,20 +35,22 @@ from windlass.spec.errors import NotFound
 T = TypeVar("T")
 Name = Annotated[str, InPath(description="the model's name, without a version")]
 
-router = APIRouter(responses={"4XX": {"model": ControlRefusal}, "5XX": {"model": ControlRefusal}})
+router = APIRouter(
+    route_class=OwnRoute, responses={"4XX": {"model": ControlRefusal}, "5XX": {"model": ControlRefusal}}
+)
 
 
 @router.get("/v1/models")
 def list_models(request: Request) -> RegistryReply:
     """List all registered models."""
-    registry = Registry(home_of(request))
+    registry = _registry(request)
     return RegistryReply(models=[_model(registry, name) for name in registry.names()])
 
 
 @router.get("/v1/models/{name}")
 def show_model(request: Request, name: Name) -> ModelReply:
     """Show a model: its versions, which of them is @prod, where each comes from and how good it is."""
-    registry = Registry(home_of(request))
+    registry = _registry(request)
     return _found(lambda: _model(registry, registry.find(_bare(name)).name))
 
 
@@ -55,16 +58,32 @@ def show_model(request: Request, name: Name) -> ModelReply:
 async def promote_model(request: Request, name: Name) -> VersionReply:
     """Make a version @prod; what was @prod becomes @previous. What is served stays as it is."""
     body = await read_body(request, PromoteBody)
-    registry, wanted = Registry(home_of(request)), f"{_bare(name)}@{body.version}"
-    return await run_in_threadpool(_found, lambda: _version(registry.promote(wanted)))
+    wanted = f"{_bare(name)}@{body.version}"
+
+    def work() -> VersionReply:
+        return _found(lambda: _version(_registry(request).promote(wanted)))
+
+    return await run_in_threadpool(with_rights, request, work)
 
 
 @router.post("/v1/models/{name}/rollback", openapi_extra=body_of(Nothing, required=False))
 async def roll_back_model(request: Request, name: Name) -> VersionReply:
     """Make @previous @prod again; asked twice, everything is as before."""
     await read_body(request, Nothing)
-    registry, bare = Registry(home_of(request)), _bare(name)
-    return await run_in_threadpool(_found, lambda: _version(registry.roll_back(bare)))
+    bare = _bare(name)
+
+    def work() -> VersionReply:
+        return _found(lambda: _version(_registry(request).roll_back(bare)))
+
+    return await run_in_threadpool(with_rights, request, work)
+
+
+def _registry(request: Request) -> Registry:
+    """Return the registry of whoever asks; a tenant's own may lead nowhere else."""
+    home, lodging = home_of(request), lodging_of(request)
+    if lodging is not None:
+        sound(home / "models", home)
+    return Registry(home)
 
 
 def _bare(name: str) -> str:

@@ -16,7 +16,6 @@ A key that belongs to a tenant sees and changes that tenant's alone; any other k
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Annotated
@@ -34,8 +33,11 @@ from windlass.operate.plane.entry import PLACED, Entry
 from windlass.operate.plane.lease import leader
 from windlass.operate.plane.records import Wait
 from windlass.operate.plane.running import Plane
-from windlass.operate.plane.translate import DEFAULT, home_of_tenant, submission_of
+from windlass.operate.plane.translate import submission_of
 from windlass.operate.runs import RunFolder
+from windlass.operate.tenancy.deputy import acting_for, inside, small_json, sound
+from windlass.operate.tenancy.lodging import Lodging
+from windlass.operate.tenancy.rules import check_priority
 from windlass.serve.gateway.errors import plain
 from windlass.spec.control import ControlRefusal, Nothing, Records
 from windlass.spec.errors import NotFound
@@ -53,6 +55,7 @@ from windlass.spec.queue import (
     ShareReply,
 )
 from windlass.spec.run import RUN_FILE
+from windlass.spec.tenancy import DEFAULT, Allowance
 
 MOST = 1000
 AHEAD = 10
@@ -60,6 +63,7 @@ LAUNCHES = "launches"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _TENANT = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,200}")
+_KEY = re.compile(r"(?<![\w/.-])([a-z0-9][-a-z0-9]{0,51})/[a-z0-9][a-z0-9._-]{0,62}")
 _AFTER = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)_([A-Za-z0-9]{1,40})")
 
 Name = Annotated[str, InPath(description="the job's name, or its uid")]
@@ -75,14 +79,14 @@ async def submit(request: Request, response: Response) -> QueuedJob:
     plane, token = plane_of(request), _token(request)
 
     def work() -> tuple[Entry, bool]:
-        tenant = tenant_of(request, body.tenant) or DEFAULT
-        asked = submission_of(body, plane.setting.home, tenant, request.state.key.name, token)
-        return plane.records.submit(asked)
+        lodging = plane.house.lodging(tenant_of(request, body.tenant) or DEFAULT)
+        check_room(plane, lodging)
+        return plane.records.submit(submission_of(body, lodging, request.state.key.name, token))
 
     entry, new = await run_in_threadpool(work)
     response.status_code = 201 if new else 200
     plane.poke()
-    return _reply(entry, None)
+    return _reply(request, entry, None)
 
 
 @router.get("/v1/queue")
@@ -102,7 +106,7 @@ def list_queue(
     page = found[:most]
     waits = records.waits([entry.uid for entry in page if entry.phase == "queued"])
     cursor = f"{page[-1].asked_s!r}_{page[-1].uid}" if len(found) > most else None
-    return QueueList(jobs=[_reply(entry, waits.get(entry.uid)) for entry in page], next=cursor)
+    return QueueList(jobs=[_reply(request, entry, waits.get(entry.uid)) for entry in page], next=cursor)
 
 
 @router.get("/v1/queue/{name}")
@@ -122,7 +126,8 @@ def list_events(
     """Tell what happened to a job."""
     entry = _entry(request, name, tenant)
     events = plane_of(request).records.events(entry.uid, after=after, most=most)
-    told = [QueueEvent(number=e.number, at_s=e.at_s, by=e.by, what=e.what) for e in events]
+    own = request.state.key.tenant
+    told = [QueueEvent(number=e.number, at_s=e.at_s, by=e.by, what=redacted(e.what, own)) for e in events]
     return QueueEvents(events=told, next=events[-1].number if events else after)
 
 
@@ -155,13 +160,10 @@ def show_run_journal(
 ) -> Records:
     """Read what the run of a job told; nothing while it has none."""
     plane, entry = plane_of(request), _entry(request, name, tenant)
-    note = home_of_tenant(plane.setting.home, entry.tenant) / LAUNCHES / entry.group / "run.json"
-    if not note.exists():
-        return Records(records=[], next=after)
-    folder = RunFolder(Path(json.loads(note.read_bytes())))
-    if not (folder.path / RUN_FILE).exists():
-        return Records(records=[], next=after)
-    records = read_records(folder, after, most)
+    lodging = plane.house.lodging(entry.tenant)
+    with acting_for(lodging.uid):
+        folder = _run_of(entry, lodging)
+        records = [] if folder is None else read_records(folder, after, most)
     return Records(records=records, next=after + len(records))
 
 
@@ -176,7 +178,7 @@ async def stop_queued(request: Request, name: Name, tenant: OfTenant = None) -> 
 
     entry = await run_in_threadpool(work)
     plane.poke()
-    return _reply(entry, None)
+    return _reply(request, entry, None)
 
 
 @router.post("/v1/queue/{name}/priority", openapi_extra=body_of(PriorityBody))
@@ -186,12 +188,15 @@ async def set_priority(request: Request, name: Name, tenant: OfTenant = None) ->
     plane = plane_of(request)
 
     def work() -> Entry:
-        uid = _entry(request, name, tenant).uid
-        return plane.records.set_priority(uid, body.priority, request.state.key.name)
+        entry = _entry(request, name, tenant)
+        if entry.tenant != DEFAULT:
+            allowance = plane.house.lodging(entry.tenant).allowance
+            check_priority(body.priority, entry.tenant, allowance, "priority")
+        return plane.records.set_priority(entry.uid, body.priority, request.state.key.name)
 
     entry = await run_in_threadpool(work)
     plane.poke()
-    return _reply(entry, None)
+    return _reply(request, entry, None)
 
 
 @router.get("/v1/shares")
@@ -205,19 +210,24 @@ def list_shares(request: Request) -> ShareList:
 async def set_share(request: Request, tenant: Annotated[str, InPath(description="whose")]) -> ShareReply:
     """Say what a tenant may have. For administrators."""
     body = await read_body(request, ShareBody)
+    if request.state.key.tenant not in (None, tenant):
+        raise NotFound(f"there is no tenant '{plain(tenant, 60)}'")
     if request.state.key.tenant is not None:
-        raise ControlError(
-            "forbidden", f"key '{request.state.key.name}' is a tenant's", hint="ask an administrator"
-        )
+        raise ControlError("forbidden", "what a tenant may have is not its own to change")
     if not _TENANT.fullmatch(tenant):
         raise ControlError(
             "refused", f"'{plain(tenant, 60)}' is no name of a tenant", hint="a-z, 0-9 and '-'"
         )
     quota = Quota(body.cores, body.memory_bytes, body.gpus)
     share = Share(tenant, body.weight, quota, body.jobs, body.priority)
-    records = plane_of(request).records
-    await run_in_threadpool(records.set_share, share)
-    plane_of(request).poke()
+    plane = plane_of(request)
+
+    def work() -> None:
+        plane.house.allow(tenant, lambda old: _allowed(old, body), request.state.key.name)
+        plane.records.set_share(share)
+
+    await run_in_threadpool(work)
+    plane.poke()
     return _share(share)
 
 
@@ -232,9 +242,55 @@ def show_plane(request: Request) -> PlaneReply:
         leads=plane.leads(),
         backend=plane.setting.backend_name,
         phases=plane.records.counts(request.state.key.tenant),
-        trouble=plane.last.trouble if plane.last else "",
+        trouble=_trouble(plane, request.state.key.tenant),
         step_s=plane.step_s,
     )
+
+
+def check_room(plane: Plane, lodging: Lodging) -> None:
+    """Refuse a tenant that is suspended, has filled its disk, or has its part of the queue already."""
+    if not plane.house.is_open(lodging.tenant):
+        raise ControlError(
+            "forbidden", f"tenant '{lodging.tenant}' is suspended", hint="ask an administrator"
+        )
+    most = lodging.allowance.quota.most_waiting
+    if lodging.tenant != DEFAULT and plane.records.unfinished(lodging.tenant) >= most:
+        raise ControlError(
+            "too_many_requests",
+            f"{most} jobs of tenant '{lodging.tenant}' wait or run",
+            hint="stop some of them",
+        )
+    lodging.check_disk()
+
+
+def redacted(text: str, own: str | None) -> str:
+    """Name no job of another tenant to one; whoever runs the installation reads what was written."""
+    if own is None:
+        return text
+    return _KEY.sub(lambda key: key[0] if key[1] == own else "a job of another tenant", text)
+
+
+def _trouble(plane: Plane, own: str | None) -> str:
+    told = plane.last.trouble if plane.last else ""
+    return told if own is None or not told else "the last step did not do all; administrators see why"
+
+
+def _allowed(old: Allowance, body: ShareBody) -> Allowance:
+    amounts = {"cores": body.cores, "memory": body.memory_bytes or None, "gpus": body.gpus, "jobs": body.jobs}
+    quota = old.quota.model_copy(update=amounts)
+    return old.model_copy(update={"quota": quota, "weight": body.weight, "priority": body.priority})
+
+
+def _run_of(entry: Entry, lodging: Lodging) -> RunFolder | None:
+    """Return the run of a job; what its processes noted of it is a tenant's word, and looked at as such."""
+    note = inside(lodging.home / LAUNCHES / entry.group / "run.json", lodging.home)
+    noted = small_json(note) if note.is_file() else None
+    if not isinstance(noted, str):
+        return None
+    folder = RunFolder(inside(Path(noted), lodging.home))
+    if lodging.tenant != DEFAULT:
+        sound(folder.path, lodging.home)
+    return folder if (folder.path / RUN_FILE).exists() else None
 
 
 def plane_of(request: Request) -> Plane:
@@ -268,14 +324,15 @@ def _entry(request: Request, name: str, tenant: str | None) -> Entry:
 
 def _replied(request: Request, entry: Entry) -> QueuedJob:
     waits = plane_of(request).records.waits([entry.uid]) if entry.phase == "queued" else {}
-    return _reply(entry, waits.get(entry.uid))
+    return _reply(request, entry, waits.get(entry.uid))
 
 
-def _reply(entry: Entry, wait: Wait | None) -> QueuedJob:
+def _reply(request: Request, entry: Entry, wait: Wait | None) -> QueuedJob:
     facts = entry.facts()
     if entry.phase == "queued":
         facts["reason"] = wait.reason if wait is not None else entry.reason or "it was not looked at yet"
     place = wait.place if wait is not None and entry.phase == "queued" else None
+    facts["reason"] = redacted(facts["reason"], request.state.key.tenant)
     return QueuedJob.model_validate({**facts, "place": place})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
@@ -10,13 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI
 
 from windlass.operate.control_api import build_app
 from windlass.operate.control_keys import GatewayKey
 from windlass.operate.plane.running import Plane, Setting
-from windlass.serve.gateway.server import bind, settings, url_of
-from windlass.spec.serve import is_loopback
+from windlass.serve.gateway.server import bind, bounded_settings, settings, url_of
+from windlass.serve.gateway.transport import Connections
+from windlass.spec.serve import Serve, Transport, is_loopback
 
+CONNECTIONS = 2048
+"""At once; each has a bounded time for its head and between requests, so that none is held for nothing."""
 LAST_WORDS_S = 1
 """For answers under way when a service ends; whoever watches a run would watch for ever."""
 
@@ -37,9 +42,25 @@ def serve_control(
     loopback, url = is_loopback(listener.getsockname()[0]), url_of(host, listener)
     plane = Plane(setting, url) if setting is not None else None
     app = build_app(home, loopback=loopback, plane=plane)
-    server = uvicorn.Server(uvicorn.Config(app, **settings()))
+    server = BoundedServer(app)
     listening(url, loopback)
     server.run(sockets=[listener])
+
+
+class BoundedServer(uvicorn.Server):
+    """Ends connections that take too long to ask, as the gateway does."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._connections = Connections(Transport(connections=CONNECTIONS))
+        super().__init__(uvicorn.Config(app, **bounded_settings(Serve(), self._connections)))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._watch = asyncio.create_task(self._connections.watch())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        self._watch.cancel()
 
 
 def serve_gateways(home: Path, path: Path, key: GatewayKey, listening: Callable[[], None]) -> None:

@@ -2,9 +2,11 @@
 
     local and one worker -> the same bits        three workers, calm and struck -> the same bits
     asynchronous, calm and struck -> the same data, nearly the same loss        without a log -> the bound
+    hidden Markov, struck -> the bits of the local run; each part an update -> no iteration is missing
+    word2vec, struck -> the bits of the local run; each push an update -> the same pairs, each once
 
-Every run is the command as a user gives it. A strike is SIGKILL to a worker, to a server and to the first
-server, each when the journal has come to a step.
+Every run is the command as a user gives it (server_cases.py). A strike is SIGKILL to a worker, to a server
+and to the first server, each when the journal has come to a step, or to a pass over the text.
 """
 
 from __future__ import annotations
@@ -25,51 +27,15 @@ import psutil
 
 from windlass.operate.audit import audit
 from windlass.operate.runs import RunFolder
+from windlass.operate.server_cases import CASES, HIDDEN, Case
 from windlass.operate.tail import Tail
 from windlass.spec.errors import ProcessFailed
 from windlass.spec.run import JOURNAL
 from windlass.store.journal import Journal
 from windlass.store.place import Place
 
-STEPS, CHECKPOINT_EVERY = 150, 40
 WITHIN_S = 420.0
 """For one run, on a machine that has much else to do."""
-STRIKES = ((30, "worker", 1), (60, "server", 1), (95, "server", 0))
-"""After which step, and whom. None is at a border."""
-JOB = f"""
-seed = 7
-[corpus]
-sources = ["topics.txt"]
-document = "paragraph"
-validation_share = 0.2
-[corpus.tokenizer]
-vocabulary = 400
-[model]
-layers = 2
-width = 32
-heads = 2
-context = 64
-[train]
-steps = {STEPS}
-batch_sequences = 12
-learning_rate = 1e-3
-evaluate_every = {STEPS}
-checkpoint_every = {CHECKPOINT_EVERY}
-log_every = 1
-[machine]
-compile = "off"
-threads = 1
-"""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A run to make, and who dies in it."""
-
-    name: str
-    workers: int = 3
-    settings: tuple[str, ...] = ()
-    strikes: tuple[tuple[int, str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,23 +53,11 @@ class Found:
     bound: int
     """How many that may be."""
     audited: bool
+    """Whether everything was used once, by the ledger; of what has none, by the steps that were told."""
+    pairs: tuple[int, ...]
+    """That word2vec learnt from, by pass."""
     seconds: float
     staleness: dict[str, int]
-
-
-def server(mode: str = "synchronous", *more: str) -> tuple[str, ...]:
-    return ("sync.policy=server", "sync.servers=2", f"sync.mode={mode}", *more)
-
-
-CASES = (
-    Case("local", workers=1),
-    Case("one", workers=1, settings=server()),
-    Case("calm", settings=server()),
-    Case("struck", settings=server(), strikes=STRIKES),
-    Case("async", settings=server("asynchronous")),
-    Case("async-struck", settings=server("asynchronous"), strikes=STRIKES),
-    Case("unlogged", settings=server("synchronous", "sync.log=false"), strikes=STRIKES[1:2]),
-)
 
 
 def prove_server(home: Path, tell: Callable[[str], None], cases: Sequence[Case] = CASES) -> dict[str, Any]:
@@ -136,14 +90,25 @@ def figures(found: dict[str, Found]) -> dict[str, float]:
         "bound_without_log": found["unlogged"].bound,
         "audits_that_hold": sum(one.audited for one in runs),
         "runs": len(found),
+        "hmm_struck_equals_local": float(found["hmm-struck"].digest == found["hmm-local"].digest),
+        "hmm_asynchronous_loss_ratio": found["hmm-async-struck"].loss / found["hmm-local"].loss,
+        "word2vec_struck_equals_local": float(found["mlp-one-struck"].digest == found["mlp-local"].digest),
+        "word2vec_pairs_once": float(found["mlp-async-struck"].pairs == found["mlp-local"].pairs),
+        "mlp_asynchronous_loss_ratio": found["mlp-async-struck"].loss / found["mlp-local"].loss,
         "asynchronous_loss_ratio": found["async"].loss / found["calm"].loss,
         "struck_asynchronous_loss_ratio": found["async-struck"].loss / found["async"].loss,
     }
 
 
+EQUAL = (
+    "one_worker_equals_local", "struck_equals_calm", "hmm_struck_equals_local",
+    "word2vec_struck_equals_local", "word2vec_pairs_once",
+)  # fmt: skip
+
+
 def is_proved(told: dict[str, float]) -> bool:
     return (
-        told["one_worker_equals_local"] == told["struck_equals_calm"] == 1.0
+        all(told[name] == 1.0 for name in EQUAL)
         and told["updates_lost_with_log"] == 0
         and told["updates_lost_without_log"] <= told["bound_without_log"]
         and told["audits_that_hold"] == told["runs"]
@@ -153,7 +118,7 @@ def is_proved(told: dict[str, float]) -> bool:
 
 def _made(folder: Path, case: Case) -> Found:
     begin = time.monotonic()
-    (folder / f"{case.name}.toml").write_text(f'name = "{case.name}"\n{JOB}')
+    (folder / f"{case.name}.toml").write_text(f'name = "{case.name}"\n{case.job}')
     run = RunFolder(folder / "home" / "runs" / case.name / "1")
     words = ["train", f"{case.name}.toml", "--home", "home", "--no-register"]
     words += [word for setting in case.settings for word in ("--set", setting)]
@@ -163,7 +128,7 @@ def _made(folder: Path, case: Case) -> Found:
             [sys.executable, "-m", "windlass.cli", *words], cwd=folder, stdout=said, stderr=said
         )
     try:
-        killed = _struck(process, run, case.strikes)
+        killed = _struck(process, run, case)
         process.wait(WITHIN_S)
     except subprocess.TimeoutExpired:
         raise ProcessFailed(f"{case.name}: not over within {WITHIN_S:.0f} s") from None
@@ -177,12 +142,13 @@ def _made(folder: Path, case: Case) -> Found:
     return _found(case, run, killed, time.monotonic() - begin)
 
 
-def _struck(process: subprocess.Popen[bytes], run: RunFolder, strikes: Iterable[tuple[int, str, int]]) -> int:
+def _struck(process: subprocess.Popen[bytes], run: RunFolder, case: Case) -> int:
     """Kill whom the strikes name as soon as their step is over; return how many were."""
     tail, step, killed, until = Tail(run.path / JOURNAL), 0, 0, time.monotonic() + WITHIN_S
-    for after, role, number in strikes:
+    key = {"step": "step", "vectors": "epoch"}[case.paced_by]
+    for after, role, number in case.strikes:
         while step < after and process.poll() is None and time.monotonic() < until:
-            steps = [int(record["step"]) for record in tail.read() if record.get("event") == "step"]
+            steps = [int(record[key]) for record in tail.read() if record.get("event") == case.paced_by]
             step = steps[-1] if steps else step
             time.sleep(0.005)
         killed += _kill(run.path, role, number)
@@ -212,11 +178,18 @@ def _found(case: Case, run: RunFolder, killed: int, seconds: float) -> Found:
         killed=killed,
         replaced=sum(record.get("event") in ("replaced", "went_back") for record in records),
         lost=updates_lost(records),
-        bound=CHECKPOINT_EVERY if "sync.log=false" in case.settings else 0,
-        audited=audit(run.path).ok,
+        bound=case.bound,
+        audited=is_complete(records) if case.job is HIDDEN else audit(run.path).ok,
+        pairs=tuple(record["pairs"] for record in records if record.get("event") == "vectors"),
         seconds=round(seconds, 1),
         staleness=finished.get("staleness", {}),
     )
+
+
+def is_complete(records: Iterable[dict[str, Any]]) -> bool:
+    """Whether a journal tells of every iteration, in order and each once."""
+    steps = [int(record["step"]) for record in records if record.get("event") == "step"]
+    return steps == list(range(1, len(steps) + 1))
 
 
 def updates_lost(records: Iterable[dict[str, Any]]) -> int:

@@ -105,7 +105,7 @@ class Troupe:
         return None
 
     def _hear(self, name: str, event: dict[str, Any]) -> None:
-        if event.get("event") == "step":
+        if event.get("event") in ("step", "vectors"):
             self._deaths = 0
         if name == _server(0):
             self._pass_on(event)

@@ -7,6 +7,7 @@ The descriptions below are the single source of `windlass init` and of the JSON 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Annotated, Literal
 
@@ -211,7 +212,7 @@ class Mlp(Table):
         "word2vec",
         description="where the vectors of tokens begin: skip-gram with negative sampling, or anywhere",
     )
-    word2vec_epochs: Annotated[int, Field(ge=1)] = Field(1, description="passes over the text (word2vec)")
+    word2vec_epochs: Annotated[int, Field(ge=1)] = Field(5, description="passes over the text (word2vec)")
     negatives: Annotated[int, Field(ge=1)] = Field(5, description="drawn against each true pair (word2vec)")
     distance: Annotated[int, Field(ge=1)] = Field(5, description="farthest pair of tokens (word2vec)")
 
@@ -220,6 +221,11 @@ OWN_TABLES = ("ngram", "hmm", "mlp")
 """Families whose settings are in a table of their own."""
 STATISTICS = ("ngram", "hmm")
 """Families that are trained by counting, really or in expectation."""
+GRADIENT_KEYS = (
+    "batch_sequences", "micro_batch_sequences", "learning_rate", "schedule", "warmup_steps", "final_share",
+    "decay_share", "weight_decay", "beta1", "beta2", "epsilon", "clip", "scaling", "mask_share",
+)  # fmt: skip
+"""Of [train], what those have no use for."""
 
 
 class Model(Table):
@@ -447,8 +453,9 @@ class Job(Table):
             raise ValueError(
                 f"[train] objective '{wanted}' does not fit family '{self.model.family}'; use '{right}'"
             )
-        if self.model.family in STATISTICS and self.sync != Sync():
-            raise ValueError(f"[sync] is for what learns by gradients, not for family '{self.model.family}'")
+        reason = next(_foreign(self), None)
+        if reason is not None:
+            raise ValueError(reason)
         if self.sync.local and self.layout.shares is not None:
             raise ValueError("[layout] shares go with [sync] policy = 'every-step' only")
         reason = server_misfit(self)
@@ -462,6 +469,21 @@ class Job(Table):
         if _PASSWORD.search(self.serve.state or ""):
             raise ValueError("[serve] state has a password; keep it in ~/.pgpass or $WINDLASS_STATE")
         return self
+
+
+def _foreign(job: Job) -> Iterator[str]:
+    """Yield why settings do not go with a family that is trained by counting: nobody would read them."""
+    family = job.model.family
+    if family not in STATISTICS:
+        return
+    if family == "ngram" and job.sync != Sync():
+        yield "[sync] is for what is learnt step by step; n-grams are counted once, with nothing to agree on"
+    elif job.sync.policy != "server" and job.sync != Sync():
+        yield "[sync] of family 'hmm' has policy = 'server' or none: its counts are added up exactly"
+    defaults = Train()
+    for key in GRADIENT_KEYS:
+        if getattr(job.train, key) != getattr(defaults, key):
+            yield f"[train] {key} belongs to what learns by gradients, not to family '{family}'; leave it out"
 
 
 def server_misfit(job: Job) -> str | None:

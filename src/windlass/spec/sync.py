@@ -44,12 +44,12 @@ class Sync(Table):
     )
     mode: Literal["synchronous", "bounded", "asynchronous"] = Field(
         "synchronous",
-        description="workers that divide batches wait for each other at each one (synchronous), go on with"
-        " the next ones, at most `staleness` ahead of the slowest (bounded), or never wait (asynchronous)"
-        " (server)",
+        description="workers that divide batches wait for each other at each one (synchronous); or what each"
+        " of them pushes is an update by itself, and it goes on at most `staleness` of them ahead of the"
+        " slowest (bounded), or without waiting (asynchronous) (server)",
     )
     staleness: Annotated[int, Field(ge=0)] = Field(
-        2, description="batches that a worker may be ahead of the slowest (server, bounded)"
+        2, description="updates that a worker may be ahead of the slowest (server, bounded)"
     )
     servers: Annotated[int, Field(ge=1, le=256)] = Field(
         1, description="processes that divide weights and optimizer among them (server)"

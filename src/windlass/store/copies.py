@@ -23,8 +23,8 @@ from windlass.store.place import told
 from windlass.store.sql import PATIENCE_S, Database, Row, Transaction
 
 FORMAT = "windlass-dump-1"
-OWN = ("changes",)
-"""Tables by which one kind of database counts its own commits."""
+OWN = ("changes", "steps")
+"""Tables that say how a database was made and what it counted: not carried to another one."""
 
 
 def is_sqlite(file: Path) -> bool:
@@ -107,8 +107,13 @@ def _written(source: Path) -> Iterator[tuple[str, list[str], list[Row]]]:
                 found[value["table"]] = value["columns"], rows
             else:
                 rows.append(tuple(value))
-    for table in sorted(found, key=lambda name: (name != "tenants", name)):
+    for table in sorted(found.keys() - set(OWN), key=lambda name: (name != "tenants", name)):
         yield table, *found[table]
+
+
+def tables_in(source: Path) -> frozenset[str]:
+    """Return the names of the tables that a dump holds."""
+    return frozenset(table for table, _, _ in _written(source))
 
 
 def _same(one: list[Row], other: list[Row]) -> bool:

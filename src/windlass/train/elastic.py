@@ -171,7 +171,7 @@ class Worker:
             generation=assigned.generation,
             watch=self._watch,
         )
-        if assigned.generation == 1:
+        if assigned.generation == 1 or not self._record.last("started"):  # one may end before it trains
             tell_start(trainer)
         control.begin(trainer)
         return trainer

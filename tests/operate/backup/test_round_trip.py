@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from windlass.operate.backup import databases
-from windlass.operate.backup.databases import Kind
 from windlass.operate.backup.make import Options, make
 from windlass.operate.backup.restore import loss, restore
 from windlass.operate.backup.sending import CHUNK_BYTES, Memory, Pace, Sender
 from windlass.operate.backup.vault import Vault, open_vault
 from windlass.operate.fault_proxy import FaultProxy, Faults
+from windlass.operate.plane.entry import Need
+from windlass.operate.plane.records import Records, Submission, open_plane
 from windlass.operate.registry import Registry
 from windlass.serve.records.chain import Actor
 from windlass.serve.records.chain_check import verify as verify_chain
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.state import open_state
 from windlass.spec.errors import AskedWrongly, BadInput, Damaged, InUse, NotFound, StoreFailed
-from windlass.store.database import Schema, open_database, sqlite_url
+from windlass.store.database import sqlite_url
 from windlass.store.journal import Journal
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.place import Place
@@ -373,39 +373,34 @@ def test_a_database_on_a_server_comes_back(
             restore(vault, tmp_path / "three", databases=told)
 
 
-NOTES = Schema("notes", ("CREATE TABLE notes (number BIGINT PRIMARY KEY, text TEXT NOT NULL)",))
-
-
-@pytest.fixture
-def notes(monkeypatch: pytest.MonkeyPatch) -> Kind:
-    """A second database that a home may have, beside the service's."""
-    kind = Kind("notes", "notes.db", lambda url: open_database(url, (NOTES,)), "SELECT 1 FROM notes LIMIT 1")
-    monkeypatch.setattr(databases, "KINDS", (*databases.KINDS, kind))
-    return kind
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("back_to", ["file", "server"])
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("back_to", ["files", "servers", "one server"])
 def test_several_databases_on_servers_come_back_each_to_its_place(
-    home: Path, vault: Vault, tmp_path: Path, server_state: str, postgres: Any, notes: Kind, back_to: str
+    home: Path, vault: Vault, tmp_path: Path, server_state: str, postgres: Any, back_to: str, together: bool
 ) -> None:
     (home / "service.db").unlink()
-    url = postgres.new_database()
-    _written(notes, url)
-    make(home, vault, Options(databases={"service": server_state, "notes": url}))
-    targets = {name: postgres.new_database() for name in ("service", "notes")} if back_to == "server" else {}
-    back = restore(vault, tmp_path / "back", databases=targets).home
-    state = open_state(targets.get("service") or sqlite_url(back / "service.db"))
-    assert {key.name for key in Keys(state).list()} == {"ada", "bob"}
-    state.close()
-    database = notes.open(targets.get("notes") or sqlite_url(back / "notes.db"))
-    assert database.read("SELECT number, text FROM notes") == [(1, "kept")]
-    database.close()
+    url = server_state if together else postgres.new_database()
+    _submitted(url)
+    make(home, vault, Options(databases={"service": server_state, "control": url}))
+    targets = {name: postgres.new_database() for name in ("service", "control")}
+    if back_to == "one server":
+        targets = dict.fromkeys(targets, targets["service"])
+    back = restore(vault, tmp_path / "back", databases={} if back_to == "files" else targets).home
+    if back_to == "files":
+        targets = {"service": sqlite_url(back / "service.db"), "control": sqlite_url(back / "plane.db")}
+    for _ in range(2):  # tables are not made anew
+        state = open_state(targets["service"])
+        assert {key.name for key in Keys(state).list()} == {"ada", "bob"}
+        state.close()
+        plane = open_plane(targets["control"])
+        assert plane.read("SELECT tenant, name FROM plane_jobs") == [("default", "poems")]
+        plane.close()
 
 
-def _written(kind: Kind, url: str) -> None:
-    database = kind.open(url)
-    database.write("INSERT INTO notes VALUES (?, ?)", 1, "kept")
+def _submitted(url: str) -> None:
+    database = open_plane(url)
+    Records(database).submit(Submission("default", "poems", "train", "", Need(), "ada"))
     database.close()
 
 

@@ -10,8 +10,10 @@ import pytest
 from windlass.cluster.backend import Resources, check, differs
 from windlass.operate.plane.entry import Entry, Need
 from windlass.operate.plane.translate import groups_for, home_of_tenant, job_of, submission_of, train_need
+from windlass.operate.tenancy.lodging import Lodging
 from windlass.spec.errors import BadInput, BadJob
 from windlass.spec.queue import QueueBody
+from windlass.spec.tenancy import Allowance
 
 JOB = """
 name = "poems.v1"
@@ -29,8 +31,12 @@ zone = "a"
 """
 
 
+def ada(home: Path) -> Lodging:
+    return Lodging("ada", home_of_tenant(home, "ada"), Allowance())
+
+
 def entry_of(home: Path, text: str = JOB, **more: object) -> Entry:
-    asked = submission_of(QueueBody(job=text), home, "ada", "tester")
+    asked = submission_of(QueueBody(job=text), ada(home), "tester")
     entry = Entry("abc123", "ada", asked.name, asked.kind, asked.text, asked.need, "tester", 1.0)
     return replace(entry, members=asked.need.members, **more)  # type: ignore[arg-type]
 
@@ -95,12 +101,12 @@ def test_on_kubernetes_the_home_is_on_a_volume_of_the_pods(tmp_path: Path) -> No
 )
 def test_what_cannot_be_run_is_refused_when_it_is_submitted(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(BadJob, match=said):
-        submission_of(QueueBody(job=text), tmp_path, "ada", "tester")
+        submission_of(QueueBody(job=text), ada(tmp_path), "tester")
 
 
 def test_nothing_at_all_is_no_job(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="give one of 'job'"):
-        submission_of(QueueBody(), tmp_path, "ada", "tester")
+        submission_of(QueueBody(), ada(tmp_path), "tester")
 
 
 def test_the_default_tenant_lives_in_the_home_itself(tmp_path: Path) -> None:

@@ -45,17 +45,22 @@ class World:
     """Ticks of work that are left, by group."""
     ends: dict[str, int] = field(default_factory=dict)
     """How often work was done to its end."""
+    guarded: set[str] = field(default_factory=set)
+    """Groups that somebody looks after: nothing becomes of the others until they are asked for once more."""
     away: bool = False
     now_s: float = 1000.0
 
     def tick(self) -> None:
         self.now_s += 1.0
-        for key, standing in list(self.groups.items()):
+        for key in sorted(self.guarded & self.groups.keys()):
+            standing = self.groups[key]
             if standing.stopping:
                 del self.groups[key]
             elif standing.running:
                 self._work(key, standing)
-        for key in sorted(self.groups):
+            if standing.stopping or self.groups[key].over:
+                self.guarded.discard(key)
+        for key in sorted(self.guarded & self.groups.keys()):
             self._start(key)
 
     def used(self) -> float:
@@ -107,7 +112,7 @@ class WorldBackend:
         kept = () if there is None else there.members[: group.count]
         fresh = tuple(Member(i, "pending") for i in range(len(kept), group.count))
         self._world.groups[group.key] = Standing(group, (*kept, *fresh))
-        self._world.fate.effect()
+        self._guard(group.key)
 
     def observe(self, key: str) -> Standing | None:
         return self._there().get(key)
@@ -115,7 +120,7 @@ class WorldBackend:
     def stop(self, key: str) -> None:
         if (there := self._there().get(key)) is not None:
             self._world.groups[key] = replace(there, stopping=True)
-        self._world.fate.effect()
+            self._guard(key)
 
     def scale(self, key: str, count: int) -> None:
         self.launch(replace(self._there()[key].group, count=count))
@@ -125,6 +130,12 @@ class WorldBackend:
         free = Resources(self._world.cores - self._world.used(), 1 << 40)
         node = Node("here", alive=True, total=Resources(self._world.cores, 1 << 40), free=free)
         return Survey((node,), tuple(s for s in groups.values() if tenant in (None, s.group.tenant)))
+
+    def _guard(self, key: str) -> None:
+        """As the local backend does: what is wanted is written, then somebody is started who makes it so."""
+        self._world.fate.effect()
+        self._world.guarded.add(key)
+        self._world.fate.effect()
 
     def _there(self) -> dict[str, Standing]:
         if self._world.away:

@@ -6,9 +6,10 @@ import pytest
 
 from windlass.serve.records.chain import Actor, newest_records
 from windlass.serve.records.keys import Keys
-from windlass.serve.records.tenants import DEFAULT, Settings, Tenants
+from windlass.serve.records.tenants import Settings, Tenants
 from windlass.spec.errors import AskedWrongly, BadInput, InUse, NotFound
 from windlass.spec.limits import Limits
+from windlass.spec.tenancy import DEFAULT, Allowance, Quota
 from windlass.store.database import Database
 
 
@@ -67,3 +68,20 @@ def test_every_change_is_written_down(tenants: Tenants, state: Database, me: Act
         ("tenant.set", "acme", "suspended"),
         ("tenant.remove", "acme", ""),
     ]
+
+
+def test_what_a_tenant_is_allowed_changes_by_what_it_was(tenants: Tenants, me: Actor) -> None:
+    tenants.make("acme", me, allowance=Allowance(quota=Quota(jobs=4)))
+    changed = tenants.set("acme", me, allow=lambda old: old.model_copy(update={"weight": 2.0}))
+    assert (changed.allowance.quota.jobs, changed.allowance.weight) == (4, 2.0)
+    assert tenants.find("acme") == changed
+    assert tenants.set("acme", me, suspended=True).allowance == changed.allowance
+    assert tenants.get("default").allowance == Allowance()
+
+
+def test_a_tenants_number_is_never_anothers(tenants: Tenants, me: Actor) -> None:
+    numbers = [tenants.number(name) for name in ("acme", "rival", "acme")]
+    assert numbers == [1, 2, 1]
+    tenants.make("rival", me)
+    tenants.remove("rival", me)
+    assert (tenants.number("third"), tenants.number("rival")) == (3, 2)

@@ -7,14 +7,10 @@ from pathlib import Path
 from windlass.spec.run import Run
 from windlass.train.loop import save_run
 from windlass.train.record import Record
-from windlass.train.server.chief import Chief
+from windlass.train.server.employment import work
 from windlass.train.server.hall import Hall, open_hall
-from windlass.train.server.shard import Shard
-from windlass.train.server.worker import work
-
-
-def untold(*_args: object, **_facts: object) -> None:
-    """Only the first server tells."""
+from windlass.train.server.stages import open_chief, open_hand, open_shard, stage_of, untold
+from windlass.train.server.worker import serve
 
 
 class Company:
@@ -27,21 +23,28 @@ class Company:
         self._threads: list[threading.Thread] = []
         self._leaving: dict[str, bool] = {}
         self._halls: list[Hall] = []
+        stage = self.stage = stage_of(run, folder)
+        first = open_shard(stage, run, folder, 0, self.record.tell)
+        self.chief = open_chief(run, folder, self.record, first)
         for number in range(1, run.job.sync.servers):
-            shard = Shard(run, folder, number, untold)
+            shard = open_shard(stage, run, folder, number, untold)
             shard.restore()
             self._halls.append(open_hall(folder, number, "127.0.0.1", shard, run.job.sync.servers))
-        shard = Shard(run, folder, 0, self.record.tell)
-        self.chief = Chief(run, folder, self.record, shard)
-        self.chief.begin()
-        self._halls.append(open_hall(folder, 0, "127.0.0.1", shard, run.job.sync.servers, self.chief))
+        self._halls.append(open_hall(folder, 0, "127.0.0.1", first, run.job.sync.servers, self.chief))
 
-    def hire(self, name: str) -> None:
-        """Let a worker begin."""
+    def hire(self, name: str, *, one_stage: bool = False) -> None:
+        """Let a worker begin; it stays for all stages of the run, or for this one."""
         self._leaving[name] = False
 
+        def leaving() -> bool:
+            return self._leaving[name]
+
         def employed() -> None:
-            work(self.folder, self.run, name, 1, lambda: self._leaving[name])
+            if one_stage:
+                hand = open_hand(self.stage, self.run, self.folder, self.record, 1)
+                serve(self.folder, self.run.job.sync.servers, hand, name, leaving, lambda: "another")
+            else:
+                work(self.folder, self.run, name, 1, leaving)
 
         self._threads.append(threading.Thread(target=employed, name=name, daemon=True))
         self._threads[-1].start()

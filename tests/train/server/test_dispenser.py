@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.spec.sync import Sync
-from windlass.train.server.dispenser import Dispenser, Task
+from windlass.train.server.dispenser import Dispenser, Piece, Task
 
 
 def dispenser(mode: str, *, limit: int = 100, workers: int = 2, parts: int = 2, **more: int) -> Dispenser:
@@ -14,6 +14,13 @@ def dispenser(mode: str, *, limit: int = 100, workers: int = 2, parts: int = 2, 
     for worker in range(workers):
         made.join(worker)
     return made
+
+
+def end(made: Dispenser, worker: int, task: Task) -> None:
+    """Let a worker finish, and commit what it did."""
+    done = made.finish(worker, task.id, {})
+    assert done is not None
+    made.settle(done)
 
 
 def ask(made: Dispenser, worker: int) -> Task:
@@ -59,27 +66,34 @@ def test_a_finished_part_of_a_lost_worker_counts() -> None:
 def test_no_worker_is_further_ahead_than_the_bound() -> None:
     made = dispenser("bounded", staleness=2, parts=1)
     ask(made, 1)  # which it never finishes
-    for batch in (1, 2):
+    for batch in (1, 2, 3):
         task = ask(made, 0)
         assert task.batch == batch
-        made.finish(0, task.id, {})
-        made.committed = batch
-    assert made.ask(0) is None
+        end(made, 0, task)
+    assert made.ask(0) is None, "it has ended three more than the slowest"
     made.leave(1)
     assert ask(made, 0).batch == 0, "without the slowest it goes on, with what that one had first"
 
 
-def test_a_bound_of_none_is_synchronous() -> None:
-    made = dispenser("bounded", staleness=0, parts=1)
-    made.finish(0, ask(made, 0).id, {})
-    assert made.ask(1) is None, "the first batch is not committed yet"
-    made.committed = 1
-    assert ask(made, 1).batch == 1
+def test_who_comes_late_is_as_far_as_the_slowest() -> None:
+    made = dispenser("bounded", staleness=0, parts=1, workers=1)
+    for _ in range(5):
+        end(made, 0, ask(made, 0))
+    made.join(1)
+    end(made, 1, ask(made, 1))
+    assert made.ask(1) is None
+    end(made, 0, ask(made, 0))
+    assert made.ask(1) is not None
 
 
-def test_nobody_waits_in_asynchronous_mode() -> None:
+def test_nobody_waits_in_asynchronous_mode_and_every_part_is_an_update() -> None:
     made = dispenser("asynchronous", parts=2)
-    assert [(t.batch, t.part) for t in (ask(made, 0), ask(made, 1), ask(made, 2))] == [(0, 0), (0, 1), (1, 0)]
+    tasks = [ask(made, worker) for worker in range(3)]
+    assert [(t.batch, t.part) for t in tasks] == [(0, 0), (0, 1), (1, 0)]
+    done = made.finish(2, tasks[2].id, {"loss": 1})
+    assert done is not None
+    assert (done.piece, done.tasks, done.facts) == (Piece(1, 0, 2), (tasks[2].id,), ({"loss": 1},))
+    assert not made.quiet
 
 
 def test_nothing_beyond_a_border_is_handed_out() -> None:
@@ -94,9 +108,10 @@ def test_nothing_beyond_a_border_is_handed_out() -> None:
 
 def test_a_successor_hands_out_what_was_begun_and_not_committed() -> None:
     sync = Sync.model_validate({"policy": "server", "mode": "asynchronous"})
-    made = Dispenser(sync, "second", committed=[4, 6, 7], first=4)
+    made = Dispenser(sync, "second", committed=[Piece(4), Piece(6), Piece(7, 1, 3)], first=4)
     made.limit = 100
-    assert [ask(made, 0).batch for _ in range(3)] == [5, 8, 9]
+    tasks = [ask(made, 0) for _ in range(4)]
+    assert [(t.batch, t.part, t.parts) for t in tasks] == [(7, 0, 3), (7, 2, 3), (5, 0, 1), (8, 0, 1)]
 
 
 def test_late_work_is_known_by_when_it_was_handed_out() -> None:
@@ -106,36 +121,63 @@ def test_late_work_is_known_by_when_it_was_handed_out() -> None:
     assert made.late(15.0) == [0]
 
 
-@given(
-    st.sampled_from(["synchronous", "bounded", "asynchronous"]),
-    st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["ask", "finish", "leave"])), max_size=200),
-)
-def test_every_batch_is_committed_once_whoever_comes_and_goes(
-    mode: str, story: list[tuple[int, str]]
-) -> None:
-    made = dispenser(mode, limit=8, workers=4, parts=3)
-    held: dict[int, Task] = {}
-    commits: list[int] = []
+MODES = ("synchronous", "bounded", "asynchronous")
+STORY = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["ask", "finish", "leave"])), max_size=200)
 
-    def act(worker: int, deed: str) -> None:
+
+class Play:
+    """Workers that do what a story says; every update is committed as soon as it can be."""
+
+    def __init__(self, mode: str, *, parts: int = 3, **more: int) -> None:
+        self.made = dispenser(mode, limit=8, workers=4, parts=parts, **more)
+        self.held: dict[int, tuple[Task, int]] = {}
+        self.commits: list[Piece] = []
+        self.stale: list[int] = []
+
+    def act(self, worker: int, deed: str) -> None:
         if deed == "leave":
-            made.leave(worker)
-            held.pop(worker, None)
-        elif deed == "ask" and worker not in held:
-            task = made.ask(worker)
+            self.made.leave(worker)
+            self.held.pop(worker, None)
+        elif deed == "ask" and worker not in self.held:
+            task = self.made.ask(worker)
             if task is not None:
-                held[worker] = task
-        elif deed == "finish" and worker in held:
-            done = made.finish(worker, held.pop(worker).id, {})
+                self.held[worker] = task, len(self.commits)
+        elif deed == "finish" and worker in self.held:
+            task, pulled = self.held.pop(worker)
+            done = self.made.finish(worker, task.id, {})
             if done is not None:
-                commits.append(done.batch)
-                made.committed = len(commits)
+                self.stale.append(len(self.commits) - pulled)
+                self.commits.append(done.piece)
+                self.made.settle(done)
+                self.made.committed = sum(piece.parts == 1 for piece in self.commits)
 
+    def end(self) -> None:
+        """Whoever is left ends it."""
+        for _ in range(100):
+            for worker in range(4):
+                self.act(worker, "ask")
+                self.act(worker, "finish")
+
+
+@given(st.sampled_from(MODES), STORY)
+def test_everything_is_committed_once_whoever_comes_and_goes(mode: str, story: list[tuple[int, str]]) -> None:
+    play = Play(mode)
     for worker, deed in story:
-        act(worker, deed)
-    for _ in range(100):  # whoever is left ends it
-        for worker in range(4):
-            act(worker, "ask")
-            act(worker, "finish")
-    assert sorted(commits) == list(range(8))
-    assert made.quiet
+        play.act(worker, deed)
+    play.end()
+    pieces = (
+        [Piece(b) for b in range(8)]
+        if mode == "synchronous"
+        else [Piece(b, p, 3) for b in range(8) for p in range(3)]
+    )
+    assert sorted(play.commits) == pieces
+    assert play.made.quiet
+
+
+@given(st.integers(0, 3), STORY)
+def test_with_a_bound_no_push_is_later_than_it_says(staleness: int, story: list[tuple[int, str]]) -> None:
+    play = Play("bounded", staleness=staleness)
+    for worker, deed in story:
+        play.act(worker, "finish" if deed == "leave" else deed)
+    play.end()
+    assert max(play.stale) <= 3 * (2 * staleness + 1), "of three others, each so many"

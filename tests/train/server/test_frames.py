@@ -68,34 +68,34 @@ def test_a_stranger_cannot_make_a_server_allocate() -> None:
 
 def test_a_log_gives_back_what_was_written_up_to_a_torn_end(tmp_path: Path) -> None:
     path = tmp_path / "servers" / "log-0"
-    log = Log(path, number=0, servers=2)
+    log = Log(path, number=0, servers=2, stage="network")
     assert log.reopen(5) == []
     log.append({"task": "a"}, {"w": torch.ones(4)})
     log.append({"commit": {"number": 6}})
     log.append({"task": "b"}, {"w": torch.ones(4)})
     log.close()
     os.truncate(path, path.stat().st_size - 3)  # its writer died in the middle of it
-    again = Log(path, number=0, servers=2)
+    again = Log(path, number=0, servers=2, stage="network")
     assert [frame.head for frame in again.reopen(5)] == [{"task": "a"}, {"commit": {"number": 6}}]
     again.append({"task": "c"})
     again.close()
-    assert len(Log(path, number=0, servers=2).reopen(5)) == 3
+    assert len(Log(path, number=0, servers=2, stage="network").reopen(5)) == 3
 
 
 @pytest.mark.parametrize(("servers", "base", "kept"), [(3, 5, True), (2, 6, True), (2, 5, False)])
 def test_a_log_of_something_else_is_begun_anew(tmp_path: Path, servers: int, base: int, kept: bool) -> None:
     path = tmp_path / "log-0"
-    log = Log(path, number=0, servers=2)
+    log = Log(path, number=0, servers=2, stage="network")
     log.reopen(5)
     log.append({"task": "a"})
     log.close()
-    assert Log(path, number=0, servers=servers, kept=kept).reopen(base) == []
-    assert Log(path, number=0, servers=2).reopen(5) == []
+    assert Log(path, number=0, servers=servers, stage="network", kept=kept).reopen(base) == []
+    assert Log(path, number=0, servers=2, stage="network").reopen(5) == []
 
 
 def test_a_log_of_another_boot_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = Log(tmp_path / "log-0", number=0, servers=1)
+    log = Log(tmp_path / "log-0", number=0, servers=1, stage="network")
     log.reopen(0)
     log.append({"task": "a"})
     monkeypatch.setattr("windlass.train.server.log.boot_id", lambda: "another")
-    assert Log(tmp_path / "log-0", number=0, servers=1).reopen(0) == []
+    assert Log(tmp_path / "log-0", number=0, servers=1, stage="network").reopen(0) == []

@@ -54,14 +54,16 @@ def local(run: Run, folder: Path) -> Path:
     return folder
 
 
-def on_servers(run: Run, folder: Path, act: Callable[[Troupe, int], None] = lambda *_: None) -> bool:
-    """Do a run on servers; `act` hears of every step, with whoever is there."""
+def on_servers(
+    run: Run, folder: Path, act: Callable[[Troupe, int], None] = lambda *_: None, paced_by: str = "step"
+) -> bool:
+    """Do a run on servers; `act` hears of every step, or pass over the text, with whoever is there."""
     save_run(folder, run)
     want(folder, run.layout.dp, "test")
 
     def tell(event: dict[str, Any]) -> None:
-        if event.get("event") == "step":
-            act(troupe, int(event["step"]))
+        if event.get("event") == paced_by:
+            act(troupe, int(event["step" if paced_by == "step" else "epoch"]))
 
     troupe = Troupe(RunFolder(folder), tell)
     return troupe.run()
@@ -95,6 +97,22 @@ def test_one_worker_ends_with_the_bits_of_the_local_run_whoever_was_killed(
     assert audit(tmp_path / "served").ok
     ours, theirs = ((tmp_path / name / "model" / "model.safetensors") for name in ("served", "local"))
     assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_the_stage_of_vectors_survives_who_learns_and_who_serves_and_leads_to_the_same_network(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = make_run(
+        train={"steps": 4, "checkpoint_every": 4, "evaluate_every": 4},
+        model={"family": "mlp", "heads": None, "mlp": {"window": 4, "word2vec_epochs": 12}},
+        sync={"policy": "server", "servers": 2},
+    )
+    act = strikes(worker_0=2, server_1=4, server_0=6)
+    assert on_servers(run, tmp_path / "served", act, paced_by="vectors")
+    told = records(tmp_path / "served")
+    assert sorted(r["who"] for r in told if r["event"] == "replaced") == ["server 0", "server 1", "worker 0"]
+    assert [r["epoch"] for r in told if r["event"] == "vectors"] == list(range(1, 13))
+    assert same(tmp_path / "served", local(run, tmp_path / "local"))
 
 
 def test_without_a_log_a_killed_server_costs_no_more_than_the_updates_since_a_checkpoint(

@@ -32,6 +32,9 @@ class Quota:
     memory_bytes: int | None = None
     gpus: int | None = None
     pods: int | None = None
+    jobs: int | None = None
+    storage_bytes: int | None = None
+    """Of all that its pods claim for longer than they live."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,10 @@ def resource_quota(tenant: str, quota: Quota) -> Manifest:
         hard[f"requests.{GPU}"] = str(quota.gpus)
     if quota.pods is not None:
         hard["pods"] = str(quota.pods)
+    if quota.jobs is not None:
+        hard["count/jobs.batch"] = str(quota.jobs)
+    if quota.storage_bytes is not None:
+        hard["requests.storage"] = bytes_text(quota.storage_bytes)
     return {
         "apiVersion": "v1",
         "kind": "ResourceQuota",

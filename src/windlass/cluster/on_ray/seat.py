@@ -22,7 +22,7 @@ import ray
 
 from windlass.cluster.backend import Group, Member, group_from, member_environment
 from windlass.cluster.births import runs
-from windlass.cluster.fence import Fence, build_fence
+from windlass.cluster.fence import Fence, build_fence, ceiling_of
 from windlass.cluster.keeper import Keeper, Record
 from windlass.spec.member import THREAD_COUNTS
 
@@ -47,6 +47,9 @@ class Seat:
             os.environ.pop(name, None)
         self._group, self._index = group_from(written), index
         self._host = str(ray.util.get_node_ip_address())
+        self._node = str(ray.get_runtime_context().get_node_id())[
+            :12
+        ]  # addresses are not one cluster's alone
         folder = Path(tempfile.gettempdir()) / f"windlass-{os.getuid()}" / "ray" / self._group.tenant
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._note = folder / f"{self._group.name}-{index}-{self._host}.json"
@@ -98,4 +101,6 @@ class Seat:
 
     def _fence(self) -> Fence:
         group: Group = self._group
-        return build_fence(f"ray.{group.tenant}.{group.name}.{self._index}.{self._host}", group.resources)
+        place = f"ray.{self._node}"
+        name = f"{place}.{group.tenant}.{group.name}.{self._index}"
+        return build_fence(name, group.resources, ceiling=ceiling_of(group, place))

@@ -5,7 +5,8 @@
 In this order a home that goes on changing gives a state that it could have been left in by a crash: an alias
 names a version that is there, and a journal or ledger reaches at least as far as the checkpoints beside it.
 A finished directory never changes, so it is kept whole or, if it goes away meanwhile, not at all. What can
-be made again is left out: caches, logs, proofs, measurements, files that were being written.
+be made again is left out: caches, logs, proofs, measurements, files that were being written. So are the
+secrets of tenants, whose values belong nowhere but where they were put. A tenant's home is a home of its own.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from windlass.store.manifest import MANIFEST
 
 FOLDER = "backup"
 """Of the home: what this machine remembers of its backups. It is not kept."""
-LEFT_OUT = frozenset({"cache", "logs", "prove", "bench", "chaos", FOLDER})
-WHOLE = ("models/*/*", "corpora/*", "runs/*/*/model", "runs/*/*/checkpoints/*")
+LEFT_OUT = frozenset({"cache", "logs", "prove", "bench", "chaos", "secrets", FOLDER})
+OWN = ("models/*/*", "corpora/*", "runs/*/*/model", "runs/*/*/checkpoints/*")
+WHOLE = (*OWN, *(f"tenants/*/{pattern}" for pattern in OWN))
 """Directories that exist once their manifest does; without it they are debris."""
-ALIASES = "models/*/aliases.json"
-TOKENS = "corpora/*.bin"
+ALIASES = ("models/*/aliases.json", "tenants/*/models/*/aliases.json")
+TOKENS = ("corpora/*.bin", "tenants/*/corpora/*.bin")
 JUNK = ("*.lock", ".*.lock", "*.part-*", "*.tmp", "*-wal", "*-shm", "*-journal", "*.part")
 
 
@@ -42,7 +44,7 @@ class Contents:
 def look(home: Path) -> Contents:
     """Find what is to be kept. Aliases are read here: before any version is looked for."""
     found = Contents()
-    for file in sorted(home.glob(ALIASES)):
+    for file in sorted(file for pattern in ALIASES for file in home.glob(pattern)):
         found.aliases[file.relative_to(home).as_posix()] = file.read_bytes()
     _look_into(home, "", found)
     return found
@@ -57,7 +59,7 @@ def files_of(home: Path, folder: str) -> Iterator[str]:
 
 def is_tokens(path: str) -> bool:
     """Tell the large part of a corpus, which is kept only if asked for."""
-    return fnmatch.fnmatch(path, TOKENS)
+    return any(fnmatch.fnmatch(path, pattern) for pattern in TOKENS)
 
 
 def newest_write_s(home: Path) -> float:

@@ -6,13 +6,15 @@ would be, and becomes that file or is loaded into an empty database elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from windlass.operate.plane.records import FILE as PLANE_FILE
+from windlass.operate.plane.tables import PLANE
 from windlass.serve.records.state import FILE as STATE_FILE
-from windlass.serve.records.state import open_state
+from windlass.serve.records.state import SCHEMAS as STATE_SCHEMAS
 from windlass.spec.errors import AskedWrongly, did_you_mean
-from windlass.store.database import Database
+from windlass.store.database import Database, Schema, Transaction, open_database
 
 
 @dataclass(frozen=True)
@@ -22,14 +24,23 @@ class Kind:
     name: str
     file: str
     """Of the home, where it is not on a server."""
-    open: Callable[[str], Database]
-    """By its URL, with its tables made."""
-    used: str
-    """A query that finds a row once anybody has used it."""
+    schemas: tuple[Schema, ...]
+    table: str
+    """One of its own, which has a row once anybody has used it."""
+
+    def is_fresh(self, transaction: Transaction) -> bool:
+        """Whether nobody has used it yet."""
+        return not transaction.execute(f"SELECT 1 FROM {self.table} LIMIT 1")
 
 
-SERVICE = Kind("service", STATE_FILE, open_state, "SELECT 1 FROM audit LIMIT 1")
-KINDS: tuple[Kind, ...] = (SERVICE,)
+SERVICE = Kind("service", STATE_FILE, STATE_SCHEMAS, "audit")
+CONTROL = Kind("control", PLANE_FILE, (PLANE,), "plane_jobs")
+KINDS: tuple[Kind, ...] = (SERVICE, CONTROL)
+
+
+def open_for(url: str, tables: Collection[str]) -> Database:
+    """Open a database with all that a dump needs: several kinds may have shared the one it was taken from."""
+    return open_database(url, [schema for kind in KINDS if kind.table in tables for schema in kind.schemas])
 
 
 def check_names(given: Mapping[str, str], kinds: Sequence[Kind] | None = None) -> None:

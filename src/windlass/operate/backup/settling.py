@@ -11,11 +11,11 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from windlass.operate.backup.databases import kind_of
+from windlass.operate.backup.databases import kind_of, open_for
 from windlass.operate.backup.snapshot import FileEntry, Snapshot
 from windlass.spec.errors import Damaged
 from windlass.spec.run import RUN_FILE
-from windlass.store.copies import check_sqlite, load
+from windlass.store.copies import check_sqlite, load, tables_in
 from windlass.store.database import sqlite_url
 from windlass.store.manifest import load_manifest
 from windlass.store.place import Place
@@ -48,9 +48,9 @@ def _load(staging: Path, entry: FileEntry, databases: Mapping[str, str]) -> None
         source.rename(aside)
     for ending in ("", "-wal", "-shm"):  # of an attempt that was cut off
         source.with_name(source.name + ending).unlink(missing_ok=True)
-    database = kind.open(databases.get(kind.name) or sqlite_url(source))
+    database = open_for(databases.get(kind.name) or sqlite_url(source), tables_in(aside))
     try:
-        load(aside, database, lambda transaction: not transaction.execute(kind.used))
+        load(aside, database, kind.is_fresh)
     finally:
         database.close()
     aside.unlink()

@@ -1,8 +1,9 @@
-"""What parameter servers cost and keep: loss and speed of each mode, at equal samples.
+"""What parameter servers cost and keep: loss and speed of each mode, at equal samples, beside one process.
 
 A tiny Llama learns a part of Python's own library, by three workers. All runs start from the same weights and
-take the same number of updates on the same samples; what differs is who waits for whom. Beside them stands
-`every-step`, whose replicas add up gradients without any server.
+learn from the same samples in as many steps; what differs is who waits for whom. Beside them stand one
+process alone, and `every-step`, whose replicas add up gradients without any server. served_older.py does the
+same for the families that were there before.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from windlass.operate.bench.served_older import bench_older
 from windlass.operate.runs import prepare, train
 from windlass.operate.server_run import train_served
 from windlass.spec.job import Corpus, Job, Machine, Model, Tokenizer, Train
@@ -21,45 +23,58 @@ from windlass.spec.progress import Report
 from windlass.spec.run import Run
 from windlass.spec.sync import Sync
 
-WORKERS, STEPS = 3, 600
+WORKERS, STEPS, RATE = 3, 600, 2e-3
 ASYNCHRONOUS = Sync(policy="server", servers=2, mode="asynchronous")
-MODES: Mapping[str, Sync] = {
+MODES: Mapping[str, Sync | None] = {
+    "local": None,
     "every_step": Sync(),
     "synchronous": Sync(policy="server", servers=2),
     "synchronous_unlogged": Sync(policy="server", servers=2, log=False),
     "bounded": Sync(policy="server", servers=2, mode="bounded", staleness=1),
     "asynchronous": ASYNCHRONOUS,
-    "asynchronous_damped": ASYNCHRONOUS.model_copy(update={"damping": 0.5}),
+    "asynchronous_damped": ASYNCHRONOUS.model_copy(update={"damping": 0.1}),
 }
+"""None is one process alone."""
 
 Outcome = dict[str, float]
 
 
 def bench_served(
-    steps: int, report: Report, say: Callable[[str], None], modes: Mapping[str, Sync] = MODES
+    steps: int,
+    report: Report,
+    say: Callable[[str], None],
+    modes: Mapping[str, Sync | None] = MODES,
+    *,
+    rate: float = RATE,
+    older: bool = True,
 ) -> dict[str, Any]:
     """Train in each mode; return the figures and what each came to."""
     outcomes: dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory(prefix="windlass-bench-") as scratch:
+        home = Path(scratch)
         for name, sync in modes.items():
-            outcomes[name] = _trained(Path(scratch), name, sync, steps, report)
+            outcomes[name] = _trained(home, bench_job(name, sync, steps, rate), report)
             say(f"{name}: " + " ".join(f"{key} {value:.6g}" for key, value in outcomes[name].items()))
-    return {"figures": figures_of(outcomes), "modes": outcomes}
+        found = bench_older(home, WORKERS, report, say) if older else {}
+    return {"figures": {**figures_of(outcomes), **found}, "modes": outcomes}
 
 
 def figures_of(outcomes: Mapping[str, Outcome]) -> dict[str, float]:
-    """Compare each mode with the synchronous one: its loss, its speed, how stale its gradients were."""
-    first = outcomes["synchronous"]
-    figures = {"synchronous_loss": first["loss"]}
+    """Compare each mode with one process alone: its loss, its speed, how stale its gradients were."""
+    first = outcomes["local"]
+    figures = {"local_loss": first["loss"], "local_tokens_per_s": first["tokens_per_s"]}
     for name, outcome in outcomes.items():
-        if name != "synchronous":
+        if name != "local":
             figures[f"{name}_loss_ratio"] = outcome["loss"] / first["loss"]
             figures[f"{name}_speed_ratio"] = outcome["tokens_per_s"] / first["tokens_per_s"]
-        figures[f"{name}_staleness"] = outcome["staleness"]
+            figures[f"{name}_staleness"] = outcome["staleness"]
+    if {"asynchronous", "synchronous"} <= outcomes.keys():
+        ratio = outcomes["asynchronous"]["loss"] / outcomes["synchronous"]["loss"]
+        figures["asynchronous_to_synchronous_loss_ratio"] = ratio
     return figures
 
 
-def bench_job(name: str, sync: Sync, steps: int) -> Job:
+def bench_job(name: str, sync: Sync | None, steps: int, rate: float = RATE) -> Job:
     return Job(
         name=f"bench-{name.replace('_', '-')}",
         corpus=Corpus(
@@ -68,16 +83,16 @@ def bench_job(name: str, sync: Sync, steps: int) -> Job:
         ),
         model=Model(layers=2, width=64, heads=2, context=64),
         train=Train(
-            steps=steps, batch_sequences=24, micro_batch_sequences=8, learning_rate=2e-3,
+            steps=steps, batch_sequences=24, micro_batch_sequences=8, learning_rate=rate,
             warmup_steps=max(1, steps // 20), evaluate_every=steps, checkpoint_every=max(1, steps // 3),
         ),
-        layout=Layout(dp=WORKERS),
+        layout=Layout(dp=WORKERS if sync is not None else 1),
         machine=Machine(compile="off", threads=1),
-        sync=sync,
+        sync=sync or Sync(),
     )  # fmt: skip
 
 
-def _trained(home: Path, name: str, sync: Sync, steps: int, report: Report) -> Outcome:
+def _trained(home: Path, job: Job, report: Report) -> Outcome:
     outcome: Outcome = {"staleness": 0.0}
 
     def tell(event: dict[str, Any]) -> None:
@@ -86,9 +101,9 @@ def _trained(home: Path, name: str, sync: Sync, steps: int, report: Report) -> O
         elif event.get("event") == "finished":
             outcome.update(_finished(event, run))
 
-    folder = prepare(bench_job(name, sync, steps), home, report)
+    folder = prepare(job, home, report)
     run = folder.load()
-    done = train_served(folder, tell) if sync.policy == "server" else train(folder, tell)
+    done = train_served(folder, tell) if job.sync.policy == "server" else train(folder, tell)
     if not done:
         raise KeyboardInterrupt
     return outcome

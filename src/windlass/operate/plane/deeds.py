@@ -24,3 +24,17 @@ def deed_for(entry: Entry | None, standing: Standing | None) -> Deed | None:
     if standing.group.count != entry.members:
         return "launch"
     return "launch" if any(member.state == "lost" for member in standing.members) else None
+
+
+def is_settled(standing: Standing) -> bool:
+    """Whether nothing is under way with a group: it neither goes nor begins."""
+    return not standing.stopping and all(member.state != "pending" for member in standing.members)
+
+
+def repeat_for(entry: Entry | None, standing: Standing) -> Deed:
+    """Return what to do once more with a group that is not settled.
+
+    Whoever died in the midst of a call has left word of what it wanted, and perhaps nobody who makes it so.
+    """
+    wanted = entry is not None and entry.phase in PLACED and entry.phase not in LEAVING
+    return "launch" if wanted and not standing.stopping else "stop"

@@ -11,7 +11,7 @@ what has just happened. When the backend does not answer, nothing is decided.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from windlass.cluster.backend import Backend, Group, Node, Standing, Survey
@@ -19,7 +19,7 @@ from windlass.operate.admission.shares import dominant_shares, fade
 from windlass.operate.admission.view import LEAST_RUN_S, Decision, Share, View
 from windlass.operate.plane.became import became
 from windlass.operate.plane.book import Book, Machines
-from windlass.operate.plane.deeds import Deed, deed_for
+from windlass.operate.plane.deeds import Deed, deed_for, is_settled, repeat_for
 from windlass.operate.plane.entry import Entry
 from windlass.operate.plane.ledger import Ledger, Move
 from windlass.operate.plane.records import Wait
@@ -31,6 +31,8 @@ SHARES_EVERY_S = 1.0
 WAITS_EVERY_S = 1.0
 """For reasons of waiting to be told: they change with every step, and people read them."""
 USAGE_EVERY_S = 60.0
+AGAIN_S = 5.0
+"""For a group to go or to begin, before the backend is asked for it once more."""
 DEEDS_MOST_S = 5.0
 """For deeds in one step; the others are done in the next one, when more may have changed."""
 
@@ -94,6 +96,8 @@ class Reconciler:
         self._seen: dict[str, Standing] = {}
         self._strays: set[str] = set()
         """Groups of ours that no job wants."""
+        self._unsettled: set[str] = set()
+        """Groups of ours with which something is under way."""
         self._todo: set[str] = set()
         """Jobs for which something remains to be done at the backend."""
         self._refused: dict[str, str] = {}
@@ -103,7 +107,7 @@ class Reconciler:
         """Up to when usage is counted."""
         self._waits: dict[str, Wait] = {}
         self._shares_due, self._waits_due = _Due(SHARES_EVERY_S), _Due(WAITS_EVERY_S)
-        self._usage_due = _Due(USAGE_EVERY_S)
+        self._usage_due, self._again_due = _Due(USAGE_EVERY_S), _Due(AGAIN_S)
 
     def step(self) -> Step:
         """Do what is to be done now. Deposed when another one leads."""
@@ -120,7 +124,7 @@ class Reconciler:
         step.moves = [*observed, *decided]
         self._write(step.moves)
         touched.update(move.entry.uid for move in step.moves)
-        self._act(touched, step)
+        self._act(touched, step, again=self._again_due.now(now_s))
         self._tell(waits, now_s)
         step.waiting, step.placed = len(self.book.waiting), len(self.book.placed)
         return step
@@ -144,8 +148,12 @@ class Reconciler:
                 touched.add(uid)
             elif standing.group.environment.get(OWNED_BY) == self._identity:
                 self._strays.add(key)
+            else:
+                continue
+            (self._unsettled.discard if is_settled(standing) else self._unsettled.add)(key)
         for key in self._seen.keys() - there.keys():
             self._strays.discard(key)
+            self._unsettled.discard(key)
             book.lose(key)
             if (uid := book.by_group.get(key)) is not None:
                 touched.add(uid)
@@ -193,7 +201,7 @@ class Reconciler:
         if moves:
             self.book.moved(moves, self._ledger.apply(moves))
 
-    def _act(self, touched: Iterable[str], step: Step) -> None:
+    def _act(self, touched: Iterable[str], step: Step, *, again: bool) -> None:
         until = time.monotonic() + DEEDS_MOST_S
         self._todo, deeds = set(), list[tuple[Deed, Entry | None, str]]()
         for uid in touched:
@@ -208,10 +216,18 @@ class Reconciler:
             if move.entry.over and move.entry.group_key in self._seen:
                 self._strays.add(move.entry.group_key)
         deeds += [("stop", None, key) for key in self._strays if not self._seen[key].stopping]
+        if again:
+            deeds += self._repeated({key for _, _, key in deeds})
         deeds.sort(key=lambda deed: (deed[0] == "launch", deed[2]))  # room is made before it is taken
         for what, entry, key in deeds:
             if time.monotonic() > until or not self._leads() or not self._do(what, entry, key, step):
                 return
+
+    def _repeated(self, done: set[str]) -> Iterator[tuple[Deed, Entry | None, str]]:
+        for key in self._unsettled - done:
+            uid = self.book.by_group.get(key)
+            entry = self.book.entries[uid] if uid is not None else None
+            yield repeat_for(entry, self._seen[key]), entry, key
 
     def _do(self, deed: Deed, entry: Entry | None, key: str, step: Step) -> bool:
         """Do one deed; return False when the backend does not answer, so that no other can be done."""

@@ -178,6 +178,11 @@ class Records:
         sql = f"SELECT phase, COUNT(*) FROM plane_jobs {where} GROUP BY phase"
         return {str(phase): int(count) for phase, count in self.database.read(sql, *args)}
 
+    def unfinished(self, tenant: str) -> int:
+        """Return how many jobs of a tenant wait or run."""
+        sql = "SELECT COUNT(*) FROM plane_jobs WHERE tenant = ? AND ended_s IS NULL"
+        return int(self.database.read(sql, tenant)[0][0])
+
     def stop(self, uid: str, by: str) -> Entry:
         """Ask for the end of a job; one that is over stays as it is."""
         return self._change(uid, by, "wish", "stop", "its end was asked for")

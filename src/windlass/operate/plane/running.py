@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from windlass.cluster.backend import Backend, Group, Node, Resources
@@ -24,10 +24,13 @@ from windlass.operate.plane.lease import BEAT_S, DatabaseLease, Deposed
 from windlass.operate.plane.ledger import FencedLedger
 from windlass.operate.plane.reconcile import Reconciler, Step
 from windlass.operate.plane.records import Records, open_plane
+from windlass.operate.tenancy.lodging import House
 from windlass.spec.errors import WindlassError
 
 STEP_S = 0.5
 """Between steps when nothing is asked for meanwhile."""
+SHARES_EVERY_S = 2.0
+"""Between looks at what tenants may have."""
 AGAIN_S = 1.0
 """After a step that failed."""
 
@@ -47,6 +50,8 @@ class Setting:
     connect: Callable[[], Backend]
     group_of: Callable[[Entry], Group]
     decide: Callable[[View], Sequence[Decision]] = decide
+    tenants: House | None = None
+    """Of whom, and what they may have; if left out, as the state in the home says."""
     least_run_s: float = LEAST_RUN_S
     reconcile: bool = True
     """Whether this one may lead; else it only takes and answers requests."""
@@ -59,6 +64,8 @@ class Plane:
         self.setting = setting
         self.database = open_plane(setting.state)
         self.records = Records(self.database)
+        self.house = setting.tenants or House(setting.home)
+        self._shared_s = -SHARES_EVERY_S
         self.identity = self.records.identity()
         self.lease = DatabaseLease(self.database, f"{socket.gethostname()}:{os.getpid()}", address)
         self.last: Step | None = None
@@ -114,6 +121,7 @@ class Plane:
             try:
                 if reconciler is None or epoch != self.lease.epoch:
                     epoch, reconciler = self.lease.epoch, self._reconciler()
+                self._tell_shares(time.monotonic())
                 began_s = time.perf_counter()
                 self.last = reconciler.step()
                 self.step_s = time.perf_counter() - began_s
@@ -123,6 +131,17 @@ class Plane:
             except Exception as error:  # noqa: BLE001 - the door of a thread: the next step begins anew
                 reconciler, self.last = None, Step(trouble=_words(error))
                 self._over.wait(AGAIN_S)
+
+    def _tell_shares(self, now_s: float) -> None:
+        """Let decisions go by what is recorded of tenants: what they may have is kept in one place."""
+        if now_s - self._shared_s < SHARES_EVERY_S:
+            return
+        self._shared_s = now_s
+        known = self.records.shares()
+        for tenant, share in self.house.shares().items():
+            before = known.get(tenant)
+            if before is None or replace(before, used=0.0) != share:
+                self.records.set_share(share)
 
     def _reconciler(self) -> Reconciler:
         setting = self.setting

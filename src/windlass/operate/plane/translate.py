@@ -23,6 +23,8 @@ from windlass.cluster.backend import NAME_MOST, Group, Resources, Restart
 from windlass.cluster.on_kubernetes.render import HOME, JOB, MEMBER, Asked, training_group
 from windlass.operate.plane.entry import Entry, Need
 from windlass.operate.plane.records import Submission
+from windlass.operate.tenancy.lodging import Lodging
+from windlass.operate.tenancy.rules import check_priority, confined, confined_service
 from windlass.spec.cluster import Backend, Cluster
 from windlass.spec.errors import BadInput, BadJob
 from windlass.spec.job import STATISTICS, Job
@@ -30,9 +32,8 @@ from windlass.spec.job_text import job_text
 from windlass.spec.layout import Layout
 from windlass.spec.queue import QueueBody, Service
 from windlass.spec.read import job_from, parse
+from windlass.spec.tenancy import DEFAULT, FOLDER
 
-DEFAULT = "default"
-TENANTS = "tenants"
 SERVE = "windlass.cli"
 GRACE_S = 120.0
 """For a run that is asked to end, to save a checkpoint."""
@@ -44,18 +45,28 @@ ENDLESS = 1_000_000
 
 def home_of_tenant(home: Path, tenant: str) -> Path:
     """Return where a tenant's corpora, runs and models are."""
-    return home if tenant == DEFAULT else home / TENANTS / tenant
+    return home if tenant == DEFAULT else home / FOLDER / tenant
 
 
-def submission_of(body: QueueBody, home: Path, tenant: str, by: str, token: str = "") -> Submission:
-    """Check what somebody asks for and work out what it needs, or say what is wrong with it."""
+def submission_of(body: QueueBody, lodging: Lodging, by: str, token: str = "") -> Submission:
+    """Check what somebody asks for and work out what it needs, or say what is wrong with it.
+
+    What is asked for a tenant may name only what is that tenant's own.
+    """
+    tenant, own = lodging.tenant, lodging.tenant != DEFAULT
     if (body.job is None) == (body.service is None):
         raise BadInput("give one of 'job', the text of a job file, and 'service'")
+    if own:
+        check_priority(body.priority, tenant, lodging.allowance, "priority")
+    given = (lodging.ground, lodging.allowance)
     if body.job is not None:
-        job = job_of(body.job, home_of_tenant(home, tenant))
+        job = job_of(body.job, lodging.home)
+        job = confined(job, *given, own_user=lodging.uid is not None) if own else job
         name, text, need, kind = body.name or job.name, body.job, train_need(job), "train"
     else:
         service = parse(Service, body.service, "service")
+        if own:
+            service = confined_service(service, *given, own_user=lodging.uid is not None)
         name, need, kind = body.name or _service_name(service), service_need(service), "service"
         text = service.model_dump_json(exclude_unset=True)
     digest = hashlib.sha256(msgspec.json.encode([kind, name, text, body.priority])).hexdigest()

@@ -6,7 +6,7 @@ import fcntl
 import math
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from prometheus_client import generate_latest
@@ -74,9 +74,16 @@ class Board:
             boards += read_others(self._folder, self._name)
         return merge_boards(boards)
 
-    def text(self) -> bytes:
-        """Return everything as Prometheus reads it; any thread may ask."""
-        return generate_latest(_Told(self.totals()))
+    def text(self, only: Mapping[str, str] | None = None) -> bytes:
+        """Return everything as Prometheus reads it, or only series that have these labels, with these values.
+
+        Any thread may ask.
+        """
+        totals = self.totals()
+        if only is not None:
+            asked = set(only.items())
+            totals = {k: n for k, n in totals.items() if asked <= set(zip(k[0].labels, k[1], strict=True))}
+        return generate_latest(_Told(totals))
 
     def _alone(self, kind: type[S], figure: Figure) -> S:
         self.figures.append(figure)

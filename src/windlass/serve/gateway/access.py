@@ -33,6 +33,8 @@ DOORS = {
     b"/admin/": ADMIN,
 }
 """The scope that a path needs. A door that ends in a slash stands for all below it, but for the root."""
+OWN_DOORS = (b"/admin/keys", b"/admin/keys/", b"/admin/tenants/", b"/admin/limits")
+"""Where an administrator of one tenant finds what is that tenant's; no other door of /admin/ opens to it."""
 
 _BELOW = tuple(door for door in DOORS if door.endswith(b"/") and door != b"/")
 _DOUBTFUL = re.compile(
@@ -103,7 +105,14 @@ async def admit(raw_path: bytes, sent: Sent, keys: Keys | None) -> tuple[Caller,
         raise no_door(raw_path)
     if needed != OPEN and needed not in caller.scopes:
         raise ApiError("forbidden", f"this key may not do that: it lacks the scope '{needed}'")
+    if needed == ADMIN and caller.bound and not is_own_door(raw_path):
+        raise no_door(raw_path)
     return caller, token
+
+
+def is_own_door(raw_path: bytes) -> bool:
+    """Tell whether a path of /admin/ is for administrators of one tenant, too."""
+    return any(raw_path == door or (door.endswith(b"/") and raw_path.startswith(door)) for door in OWN_DOORS)
 
 
 async def identify(sent: Sent, keys: Keys) -> tuple[Caller, str]:

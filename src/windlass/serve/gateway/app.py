@@ -278,9 +278,10 @@ async def show_readiness(request: Request) -> Response:
 
 @router.get("/metrics", response_class=Response, responses=METRICS)
 async def show_metrics(request: Request) -> Response:
-    """Give the figures, as Prometheus reads them."""
+    """Give the figures, as Prometheus reads them; to a tenant's key, those of that tenant."""
     media_type = "text/plain; version=0.0.4; charset=utf-8"
-    text = await asyncio.to_thread(_service(request).metrics.text)  # milliseconds, which streams would wait
+    tell, bound = _service(request).metrics.text, caller_of(request).bound
+    text = await asyncio.to_thread(tell, bound)  # milliseconds, which streams would wait
     return Response(text, media_type=media_type)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 from starlette.requests import Request
 
+from windlass.spec.tenancy import DEFAULT
+
 USE, ADMIN, METRICS = "use", "admin", "metrics"
 
 
@@ -16,6 +18,11 @@ class Caller(msgspec.Struct, frozen=True):
     scopes: frozenset[str]
     shared_prefix: bool = False
     """Whether its tenant agreed to share computed beginnings of prompts with others that did."""
+
+    @property
+    def bound(self) -> str:
+        """The tenant of which alone it may learn anything; "" for whoever runs the installation."""
+        return "" if self.tenant == DEFAULT else self.tenant
 
 
 ANYONE = Caller(key="", tenant="", scopes=frozenset({USE, ADMIN, METRICS}))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from windlass.serve.figures.board import Board
-from windlass.serve.figures.series import Counter, Gauge, Histogram
+from windlass.serve.figures.series import OTHER, Counter, Gauge, Histogram
 from windlass.spec.wire import Load
 
 FIRST_TOKEN_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -63,9 +63,14 @@ class Metrics:
         if self._tenants is not None:
             self._tenants.labels(tenant).inc(tokens)
 
-    def text(self) -> bytes:
-        """Return everything as Prometheus reads it."""
-        return self.board.text()
+    def text(self, tenant: str = "") -> bytes:
+        """Return everything as Prometheus reads it; for a tenant, what is counted of that one alone.
+
+        A tenant called as the sum of those beyond the first MOST_SERIES is told nothing.
+        """
+        if tenant == OTHER:
+            return b""
+        return self.board.text({"tenant": tenant} if tenant else None)
 
     def _count_http(self, board: Board) -> None:
         self.requests = board.counters(

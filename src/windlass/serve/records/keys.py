@@ -17,9 +17,10 @@ from typing import Any, Literal
 from windlass.serve.records.chain import HEAD, Act, Actor, append
 from windlass.serve.records.naming import checked_name
 from windlass.serve.records.remembered import Remembered
-from windlass.serve.records.tenants import DEFAULT, read_limits, read_settings
+from windlass.serve.records.tenants import read_limits, read_settings
 from windlass.spec.errors import BadInput, InUse, NotFound, did_you_mean
 from windlass.spec.limits import Limits
+from windlass.spec.tenancy import DEFAULT
 from windlass.store.database import Database, Row, Schema, Transaction
 
 Scope = Literal["use", "admin", "metrics"]
@@ -122,18 +123,22 @@ class Keys:
         """Return a key whose id is known, from memory if nothing changed since."""
         return self._ids.get(id_)
 
-    def get(self, name: str) -> Key:
-        """Return the key that has the id, or has the name or had it last; or say which name is near."""
-        keys = self.list()
+    def get(self, name: str, tenant: str | None = None) -> Key:
+        """Return the key that has the id, or has the name or had it last; or say which name is near.
+
+        With a tenant, the keys of others are not there.
+        """
+        keys = self.list(tenant)
         found = [key for key in keys if key.id == name] or [key for key in keys if key.name == name]
         if not found:
             near = [key.name for key in keys if key.revoked_s is None]
             raise NotFound(f"no key called '{name}'", hint=did_you_mean(name, near) if near else None)
         return max(found, key=lambda key: (key.revoked_s is None, key.made_s))
 
-    def list(self) -> tuple[Key, ...]:
-        """Return all keys, those that were revoked too."""
-        rows = self._database.read(f"{_SELECT} ORDER BY k.tenant, k.name, k.made_s")
+    def list(self, tenant: str | None = None) -> tuple[Key, ...]:
+        """Return all keys, or all of a tenant, those that were revoked too."""
+        where, args = ("", ()) if tenant is None else ("WHERE k.tenant = ?", (tenant,))
+        rows = self._database.read(f"{_SELECT} {where} ORDER BY k.tenant, k.name, k.made_s", *args)
         return tuple(map(_key, rows))
 
     def make(
@@ -166,28 +171,30 @@ class Keys:
 
         return self._database.atomically(work, alone=HEAD), token
 
-    def revoke(self, name: str, by: Actor) -> Key:
+    def revoke(self, name: str, by: Actor, *, tenant: str | None = None) -> Key:
         """Make a key useless at once, under its former token too."""
-        return self._change(name, by, "key.revoke", "revoked_s = ?", self._now())
+        key = self.get(name, tenant)
+        return self._change(key, by, "key.revoke", "revoked_s = ?", self._now())
 
-    def rotate(self, name: str, by: Actor, *, grace_s: float = 0.0) -> tuple[Key, str]:
+    def rotate(
+        self, name: str, by: Actor, *, grace_s: float = 0.0, tenant: str | None = None
+    ) -> tuple[Key, str]:
         """Give a key another token and return both; the former one opens for `grace_s` longer."""
         if not 0 <= grace_s <= LONGEST_S:
             raise BadInput("a former token opens for a time between 0 and 100 years")
         token = PREFIX + secrets.token_urlsafe(32)
         change = "former_sha256 = sha256, former_until_s = ?, sha256 = ?"
         note = f"the former token opens for {grace_s:g} s" if grace_s else ""
-        key = self._change(name, by, "key.rotate", change, self._now() + grace_s, _digest(token), note=note)
+        until_s, found = self._now() + grace_s, self.get(name, tenant)
+        key = self._change(found, by, "key.rotate", change, until_s, _digest(token), note=note)
         return key, token
 
-    def limit(self, name: str, limits: Limits | None, by: Actor) -> Key:
+    def limit(self, name: str, limits: Limits | None, by: Actor, *, tenant: str | None = None) -> Key:
         """Give a key limits of its own, or with None those that every key has."""
         note = _json(limits) or "as every key"
-        return self._change(name, by, "key.limit", "limits = ?", _json(limits), note=note)
+        return self._change(self.get(name, tenant), by, "key.limit", "limits = ?", _json(limits), note=note)
 
-    def _change(self, name: str, by: Actor, action: str, change: str, *values: object, note: str = "") -> Key:
-        key = self.get(name)
-
+    def _change(self, key: Key, by: Actor, action: str, change: str, *values: object, note: str = "") -> Key:
         def work(transaction: Transaction) -> Key:
             changed = f"UPDATE keys SET {change} WHERE id = ? AND revoked_s IS NULL RETURNING id"
             if not transaction.execute(changed, *values, key.id):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
@@ -15,17 +15,19 @@ from windlass.serve.records.remembered import Remembered
 from windlass.spec.errors import AskedWrongly, Damaged, InUse, NotFound, did_you_mean
 from windlass.spec.limits import Limits
 from windlass.spec.table import Table
+from windlass.spec.tenancy import DEFAULT, Allowance
 from windlass.store.database import Database, Row, Schema, Transaction
 
 M = TypeVar("M", bound=Table)
 
-DEFAULT = "default"
 TENANTS = Schema(
     "tenants",
     (
         """CREATE TABLE tenants (name TEXT PRIMARY KEY, limits TEXT, settings TEXT NOT NULL,
         made_s DOUBLE PRECISION NOT NULL, suspended_s DOUBLE PRECISION)""",
         f"INSERT INTO tenants VALUES ('{DEFAULT}', NULL, '{{}}', 0, NULL)",
+        "ALTER TABLE tenants ADD COLUMN allowance TEXT",
+        "CREATE TABLE tenant_numbers (name TEXT PRIMARY KEY, number BIGINT NOT NULL UNIQUE)",
     ),
 )
 
@@ -47,6 +49,7 @@ class Tenant:
     settings: Settings
     made_s: float
     suspended_s: float | None
+    allowance: Allowance = field(default_factory=Allowance)
 
     def facts(self) -> dict[str, Any]:
         """Return it for a script."""
@@ -56,6 +59,7 @@ class Tenant:
             "settings": self.settings.model_dump(),
             "made_s": self.made_s,
             "suspended_s": self.suspended_s,
+            "allowance": self.allowance.model_dump(exclude_none=True),
         }
 
 
@@ -82,16 +86,24 @@ class Tenants:
         return tuple(map(_tenant, self._database.read(f"{_SELECT} ORDER BY name")))
 
     def make(
-        self, name: str, by: Actor, *, limits: Limits | None = None, settings: Settings | None = None
+        self,
+        name: str,
+        by: Actor,
+        *,
+        limits: Limits | None = None,
+        settings: Settings | None = None,
+        allowance: Allowance | None = None,
     ) -> Tenant:
-        tenant = Tenant(checked_name(name), limits, settings or Settings(), self._now(), None)
+        tenant = Tenant(
+            checked_name(name), limits, settings or Settings(), self._now(), None, allowance or Allowance()
+        )
 
         def work(transaction: Transaction) -> None:
             if transaction.execute("SELECT 1 FROM tenants WHERE name = ?", name):
                 raise InUse(
                     f"a tenant called '{name}' exists already", hint="`windlass tenants set` changes one"
                 )
-            transaction.execute("INSERT INTO tenants VALUES (?, ?, ?, ?, ?)", *_row(tenant))
+            transaction.execute("INSERT INTO tenants VALUES (?, ?, ?, ?, ?, ?)", *_row(tenant))
             append(transaction, by, Act("tenant.make", name), now_s=tenant.made_s)
 
         self._database.atomically(work, alone=HEAD)
@@ -105,8 +117,12 @@ class Tenants:
         limits: Limits | None = None,
         settings: Settings | None = None,
         suspended: bool | None = None,
+        allow: Callable[[Allowance], Allowance] | None = None,
     ) -> Tenant:
-        """Change what is given; limits without any entry lift those that there were."""
+        """Change what is given; limits without any entry lift those that there were.
+
+        `allow` makes the next allowance of the one that it finds, so that two who change it lose nothing.
+        """
         self.get(name)
 
         def work(transaction: Transaction) -> Tenant:
@@ -114,15 +130,17 @@ class Tenants:
             if old is None:
                 raise NotFound(f"no tenant called '{name}'")
             new = _changed(old, limits, settings, suspended, self._now())
+            new = replace(new, allowance=old.allowance if allow is None else allow(old.allowance))
             transaction.execute(
-                "UPDATE tenants SET limits = ?, settings = ?, made_s = ?, suspended_s = ? WHERE name = ?",
+                "UPDATE tenants SET limits = ?, settings = ?, made_s = ?, suspended_s = ?, allowance = ?"
+                " WHERE name = ?",
                 *_row(new)[1:],
                 name,
             )
             append(
                 transaction,
                 by,
-                Act("tenant.set", name, note=_told(limits, settings, suspended)),
+                Act("tenant.set", name, note=_told(limits, settings, suspended, old, new)),
                 now_s=self._now(),
             )
             return new
@@ -148,6 +166,18 @@ class Tenants:
 
         self._database.atomically(work, alone=HEAD)
 
+    def number(self, name: str) -> int:
+        """Return the number of a tenant, from 1: the same for ever, and never another's after it."""
+
+        def work(transaction: Transaction) -> int:
+            known = transaction.execute("SELECT number FROM tenant_numbers WHERE name = ?", name)
+            if not known:
+                known = transaction.execute("SELECT COALESCE(MAX(number), 0) + 1 FROM tenant_numbers")
+                transaction.execute("INSERT INTO tenant_numbers VALUES (?, ?)", name, int(known[0][0]))
+            return int(known[0][0])
+
+        return self._database.atomically(work, alone="tenant_numbers")
+
     def _read(self, name: str) -> Tenant | None:
         return _one(self._database.read(f"{_SELECT} WHERE name = ?", name))
 
@@ -165,13 +195,16 @@ def read_settings(text: str, whose: str) -> Settings:
     return _read(Settings, text, whose)
 
 
-_SELECT = "SELECT name, limits, settings, made_s, suspended_s FROM tenants"
+_SELECT = "SELECT name, limits, settings, made_s, suspended_s, allowance FROM tenants"
 
 
 def _tenant(row: Row) -> Tenant:
-    name, limits, settings, made_s, suspended_s = row
+    name, limits, settings, made_s, suspended_s, allowed = row
     where = f"tenant '{name}'"
-    return Tenant(name, read_limits(limits, where), read_settings(settings, where), made_s, suspended_s)
+    allowance = Allowance() if allowed is None else _read(Allowance, allowed, where)
+    return Tenant(
+        name, read_limits(limits, where), read_settings(settings, where), made_s, suspended_s, allowance
+    )
 
 
 def _read(model: type[M], text: str, whose: str) -> M:
@@ -189,7 +222,9 @@ def _one(rows: list[Row]) -> Tenant | None:
 
 def _row(tenant: Tenant) -> tuple[object, ...]:
     limits = None if tenant.limits is None else tenant.limits.model_dump_json(exclude_none=True)
-    return tenant.name, limits, tenant.settings.model_dump_json(), tenant.made_s, tenant.suspended_s
+    allowance = tenant.allowance.model_dump_json(exclude_none=True)
+    settings = tenant.settings.model_dump_json()
+    return tenant.name, limits, settings, tenant.made_s, tenant.suspended_s, allowance
 
 
 def _changed(
@@ -206,7 +241,9 @@ def _changed(
     )
 
 
-def _told(limits: Limits | None, settings: Settings | None, suspended: bool | None) -> str:
+def _told(
+    limits: Limits | None, settings: Settings | None, suspended: bool | None, old: Tenant, new: Tenant
+) -> str:
     parts = []
     if limits is not None:
         parts.append(f"limits {limits.model_dump_json(exclude_none=True)}")
@@ -214,4 +251,6 @@ def _told(limits: Limits | None, settings: Settings | None, suspended: bool | No
         parts.append(f"settings {settings.model_dump_json()}")
     if suspended is not None:
         parts.append("suspended" if suspended else "resumed")
+    if new.allowance != old.allowance:
+        parts.append(f"allowance {new.allowance.model_dump_json(exclude_none=True)}")
     return "; ".join(parts)

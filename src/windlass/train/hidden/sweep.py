@@ -6,7 +6,7 @@ manyth block, the threads of a worker whichever comes next, each block computed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 import numpy as np
@@ -28,14 +28,17 @@ def sweep(
     *,
     threads: int = 1,
     share: tuple[int, int] = (0, 1),
+    only: range | None = None,
     dtype: torch.dtype = torch.float64,
     report: Report = silent,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Tally | None:
-    """Return the sums over this worker's share (which, of how many) of the blocks; None if it was stopped."""
+    """Return the sums over this worker's share (which, of how many) of the blocks, or over `only` those of
+    some numbers; None if it was stopped."""
     tally = Tally(weights.states, weights.vocabulary, text.tokens)
     tables, done = tables_of(weights, dtype), 0
-    blocks = list(_blocks(weights.states, text))[share[0] :: share[1]]
+    blocks = blocks_of(weights.states, text)
+    blocks = blocks[share[0] :: share[1]] if only is None else blocks[only.start : only.stop]
     total = sum(map(len, blocks)) * text.length
     with ThreadPoolExecutor(threads, initializer=_compute_alone) as pool:
         waiting: set[Future[int]] = set()
@@ -55,10 +58,10 @@ def sweep(
     return tally
 
 
-def _blocks(states: int, text: Text) -> Iterator[range]:
+def blocks_of(states: int, text: Text) -> list[range]:
+    """Return the sequences of each block."""
     size = block_sequences(states, text.length)
-    for first in range(0, text.count, size):
-        yield range(first, min(first + size, text.count))
+    return [range(first, min(first + size, text.count)) for first in range(0, text.count, size)]
 
 
 def _one(tables: Tables, tally: Tally, tokens_NT: Tokens) -> int:

@@ -37,7 +37,7 @@ class Tally:
     """The sums of one pass through the corpus; several threads may add to it."""
 
     def __init__(self, states: int, vocabulary: int, tokens: int) -> None:
-        self.bits = TOTAL_BITS - max(1, tokens).bit_length()
+        self.bits = fraction_bits(tokens)
         self._lock = threading.Lock()
         self._start_K = torch.zeros(states, dtype=torch.int64)
         self._transition_KK = torch.zeros(states, states, dtype=torch.int64)
@@ -60,18 +60,39 @@ class Tally:
         for sums in (self._start_K, self._transition_KK, self._emission_VK, self._facts):
             dist.all_reduce(sums)
 
-    def counts(self) -> Counts:
+    @property
+    def sums(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Of starts, transitions and emissions, in multiples of 2^-bits."""
+        return self._start_K, self._transition_KK, self._emission_VK
+
+    @property
+    def facts(self) -> tuple[int, int]:
+        """The log-likelihood in multiples of 2^(LOG_BITS - bits), and how many sequences are impossible."""
         likelihood, impossible = self._facts.tolist()
+        return likelihood, impossible
+
+    def counts(self) -> Counts:
+        likelihood, impossible = self.facts
         return Counts(
-            log_likelihood=likelihood * 2.0 ** (LOG_BITS - self.bits),
+            log_likelihood=likelihood_of(likelihood, self.bits),
             impossible=impossible,
-            start_K=self._real(self._start_K),
-            transition_KK=self._real(self._transition_KK),
-            emission_VK=self._real(self._emission_VK),
+            start_K=real(self._start_K, self.bits),
+            transition_KK=real(self._transition_KK, self.bits),
+            emission_VK=real(self._emission_VK, self.bits),
         )
 
     def _fixed(self, counts: Tensor) -> Tensor:
         return (counts.double() * 2.0**self.bits).round_().to(torch.int64)
 
-    def _real(self, sums: Tensor) -> Tensor:
-        return sums.double() * 2.0**-self.bits
+
+def fraction_bits(tokens: int) -> int:
+    """Return how many bits are left for the fraction of a count, in a corpus of so many tokens."""
+    return TOTAL_BITS - max(1, tokens).bit_length()
+
+
+def real(sums: Tensor, bits: int) -> Tensor:
+    return sums.double() * 2.0**-bits
+
+
+def likelihood_of(summed: int, bits: int) -> float:
+    return summed * 2.0 ** (LOG_BITS - bits)

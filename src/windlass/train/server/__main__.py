@@ -21,7 +21,7 @@ from windlass.spec.member import ORPHAN_GRACE_S, Member, add_member, member_of, 
 from windlass.spec.served import CANNOT_FOLLOW
 
 STACK_BYTES = 1 << 20
-LOOK_EVERY_S, WAIT_S = 1.0, 0.1
+LOOK_EVERY_S = 0.1
 
 
 def main(argv: list[str]) -> int:
@@ -59,7 +59,7 @@ class _Asked:
 def _work(folder: Path, member: Member, asked: _Asked) -> int:
     settle(Member(cores=member.cores))
     from windlass.train.loop import load_run
-    from windlass.train.server.worker import work
+    from windlass.train.server.employment import work
 
     run = load_run(folder)
     work(folder, run, f"worker {member.rank}", len(member.cores) or run.threads, asked)
@@ -71,54 +71,55 @@ def _serve(folder: Path, number: int, host: str, asked: _Asked) -> int:
 
     from windlass.train.loop import load_run
     from windlass.train.record import Record
-    from windlass.train.server.hall import open_hall
-    from windlass.train.server.shard import Shard
+    from windlass.train.server.stages import open_shard, stage_of, untold
 
     torch.set_num_threads(1)  # an update reads and writes; the cores are for those who compute
+    torch.set_flush_denormal(True)
     run, record = load_run(folder), Record(folder, rank=number)
-    if not _prepared(run, folder, record, asked):
-        return INTERRUPTED
-    shard = Shard(run, folder, number, record.tell if number == 0 else _untold)
-    if number == 0:
-        return _lead(folder, run, record, shard, host, asked)
+    try:
+        while True:
+            stage = stage_of(run, folder)
+            shard = open_shard(stage, run, folder, number, record.tell if number == 0 else untold)
+            if number:
+                _follow(folder, run, number, host, shard)
+                continue
+            code = _lead(folder, run, record, shard, host, asked)
+            if code or stage_of(run, folder) == stage:
+                return code
+    finally:
+        record.close()
+
+
+def _follow(folder: Path, run: Any, number: int, host: str, shard: Any) -> None:
+    """Be a server until the run comes to another stage; whoever started this process ends it at the last."""
+    from windlass.train.server.hall import open_hall
+    from windlass.train.server.stages import stage_of
+
     shard.restore()
-    open_hall(folder, number, host, shard, run.job.sync.servers).failed = _fail
-    while True:  # until whoever started it ends it: the first server may want to save yet
+    hall = open_hall(folder, number, host, shard, run.job.sync.servers)
+    hall.failed = _fail
+    while stage_of(run, folder) == shard.part.stage:
         time.sleep(LOOK_EVERY_S)
-
-
-def _prepared(run: Any, folder: Path, record: Any, asked: _Asked) -> bool:
-    """See to it that a model which starts from vectors has them: the first server learns, others wait."""
-    from windlass.parallel.crew import Alone
-    from windlass.train.word2vec.start import is_due, prepare
-
-    if record.keeps:
-        return prepare(run, folder, record, Alone(), asked)
-    while is_due(run, folder):
-        time.sleep(WAIT_S)
-    return True
+    hall.close()
+    shard.close(0.0)
 
 
 def _lead(folder: Path, run: Any, record: Any, shard: Any, host: str, asked: _Asked) -> int:
-    from windlass.train.server.chief import Chief
     from windlass.train.server.hall import open_hall
     from windlass.train.server.peers import CannotFollow
+    from windlass.train.server.stages import open_chief
 
-    chief = Chief(run, folder, record, shard)
+    chief = open_chief(run, folder, record, shard)
+    hall = open_hall(folder, 0, host, shard, run.job.sync.servers, chief)
+    hall.failed = _fail
     try:
-        chief.begin()
-        open_hall(folder, 0, host, shard, run.job.sync.servers, chief).failed = _fail
         return 0 if chief.loop(asked) == "finished" else INTERRUPTED
     except CannotFollow as error:
         record.tell("warning", message=error.message)
         return CANNOT_FOLLOW
     finally:
         chief.end()
-        record.close()
-
-
-def _untold(*_args: Any, **_facts: Any) -> None:
-    """Only the first server tells."""
+        hall.close()
 
 
 def _fail(error: BaseException) -> None:

@@ -1,6 +1,6 @@
-"""The first server: hands out batches, commits updates, and does at borders what a trainer does there.
+"""The first server: hands out batches, commits updates, and lets its course do what is due at borders.
 
-    await a batch that is complete -> commit it on all servers -> at a border: take requests, evaluate, save
+    await what can be committed -> commit it on all servers -> at a border: whatever the course does there
 
 `loop` is that, in the main thread. Threads of the hall bring in what workers say (`hello`, `next`, `gone`);
 all of them share one lock, and wake each other through it.
@@ -18,25 +18,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
-from windlass.corpus.batches import share_of
-from windlass.corpus.built import load_corpus
+from torch import Tensor
+
 from windlass.spec.errors import StoreFailed
-from windlass.spec.run import Run
-from windlass.train.assemble import Assembled
 from windlass.train.checkpoint import State
-from windlass.train.evaluate import Evaluation, measured
-from windlass.train.feed import build_objective
-from windlass.train.loop import save_length
 from windlass.train.record import Record
-from windlass.train.replan import replanned
-from windlass.train.result import save_result
-from windlass.train.server.book import Book
-from windlass.train.server.dispenser import Dispenser, Done, Facts, Task
+from windlass.train.server.course import Course, Standing
+from windlass.train.server.dispenser import Dispenser, Done, Facts, Piece, Task
 from windlass.train.server.peers import CannotFollow, Peers, StarCrew, check_followed
-from windlass.train.server.requests import Requests
 from windlass.train.server.shard import Shard
-from windlass.train.server.telling import Teller, tell_start, wanted_workers
-from windlass.train.server.updates import Update, check_finite, drawn_up
+from windlass.train.server.staff import wanted_workers
+from windlass.train.server.updates import Update
 
 Outcome = Literal["finished", "stopped"]
 
@@ -53,51 +45,43 @@ the first of a run may have to compile the model."""
 class Chief:
     """What the first server decides."""
 
-    def __init__(self, run: Run, folder: Path, record: Record, shard: Shard) -> None:
-        self.planned = self.run = run
-        self.folder, self.record, self._shard = folder, record, shard
-        self._corpus = load_corpus(Path(run.corpus))
-        self._objective = build_objective(run, self._corpus)
+    def __init__(self, folder: Path, record: Record, shard: Shard, *, servers: int, workers: int) -> None:
+        """`workers` are those that the run was planned for, where nobody has asked for others."""
+        self.folder, self.record, self.shard = folder, record, shard
+        self._planned_workers = workers
         self._life = secrets.token_hex(4)
         self._bell = threading.Condition()
-        self._ready: list[Done] = []
+        self._ready: deque[Done] = deque()
         self._worker = 0
         self._over = False
-        self._look_sequences: int | None = None
-        self._book, self._requests = Book(record, folder, run.batch_sequences), Requests(folder, record)
-        self._ledger = self._book.ledger
         self._updates: list[Update] = []
         """Those since the last checkpoint."""
+        self.samples = 0
+        """Positions that were committed."""
         self.bytes_sent = self.bytes_received = 0
         self._took_s: deque[float] = deque(maxlen=REMEMBERED)
-        self._looked_at = self._saved_at = -1
-        self._peers = Peers(folder, run.job.sync.servers, self._life, self._missed)
+        self.train_s = 0.0
+        self._peers = Peers(folder, shard.part.stage, servers, self._life, self._missed)
 
-    def begin(self) -> None:
+    def begin(self, course: Course) -> None:
         """Take up the run where this server stands, before anybody is let in."""
-        updates, passed_over = self._shard.restore()
-        for reason in passed_over:
-            self.record.tell("warning", message=f"checkpoint passed over: {reason}")
-        base, step = self._shard.base, self.step
-        self._updates, self._looked_at = updates, base.step
-        self._saved_at = base.step if base.step else -1
-        self._shard.drop(self._shard.staged())  # whoever computed them will hear that nobody waits for them
+        self.course = course
+        updates, passed_over = self.shard.restore()
+        base = self.shard.base
+        self._updates = updates
+        self.samples = base.samples + sum(update.positions for update in updates)
         self.train_s = updates[-1].train_s if updates else base.train_s
-        tell_start(self)
-        self._requests.begin(self)
-        if step:
-            self._tell_resumed(step)
-        self._dispenser = Dispenser(
-            self.run.job.sync, self._life, committed=[update.batch for update in updates], first=base.step
-        )
-        self._dispenser.committed = step
-        self._book.begin(step, updates)
-        self._since = time.perf_counter()
+        self.shard.drop(self.shard.staged())  # whoever computed them will hear that nobody waits for them
+        course.begin(base, updates, passed_over)
+        pieces = [Piece(update.batch, update.part, update.parts) for update in updates]
+        self._dispenser = Dispenser(course.sync, self._life, committed=pieces, first=base.step)
+        self._dispenser.committed = self.step
+        self.since = time.perf_counter()
 
     @property
     def step(self) -> int:
-        """Updates that were committed."""
-        return self._shard.version
+        """Batches' worth of samples that were committed."""
+        return self.samples // self.course.size
 
     @property
     def workers(self) -> int:
@@ -105,8 +89,10 @@ class Chief:
             return self._dispenser.workers
 
     @property
-    def saved_step(self) -> int:
-        return self._shard.base.step
+    def quiet(self) -> bool:
+        """Whether nothing is under way."""
+        with self._bell:
+            return self._dispenser.quiet and not self._ready
 
     def hello(self) -> int:
         """Let a worker in, and return its number."""
@@ -117,10 +103,15 @@ class Chief:
             return self._worker
 
     def next(self, worker: int, told: Facts | None) -> Facts:
-        """Take what a worker has done and return what it shall do next."""
+        """Take what a worker has done and return what it shall do next.
+
+        What it pushed is committed before, if it can be: it never computes with values that lack its own.
+        """
         with self._bell:
             if told is not None:
-                self._take(worker, told)
+                done = self._take(worker, told)
+                while done in self._ready and not self._over:
+                    self._bell.wait()
             while not self._over:
                 task = self._dispenser.ask(worker, time.monotonic())
                 if task is not None:
@@ -136,26 +127,29 @@ class Chief:
 
     def loop(self, stopped: Callable[[], bool]) -> Outcome:
         """Go on until the run is over or shall stop."""
-        self._teller, asked_at = Teller(self), math.inf
+        asked_at, course = math.inf, self.course
+        if self.quiet and not course.over and not course.border(stopped):  # who died there may not have saved
+            return self._stop()
         self._let_go()
-        while self.step < self.run.steps:
-            asked = stopped() or self._requests.waiting
+        while not course.over:
+            asked = stopped() or course.waiting
             asked_at = min(asked_at, time.monotonic()) if asked else math.inf
-            if asked or self._shard.due:
+            if asked or self.shard.due:
                 self._begin_no_more()
-            if self.step == self._dispenser.limit:
-                if not self._border(stopped):
+            if self._at_border:
+                if not course.border(stopped):
                     return self._stop()
+                self.since = time.perf_counter()
                 self._let_go()
                 continue
-            done = self._await()
+            done = self.await_done()
             if done is not None:
                 self._commit(done)
             elif stopped() and time.monotonic() - asked_at > DRAIN_S:
                 return self._stop()
             else:
                 self._pass_over_the_late()
-        self._finish()
+        course.finish()
         return "finished"
 
     def end(self) -> None:
@@ -163,15 +157,50 @@ class Chief:
         with self._bell:
             self._over = True
             self._bell.notify_all()
-        self._ledger.write(durable=True)
+        self.course.end()
         self._peers.close()
-        self._shard.close(CLOSE_S)
+        self.shard.close(CLOSE_S)
 
-    def follow_plan(self, planned: Run, run: Run) -> None:
-        """Go on by another plan, and as the run was asked to."""
-        self.planned, self.run = planned, run
+    def look(self) -> Done:
+        """Let workers look at held-out text, each at a part of it; at a border."""
+        with self._bell:
+            self._dispenser.look(self.step, max(1, self._dispenser.workers))
+            self._bell.notify_all()
+        while (done := self.await_done()) is None:
+            self._pass_over_the_late()
+        self._settle()
+        return done
 
-    def _take(self, worker: int, told: Facts) -> None:
+    def save(self, state: State) -> Path:
+        """Write a checkpoint with all servers; one that dies meanwhile is waited for, and all begin again."""
+        for _ in range(SAVE_TIMES):
+            try:
+                path = self._save_with(self._peers.crew(state), state)
+            except ConnectionError as error:
+                self.record.tell("warning", message=f"a server was lost while all saved: {error}")
+                self._peers.close()
+                continue
+            self._updates = []
+            return path
+        raise StoreFailed(f"{self.folder}: the servers could not save together", hint="see logs/ of the run")
+
+    def gathered(self) -> list[dict[str, Tensor]]:
+        """Return all that the servers hold, one dictionary of arrays for each."""
+        return [self.shard.pull({})[1], *(frame.arrays for frame in self._peers.frames(do="pull"))]
+
+    def await_done(self, seconds: float = LOOK_EVERY_S) -> Done | None:
+        """Wait for what can be committed, or for a look that is complete."""
+        with self._bell:
+            if not self._ready:
+                self._bell.wait(seconds)
+            return self._ready[0] if self._ready else None
+
+    @property
+    def _at_border(self) -> bool:
+        with self._bell:
+            return self.step == self._dispenser.limit and self._dispenser.quiet
+
+    def _take(self, worker: int, told: Facts) -> Done | None:
         self.bytes_sent += told.pop("sent")
         self.bytes_received += told.pop("received")
         self._took_s.append(float(told.pop("took_s")))
@@ -179,47 +208,29 @@ class Chief:
         if done is not None:
             self._ready.append(done)
             self._bell.notify_all()
+        return done
 
     def _order(self, task: Task) -> Facts:
-        size = self.run.batch_sequences
-        if task.kind == "look":
-            return {**asdict(task), "sequences": self._look_sequences}
-        share = share_of(task.batch * size, size, task.part, task.parts)
-        micro = self.run.micro_batch_sequences
-        known = {"micro": micro, "step": self.step, "ahead": self._ahead}
-        return {**asdict(task), "first": share.start, "until": share.stop, **known}
-
-    @property
-    def _ahead(self) -> int:
-        """How many updates will come before a gradient that is begun now: as many as lately."""
-        sync = self.run.job.sync
-        return round(self._book.lately) if sync.foresee and sync.mode != "synchronous" else 0
+        known = {"stamp": self.shard.stamp, "mode": self.course.sync.mode}
+        return {**asdict(task), **known, **self.course.order(task)}
 
     def _let_go(self) -> None:
         """Let batches be handed out up to the next border."""
-        run = self.run
-        later = [every * (self.step // every + 1) for every in (run.evaluate_every, run.checkpoint_every)]
         with self._bell:
-            self._dispenser.sync = run.job.sync
-            self._dispenser.limit = max(self._dispenser.begun, min(run.steps, *later))
+            self._dispenser.sync = self.course.sync
+            self._dispenser.limit = max(self._dispenser.begun, self.course.limit(self.step))
             self._divide()
             self._bell.notify_all()
 
     def _begin_no_more(self) -> None:
         """Let there be a border as soon as everything that was begun is committed."""
         with self._bell:
-            self._dispenser.limit = self._dispenser.begun
+            self._dispenser.limit = self.course.aligned(self._dispenser.begun)
 
     def _divide(self) -> None:
         """Divide batches among as many workers as are wanted, however many are there at the moment."""
-        self._dispenser.parts = wanted_workers(self.folder) or self.run.layout.dp
-
-    def _await(self, seconds: float = LOOK_EVERY_S) -> Done | None:
-        """Wait for a batch, or a look, that is complete."""
-        with self._bell:
-            if not self._ready:
-                self._bell.wait(seconds)
-            return self._ready.pop(0) if self._ready else None
+        wanted = wanted_workers(self.folder) or self._planned_workers
+        self._dispenser.parts = max(1, min(self.course.size, self.course.parts(wanted)))
 
     def _pass_over_the_late(self) -> None:
         """Give to others what a worker has had for far longer than anybody ever needed."""
@@ -236,111 +247,49 @@ class Chief:
         """Let an update happen: written down here first, then on all servers."""
         with self._bell:
             dropped, self._dispenser.dropped = self._dispenser.dropped, []
-        square = self._square(done.tasks) if len(done.tasks) > 1 else None
-        train_s = self.train_s + time.perf_counter() - self._since
-        update = drawn_up(done, self.run, step=self.step, square=square, train_s=train_s)
-        check_finite(update)
-        self._shard.drop(dropped)
-        self._shard.commit(update)
+        square = self._square(done.tasks) if self.course.squared and len(done.tasks) > 1 else None
+        train_s = self.train_s + time.perf_counter() - self.since
+        standing = Standing(self.shard.version, self.samples, self.step, square, train_s)
+        update = self.course.draw_up(done, standing)
+        self.shard.drop(dropped)
+        told = [self.shard.commit(update)]
         self._updates.append(update)
-        self._heed(self._peers.ask_all(do="commit", update=asdict(update), drop=dropped))
+        told += self._heed(self._peers.ask_all(do="commit", update=asdict(update), drop=dropped))
+        self.samples += update.positions
         now = time.perf_counter()
-        seconds, self._since, self.train_s = now - self._since, now, update.train_s
-        self._ledger.spend("compute", seconds)
-        self._book.enter(update)
-        self._teller.tell(update, seconds)
-        self._replan()
+        seconds, self.since, self.train_s = now - self.since, now, update.train_s
+        self.course.entered(update, told, seconds)
+        self._settle()
+
+    def _settle(self) -> None:
+        """What came first is done with: whoever waits for it goes on."""
         with self._bell:
+            self._dispenser.settle(self._ready.popleft())
             self._divide()
-            self._dispenser.committed = update.number
+            self._dispenser.committed = self.step
             self._bell.notify_all()
 
     def _square(self, tasks: Sequence[str]) -> float:
         """Return the square of the norm of the sum of some gradients, over all servers."""
         answers = self._heed(self._peers.ask_all(do="square", tasks=tasks))
-        return self._shard.square(tasks) + math.fsum(answer["square"] for answer in answers)
+        return self.shard.square(tasks) + math.fsum(answer["square"] for answer in answers)
 
     def _heed(self, answers: list[Facts]) -> list[Facts]:
         for number, answer in enumerate(answers, start=1):
             check_followed(number, answer)
         return answers
 
-    def _missed(self, version: int) -> list[Update]:
-        """Return the updates after the first `version`, for a server that stands there."""
-        if not self._shard.base.step <= version <= self.step:
-            raise CannotFollow(f"a server stands at update {version}, the run at {self.step}")
+    def _missed(self, stamp: Sequence[int]) -> list[Update]:
+        """Return the updates after those of a server that stands there."""
+        base, version = stamp
+        followed = base == self.shard.base.step or version == self.shard.base.step
+        if not followed or not self.shard.base.step <= version <= self.shard.version:
+            raise CannotFollow(f"a server stands at update {version}, the run at {self.shard.version}")
         return [update for update in self._updates if update.number > version]
-
-    def _replan(self) -> None:
-        """With a time budget, correct the number of steps by what the steps really take."""
-        planned = replanned(self.planned, self.step, self.train_s)
-        if planned is not self.planned:
-            before = self.planned.steps
-            self.record.tell("replanned", step=self.step, steps_before=before, steps=planned.steps)
-            self._requests.follow(self, planned)
-            save_length(self.folder, planned)
-
-    def _border(self, stopped: Callable[[], bool]) -> bool:
-        """Do what is due where all batches so far are committed; return whether to go on."""
-        run, step = self.run, self.step
-        if not self._requests.take(self, stopped):
-            return False
-        if step < run.steps and step % run.evaluate_every == 0 and step > max(0, self._looked_at):
-            self._evaluate(run.evaluate_sequences)
-        due = self._shard.due or step % run.checkpoint_every == 0
-        if 0 < step < run.steps and due and step > self._saved_at:
-            try:
-                self._save()
-            except StoreFailed as failure:
-                self.record.tell("checkpoint_failed", step=step, tier="local", message=failure.message)
-                self._saved_at = step
-        self._since = time.perf_counter()
-        return True
-
-    def _evaluate(self, sequences: int | None) -> Evaluation:
-        """Let workers measure on held-out text, each a part of it."""
-        begin, self._looked_at = time.perf_counter(), self.step
-        with self._bell:
-            self._look_sequences = sequences
-            self._dispenser.look(self.step, max(1, self._dispenser.workers))
-            self._bell.notify_all()
-        while (done := self._await()) is None:
-            pass
-        summed = math.fsum(float.fromhex(fact["summed"]) for fact in done.facts)
-        seen = int(done.facts[0]["sequences"])
-        part, context = self._corpus.validation, self.run.network.context
-        result = measured(summed, seen, part, self._objective, context)
-        self._ledger.spend("evaluation", time.perf_counter() - begin)
-        self.record.tell("evaluation", step=self.step, **asdict(result))
-        self.record.plot(
-            self.step, validation__loss=result.loss, validation__bits_per_byte=result.bits_per_byte
-        )
-        for text in done.facts[0]["texts"]:
-            self.record.tell("sample", step=self.step, text=text)
-            self.record.plot_text(self.step, "sample", text)
-        return result
-
-    def _save(self) -> Path:
-        """Write a checkpoint with all servers; one that dies meanwhile is waited for, and all begin again."""
-        begin, step = time.perf_counter(), self.step
-        state = State(step, step * self.run.batch_sequences, self.train_s)
-        self._ledger.write(durable=True)  # no checkpoint may know of samples that the ledger does not
-        for _ in range(SAVE_TIMES):
-            try:
-                crew = self._peers.crew(state)
-                path = self._save_with(crew, state)
-            except ConnectionError as error:
-                self.record.tell("warning", message=f"a server was lost while all saved: {error}")
-                self._peers.close()
-                continue
-            self._updates, self._saved_at = [], step
-            self._ledger.spend("checkpoint", time.perf_counter() - begin)
-            return path
-        raise StoreFailed(f"{self.folder}: the servers could not save together", hint="see logs/ of the run")
 
     def _save_with(self, crew: StarCrew, state: State) -> Path:
         try:
-            path = self._shard.save(state, crew)
+            path = self.shard.save(state, crew)
         except StoreFailed:
             crew.end()  # all have failed alike, and say that they are through
             raise
@@ -348,39 +297,5 @@ class Chief:
         return path
 
     def _stop(self) -> Outcome:
-        """Save where nothing is half done; else the logs keep it."""
-        if self.step == self._dispenser.begun:
-            if self.step > self._saved_at:
-                self._save()
-        else:
-            left = self._dispenser.begun - self.step
-            self.record.tell(
-                "warning", message=f"{left} batches were begun and no worker is left to end them"
-            )
-        self.record.tell("stopped", step=self.step, steps=self.run.steps)
+        self.course.stop(left=0 if self._dispenser.quiet else self._dispenser.begun - self.step)
         return "stopped"
-
-    def _finish(self) -> None:
-        result = self._evaluate(self.run.final_sequences)
-        source = Assembled(self._save())
-        path = save_result(self.folder, self.run, source, self._corpus, result)
-        self.record.tell(
-            "finished",
-            step=self.step,
-            train_s=round(self.train_s, 2),
-            bytes_sent=self.bytes_sent,
-            bytes_received=self.bytes_received,
-            staleness={str(stale): count for stale, count in sorted(self._book.stale.items())},
-            model=str(path),
-            durable=True,
-        )
-
-    def _tell_resumed(self, step: int) -> None:
-        self.record.tell(
-            "resumed",
-            step=step,
-            samples=step * self.run.batch_sequences,
-            generation=0,
-            layout=str(self.run.layout),
-            source="log" if self._updates else "checkpoint",
-        )

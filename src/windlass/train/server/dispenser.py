@@ -2,9 +2,10 @@
 
 A decision without clock, network or tensor. Batch b is the positions b * size to (b + 1) * size - 1 of the
 run's order of samples, divided into parts. In synchronous mode a batch is begun when the one before it is
-committed, in bounded mode when the oldest that is not committed is at most `staleness` before it, in
-asynchronous mode as soon as somebody asks. What a worker that is gone had not finished is handed out again,
-before anything else.
+committed, and done when all its parts are. In the other modes every part is done by itself, and the next one
+is begun as soon as somebody asks: by anybody in asynchronous mode, in bounded mode by whoever has at most
+`staleness` parts committed more than the slowest who is there. What a worker that is gone had not finished is
+handed out again, before anything else.
 
 Nothing at or beyond `limit` is handed out. All batches below it committed is a border: then the data's whole
 state is one number again, and evaluations and checkpoints have their place.
@@ -15,11 +16,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from windlass.spec.sync import Sync
 
 Facts = dict[str, Any]
+Kind = Literal["learn", "look"]
+
+
+class Piece(NamedTuple):
+    """A part of a batch; the whole of it is part 0 of 1."""
+
+    batch: int
+    part: int = 0
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -27,28 +37,29 @@ class Task:
     """Something for one worker to compute."""
 
     id: str
-    kind: Literal["learn", "look"]
+    kind: Kind
     batch: int
-    """To learn from; of a look, the number of updates before it."""
+    """To learn from; of a look, the number of steps before it."""
     part: int = 0
     parts: int = 1
 
 
 @dataclass(frozen=True)
 class Done:
-    """All parts of one batch, or of one look: the tasks in order, and what was told of each."""
+    """What can be committed, or a look that is complete: the tasks in order, and what was told of each."""
 
-    kind: Literal["learn", "look"]
-    batch: int
+    kind: Kind
+    piece: Piece
     tasks: tuple[str, ...]
     facts: tuple[Facts, ...]
+    worker: int
+    """Who was the last to finish."""
 
 
 @dataclass
 class _Round:
     """The parts of one batch that are done so far."""
 
-    kind: Literal["learn", "look"]
     parts: int
     done: dict[int, tuple[str, Facts]] = field(default_factory=dict)
 
@@ -56,23 +67,26 @@ class _Round:
 class Dispenser:
     """Hands out tasks, and gathers what came of them."""
 
-    def __init__(self, sync: Sync, life: str, *, committed: Iterable[int] = (), first: int = 0) -> None:
-        """`committed` are batches from `first` on that are done already; all before `first` are."""
+    def __init__(self, sync: Sync, life: str, *, committed: Iterable[Piece] = (), first: int = 0) -> None:
+        """`committed` are pieces of batches from `first` on that are done already; all before `first` are."""
         self.sync, self._life = sync, life
         self.limit = self.committed = first
-        """Nothing from `limit` on is handed out; `committed` counts the updates that were made."""
+        """Nothing from `limit` on is handed out; `committed` counts the batches that are wholly committed."""
         self.parts = 1
         """Into how many a batch is divided from the next one on."""
-        done = set(committed)
-        self._next = max(done, default=first - 1) + 1
         self._issued = 0
         self._waiting: deque[Task] = deque()
         self._open: dict[str, tuple[int, Task, float]] = {}
-        self._rounds: dict[tuple[str, int], _Round] = {}
-        self._workers: set[int] = set()
+        self._rounds: dict[tuple[Kind, int], _Round] = {}
+        self._ended: dict[int, int] = {}
+        """By worker that is there, how many parts of it are committed; one that comes has as many as the
+        slowest."""
         self.dropped: list[str] = []
-        """Tasks that were given back since somebody emptied this; their gradients may lie at some servers."""
-        self._left = sorted(set(range(first, self._next)) - done)
+        """Tasks that were given back since somebody emptied this; their pushes may lie at some servers."""
+        pieces = list(committed)
+        self._next = max((piece.batch for piece in pieces), default=first - 1) + 1
+        self._left = sorted(set(range(first, self._next)) - {piece.batch for piece in pieces})
+        self._go_on_with(pieces)
 
     @property
     def quiet(self) -> bool:
@@ -86,10 +100,10 @@ class Dispenser:
 
     @property
     def workers(self) -> int:
-        return len(self._workers)
+        return len(self._ended)
 
     def join(self, worker: int) -> None:
-        self._workers.add(worker)
+        self._ended.setdefault(worker, min(self._ended.values(), default=0))
 
     def ask(self, worker: int, now_s: float = 0.0) -> Task | None:
         """Return what a worker shall do next, None if it has to wait."""
@@ -99,7 +113,7 @@ class Dispenser:
         elif not self._waiting and self._may_begin():
             self._begin("learn", self._next, self.parts)
             self._next += 1
-        if not self._waiting:
+        if not self._waiting or self._too_far_ahead(worker):
             return None
         task = self._waiting.popleft()
         self._open[task.id] = (worker, task, now_s)
@@ -110,23 +124,31 @@ class Dispenser:
         return [worker for worker, _, since_s in self._open.values() if since_s < before_s]
 
     def finish(self, worker: int, task_id: str, facts: Facts) -> Done | None:
-        """Take what a worker did; return the batch, or the look, that is complete by it."""
+        """Take what a worker did; return what is complete by it."""
         held, task, _ = self._open.get(task_id, (None, None, 0.0))
         if task is None or held != worker:
             return None  # it was given to somebody else meanwhile
         del self._open[task_id]
-        key = (task.kind, task.batch)
-        gathered = self._rounds[key]
+        gathered = self._rounds[(task.kind, task.batch)]
         gathered.done[task.part] = (task_id, facts)
-        if len(gathered.done) < gathered.parts:
+        complete = len(gathered.done) == gathered.parts
+        if complete:
+            del self._rounds[(task.kind, task.batch)]
+        if task.kind == "learn" and self.sync.mode != "synchronous":
+            return Done("learn", Piece(task.batch, task.part, task.parts), (task_id,), (facts,), worker)
+        if not complete:
             return None
-        del self._rounds[key]
         ids, told = zip(*(gathered.done[part] for part in range(gathered.parts)), strict=True)
-        return Done(task.kind, task.batch, ids, told)
+        return Done(task.kind, Piece(task.batch), ids, told, worker)
+
+    def settle(self, done: Done) -> None:
+        """Count what is committed, for whoever did it if they are still there."""
+        if done.kind == "learn" and done.worker in self._ended:
+            self._ended[done.worker] += 1
 
     def leave(self, worker: int) -> None:
         """Take back what a worker that is gone had not finished."""
-        self._workers.discard(worker)
+        self._ended.pop(worker, None)
         for _, task, _ in [one for one in self._open.values() if one[0] == worker]:
             del self._open[task.id]
             if task.kind == "learn":
@@ -141,18 +163,27 @@ class Dispenser:
     def _may_begin(self) -> bool:
         if self._next >= self.limit:
             return False
-        if self.sync.mode == "asynchronous":
-            return True
-        if self.sync.mode == "synchronous":
-            return self._next == self.committed
-        oldest = min((batch for _, batch in self._rounds), default=self._next)
-        return (
-            self._next - oldest <= self.sync.staleness and self._next - self.committed <= self.sync.staleness
-        )
+        return self.sync.mode != "synchronous" or self._next == self.committed
 
-    def _begin(self, kind: Literal["learn", "look"], batch: int, parts: int) -> None:
-        self._rounds[(kind, batch)] = _Round(kind, parts)
+    def _too_far_ahead(self, worker: int) -> bool:
+        """Looks are for everybody: there nobody is ahead of anybody."""
+        bounded = self.sync.mode == "bounded" and self._waiting[0].kind == "learn"
+        return bounded and self._ended[worker] - min(self._ended.values()) > self.sync.staleness
+
+    def _begin(self, kind: Kind, batch: int, parts: int) -> None:
+        self._rounds[(kind, batch)] = _Round(parts)
         self._waiting += [Task(self._new_id(), kind, batch, part, parts) for part in range(parts)]
+
+    def _go_on_with(self, committed: list[Piece]) -> None:
+        """Hand out what is left of batches of which some parts are committed."""
+        begun: dict[int, _Round] = {}
+        for batch, part, parts in sorted(committed):
+            begun.setdefault(batch, _Round(parts)).done[part] = ("", {})
+        for batch, gathered in begun.items():
+            left = [part for part in range(gathered.parts) if part not in gathered.done]
+            if left:
+                self._rounds[("learn", batch)] = gathered
+            self._waiting += [Task(self._new_id(), "learn", batch, part, gathered.parts) for part in left]
 
     def _new_id(self) -> str:
         self._issued += 1

@@ -49,16 +49,19 @@ class Hall:
         chief: Chief | None = None,
     ) -> None:
         self._listener, self._key, self._shard = listener, seat.key, shard
+        self._lines: set[Line] = set()
         self._rank, self._world = rank, world
         self.chief = chief
         self.failed: Callable[[BaseException], None] = lambda _error: None
         threading.Thread(target=self._accept, name="hall", daemon=True).start()
 
     def close(self) -> None:
-        """Hear nobody who comes from now on."""
+        """Hear nobody from now on."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits there
         self._listener.close()
+        for line in list(self._lines):
+            line.close()
 
     def _accept(self) -> None:
         while True:
@@ -71,18 +74,22 @@ class Hall:
     def _meet(self, connection: socket.socket) -> None:
         connection.settimeout(HELLO_S)
         line = Line(connection)
+        self._lines.add(line)
         try:
             head = line.receive(most_head=FIRST_HEAD_BYTES, body=False).head
             if not hmac.compare_digest(str(head.get("key")), self._key):
                 return
             line.patient()
-            line.send(version=self._shard.version, staged=self._shard.staged())
-            self._attend(line, head)
+            shard = self._shard
+            line.send(stage=shard.part.stage, stamp=shard.stamp, staged=shard.staged())
+            if head.get("stage") == shard.part.stage:
+                self._attend(line, head)
         except ConnectionError:
             pass  # who is gone is gone; whatever they had is given to others
         except WindlassError as error:
             self.failed(error)
         finally:
+            self._lines.discard(line)
             line.close()
 
     def _attend(self, line: Line, head: dict[str, Any]) -> None:
@@ -114,16 +121,14 @@ class Hall:
         shard, head = self._shard, frame.head
         match head["do"]:
             case "pull":
-                version, arrays = shard.pull(frame.arrays, ahead=head.get("ahead", 0))
-                return arrays, {"version": version}
+                stamp, arrays = shard.pull(frame.arrays, ahead=head.get("ahead", 0))
+                return arrays, {"stamp": stamp}
             case "push":
                 shard.stage(head["task"], frame.arrays)
                 return {}, {"staged": head["task"]}
             case "square":
-                missing = shard.missing(head["tasks"])
-                return {}, {"missing": [f"gradient {task}" for task in missing]} if missing else {
-                    "square": shard.square(head["tasks"])
-                }
+                lost = shard.lost(head["tasks"])
+                return {}, {"missing": lost} if lost else {"square": shard.square(head["tasks"])}
             case "commit":
                 return {}, self._commit(Update.heard(head["update"]), head.get("drop", []))
             case "forget":
@@ -133,12 +138,9 @@ class Hall:
         raise ConnectionResetError(f"nobody here knows how to {head['do']}")
 
     def _commit(self, update: Update, dropped: list[str]) -> dict[str, Any]:
-        shard = self._shard
-        if update.number > shard.version + 1:
-            return {"missing": [f"update {shard.version + 1}"]}
-        missing = shard.missing(update.tasks) if update.number > shard.version else []
+        missing = self._shard.missing(update)
         if missing:
-            return {"missing": [f"gradient {task}" for task in missing]}
-        shard.commit(update)
-        shard.drop(dropped)
-        return {"version": shard.version}
+            return {"missing": missing}
+        told = self._shard.commit(update)
+        self._shard.drop(dropped)
+        return {**told, "stamp": self._shard.stamp}

@@ -14,15 +14,21 @@ from typing import IO, Any
 from windlass.train.server.frames import BUFFERS, Arrays, Frame, Garbled, buffers_of, read_frame
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-VERSION = 1
+VERSION = 2
 
 
 class Log:
     """The log of one server. One that is not kept takes everything and holds nothing."""
 
-    def __init__(self, path: Path, *, number: int, servers: int, kept: bool = True) -> None:
+    def __init__(self, path: Path, *, number: int, servers: int, stage: str, kept: bool = True) -> None:
         self._path, self._kept = path, kept
-        self._facts = {"log": VERSION, "boot": boot_id(), "number": number, "servers": servers}
+        self._facts = {
+            "log": VERSION,
+            "boot": boot_id(),
+            "number": number,
+            "servers": servers,
+            "stage": stage,
+        }
         self._file: IO[bytes] | None = None
         self.bytes = 0
         """What was written to it in this life."""

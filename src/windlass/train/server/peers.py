@@ -16,7 +16,7 @@ from typing import Any
 from windlass.spec.errors import ProcessFailed
 from windlass.spec.served import read_seat
 from windlass.train.checkpoint import State
-from windlass.train.server.frames import Frame, Line
+from windlass.train.server.frames import Arrays, Frame, Line
 from windlass.train.server.updates import Update
 
 CONNECT_S = 2.0
@@ -25,11 +25,18 @@ PATIENCE_S = 120.0
 """For a server to come back; its supervisor starts it again at once."""
 
 
+Missed = Callable[[Sequence[int]], Sequence[Update]]
+
+
 class CannotFollow(ProcessFailed):
     """A server came back with less than was committed: all must go back to a checkpoint."""
 
 
-def connect(folder: Path, number: int, **who: Any) -> tuple[Line, Frame]:
+class Elsewhere(ConnectionError):
+    """A server is at another stage of the run than whoever came to it."""
+
+
+def connect(folder: Path, number: int, stage: str, **who: Any) -> tuple[Line, Frame]:
     """Open a line to a server and hear how it stands; ConnectionError where it is not there."""
     seat = read_seat(folder, number)
     if seat is None:
@@ -37,7 +44,10 @@ def connect(folder: Path, number: int, **who: Any) -> tuple[Line, Frame]:
     line = Line(socket.create_connection((seat.host, seat.port), timeout=CONNECT_S))
     line.patient()
     try:
-        return line, line.ask(key=seat.key, **who)
+        frame = line.ask(key=seat.key, stage=stage, **who)
+        if frame.head.get("stage") != stage:
+            raise Elsewhere(f"server {number} is at stage '{frame.head.get('stage')}', not '{stage}'")
+        return line, frame
     except ConnectionError:
         line.close()
         raise
@@ -47,15 +57,23 @@ class Peers:
     """Lines from the first server to the others."""
 
     def __init__(
-        self, folder: Path, servers: int, life: str, missed: Callable[[int], Sequence[Update]]
+        self,
+        folder: Path,
+        stage: str,
+        servers: int,
+        life: str,
+        missed: Missed,
     ) -> None:
-        """`missed` returns the updates after a number; it raises CannotFollow where it does not know them."""
-        self._folder, self._life, self._missed = folder, life, missed
+        """`missed` returns the updates after a stamp; it raises CannotFollow where it does not know them."""
+        self._folder, self._stage, self._life, self._missed = folder, stage, life, missed
         self._lines: dict[int, Line | None] = dict.fromkeys(range(1, servers))
-        self.bytes_sent = 0
 
     def ask_all(self, **head: Any) -> list[dict[str, Any]]:
         """Ask every other server the same, all at the same time; return what each answers."""
+        return [frame.head for frame in self.frames(**head)]
+
+    def frames(self, **head: Any) -> list[Frame]:
+        """The same, with the arrays of the answers."""
         for number in self._lines:
             try:
                 self._line(number).send(**head)
@@ -73,15 +91,11 @@ class Peers:
             self._line(number).send(do="save", state=asdict(state))
         return StarCrew([line for line in self._lines.values() if line is not None])
 
-    def break_up(self) -> None:
-        """Leave what is being done together: who waits for a word hears that none will come."""
-        self.close()
-
-    def _answer(self, number: int, head: dict[str, Any]) -> dict[str, Any]:
+    def _answer(self, number: int, head: dict[str, Any]) -> Frame:
         while True:
             try:
                 line = self._lines[number]
-                return line.receive().head if line is not None else self._line(number).ask(**head).head
+                return line.receive() if line is not None else self._line(number).ask(**head)
             except ConnectionError:
                 self._drop(number)
 
@@ -90,8 +104,8 @@ class Peers:
         until = time.monotonic() + PATIENCE_S
         while (line := self._lines[number]) is None:
             try:
-                line, frame = connect(self._folder, number, role="chief", life=self._life)
-                for update in self._missed(frame.head["version"]):
+                line, frame = connect(self._folder, number, self._stage, role="chief", life=self._life)
+                for update in self._missed(frame.head["stamp"]):
                     check_followed(number, line.ask(do="commit", update=asdict(update)).head)
                 line.ask(do="forget", life=self._life)
                 self._lines[number] = line
@@ -127,6 +141,10 @@ class StarCrew:
             line.send(shared=facts)
         return facts
 
+    def gather(self, arrays: Arrays) -> list[Arrays] | None:
+        """Return the arrays of all, by server; None on all but the first. All call it together."""
+        return [arrays, *(line.receive().arrays for line in self._lines)]
+
     def end(self) -> None:
         """Hear from all that they are through."""
         for line in self._lines:
@@ -142,3 +160,7 @@ class BranchCrew:
     def share(self, fact: Any) -> list[Any]:
         facts: list[Any] = self._line.ask(share=fact).head["shared"]
         return facts
+
+    def gather(self, arrays: Arrays) -> list[Arrays] | None:
+        self._line.send(arrays, given=True)
+        return None

@@ -30,6 +30,8 @@ BLOCK_TOKENS = 10_000
 """No pair crosses the border of two blocks; a thread takes one at a time."""
 RATE, LEAST_RATE = 0.05, 1e-4
 """The first rate falls on a line to this share of it."""
+Floats = NDArray[np.float32]
+
 PASSES = "word2vec-passes"
 """Where a run keeps checkpoints until the vectors are finished, in its folder."""
 
@@ -78,8 +80,8 @@ class Learner:
 
     def advance(self) -> Stood:
         """Learn from one more chunk; a pass that ends is saved."""
-        sampler = self._sampler
-        stop = min(self.position + CHUNK_TOKENS, self._part.tokens)
+        sampler = self.sampler
+        stop = min((self.position // CHUNK_TOKENS + 1) * CHUNK_TOKENS, self._part.tokens)
         tokens = np.ascontiguousarray(self._part.read(self.position, stop), np.int32)
         key, begin = pass_key(self.plan.seed, self.epoch), time.perf_counter()
         more = run(
@@ -90,10 +92,26 @@ class Learner:
         self._seconds += seconds
         self._learnt.include(more)
         stood = Stood(self.epoch, stop, self._part.tokens, self._learnt, len(tokens) / seconds)
-        self.position = stop
-        if stop == self._part.tokens:
-            self._end_pass()
+        self.stand_at(self.epoch, stop)
+        if self.position == 0:
+            self.save()
         return stood
+
+    def stand_at(self, epoch: int, position: int) -> None:
+        """Be so far; a pass that has come to its end is told of, and the next one begins."""
+        self.epoch, self.position = epoch, position
+        if position == self._part.tokens:
+            self._losses.append(round(self._learnt.loss, 6))
+            self.epoch, self.position, self._learnt = epoch + 1, 0, Learnt()
+
+    def include(self, more: Learnt, seconds: float) -> None:
+        """Take over what others saw while they learnt, and how long it took."""
+        self._learnt.include(more)
+        self._seconds += seconds
+
+    def take(self, inputs_VD: Floats, outputs_VD: Floats) -> None:
+        """Take over vectors that others have learnt."""
+        self._matrices = matrices_of(inputs_VD, outputs_VD)
 
     def counting(self) -> Iterator[int]:
         """Count the tokens of the text, chunk by chunk; yield how many were counted."""
@@ -124,8 +142,17 @@ class Learner:
         Place(self._passes).remove()
         return vectors
 
+    @property
+    def learnt(self) -> Learnt:
+        """Of the pass so far."""
+        return self._learnt
+
+    @property
+    def seconds(self) -> float:
+        return self._seconds
+
     @cached_property
-    def _sampler(self) -> Sampler:
+    def sampler(self) -> Sampler:
         return Sampler(self._counted(), self.plan.end_token, self.plan.options)
 
     def _counted(self) -> NDArray[np.int64]:
@@ -136,15 +163,14 @@ class Learner:
         return self._counts_V
 
     def _rates(self, tokens: int) -> NDArray[np.float32]:
-        """Return the rate of each block of the next chunk: a line over all passes, by position alone."""
+        """Return the rate of each block of the next chunk."""
         starts = self.position + BLOCK_TOKENS * np.arange(-(-tokens // BLOCK_TOKENS))
-        done = (self.epoch * self._part.tokens + starts) / (self.plan.epochs * self._part.tokens)
-        return (self.plan.rate * np.maximum(1 - done, LEAST_RATE)).astype(np.float32)
+        return self.rates_at(self.epoch, starts)
 
-    def _end_pass(self) -> None:
-        self._losses.append(round(self._learnt.loss, 6))
-        self.epoch, self.position, self._learnt = self.epoch + 1, 0, Learnt()
-        self.save()
+    def rates_at(self, epoch: int, starts: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the rate of blocks that begin there: a line over all passes, by position alone."""
+        done = (epoch * self._part.tokens + starts) / (self.plan.epochs * self._part.tokens)
+        return (self.plan.rate * np.maximum(1 - done, LEAST_RATE)).astype(np.float32)
 
     def _vectors(self) -> TokenVectors:
         m, width = self._matrices, self.plan.width
@@ -164,15 +190,14 @@ class Learner:
 
     def _go_on(self) -> None:
         """Take up the newest whole checkpoint, if there is one."""
-        kept = sorted(self._passes.iterdir()) if self._passes.is_dir() else []
-        whole = [path for path in kept if load_manifest(Place(path)) is not None]
-        vectors = load_vectors(whole[-1]) if whole else None
-        if vectors is None:
+        found = newest_pass(self._passes.parent)
+        if found is None:
             return
+        path, vectors = found
         told = vectors.told
         if any(told.get(key) != value for key, value in self._settings.items()):
             raise BadInput(
-                f"{whole[-1]}: was learnt from another text or with other settings",
+                f"{path}: was learnt from another text or with other settings",
                 hint=f"remove {self._passes} to begin again",
             )
         self._matrices = matrices_of(vectors.inputs_VD, vectors.outputs_VD)
@@ -180,3 +205,22 @@ class Learner:
         self.epoch, self.position = int(told["epoch"]), int(told["position"])
         self._learnt, self._losses = Learnt(**told["learnt"]), list(told["losses"])
         self._seconds = float(told["seconds"])
+
+
+def newest_pass(folder: Path) -> tuple[Path, TokenVectors] | None:
+    """Load the newest whole checkpoint in a run's folder; None where there is none."""
+    passes = folder / PASSES
+    kept = sorted(passes.iterdir()) if passes.is_dir() else []
+    whole = [path for path in kept if load_manifest(Place(path)) is not None]
+    vectors = load_vectors(whole[-1]) if whole else None
+    return None if vectors is None else (whole[-1], vectors)
+
+
+def blocks_of(tokens: int) -> list[range]:
+    """Return the blocks of one pass, as `Learner.advance` takes them: no block crosses two chunks."""
+    return [
+        range(start, min(start + BLOCK_TOKENS, until))
+        for begin in range(0, tokens, CHUNK_TOKENS)
+        for until in (min(begin + CHUNK_TOKENS, tokens),)
+        for start in range(begin, until, BLOCK_TOKENS)
+    ]

@@ -133,3 +133,20 @@ def test_a_flood_of_refusals_waits_for_nothing() -> None:
                 refusing.send(None)  # one step: a coroutine that waited for anything would not end in it
 
     run(work, gate(all=Limits(requests_per_second=0.01, burst=1)))
+
+
+def test_long_prompts_of_one_tenant_do_not_use_up_the_time_of_another() -> None:
+    bob = Caller(key="k2", tenant="bob", scopes=ADA.scopes)
+    long, short = Wish("m", 1, 5000, 20), Wish("m", 1, 10, 20)
+
+    async def work(given: Gate) -> None:
+        line = given._lines["m"]
+        line.pace.began(1.0, 1000 - 16)  # a thousand tokens a second
+        await given.admit(ADA, long)
+        assert await code_of(given, short) == "queue_full"
+        theirs = await given.admit(bob, short)
+        assert await code_of(given, long, bob) == "queue_full"
+        theirs.began()
+        assert line.unread_of == {"ada": 5000}
+
+    run(work, gate(wait=2.0))

@@ -46,6 +46,11 @@ async def act(work: Callable[[], T]) -> T:
         raise ApiError(_code(error), told) from None
 
 
+def bound_of(request: Request) -> str | None:
+    """Return the tenant of which alone whoever asks may learn; None for who runs the installation."""
+    return caller_of(request).bound or None
+
+
 async def actor_of(request: Request) -> Actor:
     """Return who acts, for the audit log."""
     caller = caller_of(request)

@@ -8,11 +8,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from windlass.serve.gateway.admin.asking import act, actor_of, state_of, told
+from windlass.serve.gateway.admin.asking import act, actor_of, bound_of, state_of, told
 from windlass.serve.gateway.admin.messages import KeyLimits, NewKey, Rotation
 from windlass.serve.gateway.admin.replies import KeyList, KeyReply, NewKeyReply
 from windlass.serve.gateway.bodies import read
 from windlass.serve.gateway.document import BODIES, gives, takes
+from windlass.serve.gateway.errors import ApiError, plain
 from windlass.serve.records.keys import Key, Keys
 
 router = APIRouter()
@@ -20,8 +21,8 @@ router = APIRouter()
 
 @router.get("/admin/keys", responses=gives(KeyList))
 async def list_keys(request: Request) -> Response:
-    """List all keys, those that were revoked too; tokens are not kept."""
-    keys = await act(Keys(state_of(request)).list)
+    """List all keys, or those of the tenant whose key asks; those that were revoked too, without tokens."""
+    keys = await act(lambda: Keys(state_of(request)).list(bound_of(request)))
     return told(KeyList(object="list", data=[_reply(key) for key in keys]))
 
 
@@ -29,6 +30,7 @@ async def list_keys(request: Request) -> Response:
 async def make_key(request: Request) -> Response:
     """Make a key; its token is in this answer and nowhere else."""
     ask = await read(request, NewKey)
+    check_own(ask, bound_of(request))
     keys, by = Keys(state_of(request)), await actor_of(request)
     expires_s = None if ask.expires_in_s is None else time.time() + ask.expires_in_s
     key, token = await act(
@@ -42,14 +44,14 @@ async def make_key(request: Request) -> Response:
 @router.get("/admin/keys/{name}", responses=gives(KeyReply))
 async def show_key(request: Request, name: str) -> Response:
     """Show a key, by its id or name."""
-    return told(_reply(await act(lambda: Keys(state_of(request)).get(name))))
+    return told(_reply(await act(lambda: Keys(state_of(request)).get(name, bound_of(request)))))
 
 
 @router.post("/admin/keys/{name}/revoke", responses=gives(KeyReply))
 async def revoke_key(request: Request, name: str) -> Response:
     """Make a key useless at once; what was begun with it is ended."""
     keys, by = Keys(state_of(request)), await actor_of(request)
-    return told(_reply(await act(lambda: keys.revoke(name, by))))
+    return told(_reply(await act(lambda: keys.revoke(name, by, tenant=bound_of(request)))))
 
 
 @router.post(
@@ -59,7 +61,7 @@ async def rotate_key(request: Request, name: str) -> Response:
     """Give a key another token, which is in this answer and nowhere else."""
     ask = await read(request, Rotation)
     keys, by = Keys(state_of(request)), await actor_of(request)
-    key, token = await act(lambda: keys.rotate(name, by, grace_s=ask.grace_s))
+    key, token = await act(lambda: keys.rotate(name, by, grace_s=ask.grace_s, tenant=bound_of(request)))
     return told(NewKeyReply(key=_reply(key), token=token))
 
 
@@ -68,7 +70,21 @@ async def limit_key(request: Request, name: str) -> Response:
     """Give a key limits of its own, or those that every key has."""
     ask = await read(request, KeyLimits)
     keys, by = Keys(state_of(request)), await actor_of(request)
-    return told(_reply(await act(lambda: keys.limit(name, ask.limits, by))))
+    return told(_reply(await act(lambda: keys.limit(name, ask.limits, by, tenant=bound_of(request)))))
+
+
+def check_own(ask: NewKey, tenant: str | None) -> None:
+    """Refuse a tenant's administrator what is not the tenant's.
+
+    Names of keys are one list for all tenants. That a name is taken must not tell of another tenant, so
+    each names its keys below its own name.
+    """
+    if tenant is None:
+        return
+    if ask.tenant != tenant:
+        raise ApiError("not_found", f"no tenant called '{plain(ask.tenant, 100)}'", param="tenant")
+    if not ask.name.startswith(f"{tenant}."):
+        raise ApiError("invalid_value", f"a key of this tenant is called '{tenant}.NAME'", param="name")
 
 
 def _reply(key: Key) -> KeyReply:

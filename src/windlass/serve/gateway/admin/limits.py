@@ -9,9 +9,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from windlass.serve.gateway.admin.asking import act, state_of, told
+from windlass.serve.gateway.admin.asking import act, bound_of, state_of, told
 from windlass.serve.gateway.admin.replies import BudgetList, BudgetReply
 from windlass.serve.gateway.document import gives
+from windlass.serve.records.keys import Keys
 from windlass.serve.records.quotas import known_budgets, standings
 
 router = APIRouter()
@@ -19,11 +20,14 @@ router = APIRouter()
 
 @router.get("/admin/limits", responses=gives(BudgetList))
 async def list_limits(request: Request) -> Response:
-    """List budgets of everybody, of tenants and of keys, and what is left of each."""
-    state = state_of(request)
+    """List budgets of everybody, of tenants and of keys, and what is left of each; a tenant sees its own."""
+    state, bound = state_of(request), bound_of(request)
 
     def look() -> list[BudgetReply]:
         rules = known_budgets(state)
+        own = (
+            None if bound is None else {f"tenant:{bound}", *(f"key:{k.id}" for k in Keys(state).list(bound))}
+        )
         return [
             BudgetReply(
                 scope=each.name.scope,
@@ -34,6 +38,7 @@ async def list_limits(request: Request) -> Response:
                 gateways=each.holders,
             )
             for each in standings(state, rules)
+            if own is None or each.name.scope in own
         ]
 
     return told(BudgetList(object="list", data=await act(look)))

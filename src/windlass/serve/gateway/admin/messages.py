@@ -7,9 +7,9 @@ from pydantic import Field
 from windlass.serve.gateway.messages import Body
 from windlass.serve.records.keys import Scope
 from windlass.serve.records.rollouts import Kind
-from windlass.serve.records.tenants import DEFAULT
 from windlass.spec.limits import Limits
 from windlass.spec.rollout import Rollout
+from windlass.spec.tenancy import DEFAULT
 
 LONGEST_S = 3_155_760_000
 """A hundred years."""

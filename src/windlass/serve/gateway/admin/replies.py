@@ -43,6 +43,7 @@ class TenantReply(BaseModel):
     settings: dict[str, Any]
     made_s: float
     suspended_s: float | None
+    allowance: dict[str, Any]
 
 
 class TenantList(BaseModel):

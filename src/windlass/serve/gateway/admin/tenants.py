@@ -6,11 +6,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from windlass.serve.gateway.admin.asking import act, actor_of, state_of, told
+from windlass.serve.gateway.admin.asking import act, actor_of, bound_of, state_of, told
 from windlass.serve.gateway.admin.messages import NewTenant, TenantChange
 from windlass.serve.gateway.admin.replies import Done, TenantList, TenantReply
 from windlass.serve.gateway.bodies import read
 from windlass.serve.gateway.document import BODIES, gives, takes
+from windlass.serve.gateway.errors import ApiError, plain
 from windlass.serve.records.tenants import Tenant, Tenants
 
 router = APIRouter()
@@ -36,6 +37,7 @@ async def make_tenant(request: Request) -> Response:
 @router.get("/admin/tenants/{name}", responses=gives(TenantReply))
 async def show_tenant(request: Request, name: str) -> Response:
     """Show a tenant."""
+    check_own(request, name)
     return told(_reply(await act(lambda: Tenants(state_of(request)).get(name))))
 
 
@@ -44,6 +46,7 @@ async def show_tenant(request: Request, name: str) -> Response:
 )
 async def change_tenant(request: Request, name: str) -> Response:
     """Change a tenant's limits, suspend it or let it go on."""
+    check_own(request, name, changes=True)
     ask = await read(request, TenantChange)
     tenants, by = Tenants(state_of(request)), await actor_of(request)
     changed = await act(lambda: tenants.set(name, by, limits=ask.limits, suspended=ask.suspended))
@@ -53,9 +56,19 @@ async def change_tenant(request: Request, name: str) -> Response:
 @router.delete("/admin/tenants/{name}", responses=gives(Done, "invalid_value", "conflict"))
 async def remove_tenant(request: Request, name: str) -> Response:
     """Remove a tenant that has no key in use."""
+    check_own(request, name, changes=True)
     tenants, by = Tenants(state_of(request)), await actor_of(request)
     await act(lambda: tenants.remove(name, by))
     return told(Done(object="done"))
+
+
+def check_own(request: Request, name: str, *, changes: bool = False) -> None:
+    """Let a tenant's administrator see that tenant alone; what it may have, others decide."""
+    bound = bound_of(request)
+    if bound is not None and name != bound:
+        raise ApiError("not_found", f"no tenant called '{plain(name, 100)}'")
+    if bound is not None and changes:
+        raise ApiError("forbidden", "what a tenant may have is not its own to change")
 
 
 def _reply(tenant: Tenant) -> TenantReply:

@@ -12,6 +12,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from windlass.serve.gateway.admission import Room, Wish
 from windlass.serve.gateway.caller import Caller
 from windlass.serve.gateway.errors import ApiError
@@ -61,7 +63,8 @@ class Gate:
         """Grant room, or raise ApiError with the time after which it is worth asking again."""
         line = self._lines[wish.model]
         try:
-            admitted = Admitted(line, wish, self._check_time(wish, line), self.level)
+            load = self._check_time(wish, line, caller.tenant)
+            admitted = Admitted(line, wish, load, self.level, caller.tenant)
             try:
                 admitted.took(await self._take(caller, wish))
             except BaseException:
@@ -110,10 +113,11 @@ class Gate:
             await asyncio.sleep(LOOK_EVERY_S)
             self.step(time.monotonic())
 
-    def _check_time(self, wish: Wish, line: Line) -> Load:
+    def _check_time(self, wish: Wish, line: Line, tenant: str) -> Load:
         """Refuse what the ladder leaves out, what would wait too long, and what would be too late."""
         load = self._load(wish.model, line)
-        estimate = line.pace.estimate(wish, load)
+        before_s = load.unread_s * line.share_before(tenant, wish.prompt_tokens)
+        estimate = line.pace.estimate(wish, msgspec.structs.replace(load, unread_s=before_s))
         error = refusals.less(self.level, wish, self._settings.brown_out.calm)
         if error is None and estimate.wait_s > self._settings.wait:
             error = refusals.no_time(estimate, self._settings.wait)
@@ -169,14 +173,14 @@ def amounts_of(wish: Wish) -> dict[Kind, float]:
 class Admitted:
     """Room that one request has, and what is learned from it."""
 
-    def __init__(self, line: Line, wish: Wish, load: Load, level: int = 0) -> None:
-        self._line, self._wish, self._level = line, wish, level
+    def __init__(self, line: Line, wish: Wish, load: Load, level: int = 0, tenant: str = "") -> None:
+        self._line, self._wish, self._level, self._tenant = line, wish, level, tenant
         self._taken: Sequence[Taken] = ()
         self._flows: Sequence[Taken] = ()
         """Those that fill with time, of which callers are told."""
         self._at = time.monotonic()
         self._first_at: float | None = None
-        line.came(wish, self._at)
+        line.came(wish, self._at, tenant)
         self._has_slot = load.answers + wish.answers <= load.slots
 
     def took(self, taken: Sequence[Taken]) -> None:
@@ -199,7 +203,7 @@ class Admitted:
 
     def began(self) -> None:
         self._first_at = now = time.monotonic()
-        self._line.began(self._at, self._wish, now, has_slot=self._has_slot)
+        self._line.began(self._at, self._wish, now, has_slot=self._has_slot, tenant=self._tenant)
         for taken in self._taken:
             if taken.part.name.kind in ("queue", "queue_tokens"):
                 taken.settle(0)
@@ -208,7 +212,7 @@ class Admitted:
         now = time.monotonic()
         self._line.answers -= self._wish.answers
         if self._first_at is None:
-            self._line.read(self._wish)
+            self._line.read(self._wish, self._tenant)
         else:
             written = tokens - self._wish.prompt_tokens
             self._line.pace.ended(self._wish, now - self._first_at, written)

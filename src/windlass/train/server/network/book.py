@@ -1,8 +1,8 @@
-"""The ledger of a run whose batches are not committed in their order.
+"""The ledger of a run whose updates are not committed in the order of their samples.
 
 The ledger says which positions a number of steps used, from the first on. So updates are entered where none
-of the batches before them is missing: one by one in synchronous mode, in the others several at a time, at a
-border at the latest.
+of the samples before them is missing, and a batch is whole: one by one in synchronous mode, in the others
+several at a time, at a border at the latest.
 """
 
 from __future__ import annotations
@@ -32,13 +32,20 @@ class Book:
         self._lately: deque[int] = deque((0,), maxlen=REMEMBERED)
         self._folder, self._size = folder, batch_sequences
         self._open: list[Update] = []
+        self._at = 0
 
-    def begin(self, step: int, updates: Sequence[Update]) -> None:
-        """Go on at `step`; `updates` are those since a checkpoint, of which the ledger may lack the last."""
-        known = min(reached(self._folder), step)
-        self.ledger.begin(known, known * self._size)
+    def begin(self, samples: int, updates: Sequence[Update]) -> None:
+        """Go on after a checkpoint at `samples`; the ledger may lack the last of the `updates` since."""
+        known = min(reached(self._folder), (samples + sum(u.positions for u in updates)) // self._size)
+        self._at = known * self._size
+        self.ledger.begin(known, self._at)
         for update in updates:
-            self.enter(update, known=update.number <= known)
+            self.enter(update, known=update.until <= self._at)
+
+    @property
+    def updates(self) -> int:
+        """How many there were in this life."""
+        return self.stale.total()
 
     @property
     def lately(self) -> float:
@@ -51,10 +58,11 @@ class Book:
         if known:
             return
         self._open.append(update)
-        if max(one.batch for one in self._open) + 1 == update.number:  # so none before it is missing
-            digest = digest_of(one.digest for one in self._open)
-            self.ledger.commit(update.number, update.number * self._size, digest)
-            self._open = []
+        until = max(one.until for one in self._open)
+        whole = self._at + sum(one.positions for one in self._open) == until  # so none before it is missing
+        if whole and until % self._size == 0:
+            self.ledger.commit(until // self._size, until, digest_of(one.digest for one in self._open))
+            self._open, self._at = [], until
 
 
 def reached(folder: Path) -> int:

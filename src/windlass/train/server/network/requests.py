@@ -12,7 +12,7 @@ from windlass.spec.errors import WindlassError
 from windlass.spec.run import Run
 from windlass.spec.settings import Settings, applied, difference, server_refusal
 from windlass.train.record import Record
-from windlass.train.server.lead import Lead
+from windlass.train.server.network.lead import Lead
 from windlass.train.settings import load_request, newest_request, told_before
 
 LOOK_EVERY_S = 0.1

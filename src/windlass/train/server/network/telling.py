@@ -1,17 +1,14 @@
-"""What the first server tells of a run: the same events as a trainer's, for the same listeners."""
+"""What the first server tells of a network: the same events as a trainer's, for the same listeners."""
 
 from __future__ import annotations
 
-import json
 import time
-from pathlib import Path
 
 import torch
 
-from windlass.spec.elastic import WORKERS
 from windlass.train.loop import SMOOTHING, TELL_EVERY_S
 from windlass.train.peak import known_peak
-from windlass.train.server.lead import Lead
+from windlass.train.server.network.lead import Lead
 from windlass.train.server.updates import Update
 
 
@@ -31,25 +28,31 @@ def tell_start(lead: Lead) -> None:
     )
 
 
-def wanted_workers(folder: Path) -> int | None:
-    """Return how many workers the run was last asked to have; None where nobody said."""
-    try:
-        return int(json.loads((folder / WORKERS).read_bytes())["workers"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
 class Teller:
-    """Tells of updates: every `log_every`-th into the journal, the others only to draw a line from."""
+    """Tells of steps: every `log_every`-th into the journal, the others only to draw a line from.
+
+    A step is over when another batch's worth of samples is committed; what is told of it is that of the
+    updates since the step before, each by how many samples it had.
+    """
 
     def __init__(self, lead: Lead) -> None:
         self._lead = lead
         self._peak = known_peak(torch.device("cpu"))
         self._step_s: float | None = None
         self._told_at = 0.0
+        self._step = lead.step
+        self._since: list[tuple[Update, float]] = []
 
     def tell(self, update: Update, seconds: float) -> None:
-        lead, run, step = self._lead, self._lead.run, update.number
+        self._since.append((update, seconds))
+        if self._lead.step > self._step:
+            self._step = self._lead.step
+            self._tell(update)
+            self._since = []
+
+    def _tell(self, last: Update) -> None:
+        lead, run, step = self._lead, self._lead.run, self._step
+        updates, seconds = [update for update, _ in self._since], sum(s for _, s in self._since)
         before = seconds if self._step_s is None else self._step_s
         self._step_s = SMOOTHING * before + (1 - SMOOTHING) * seconds
         kept = step % run.job.train.log_every == 0 or step in (run.steps, lead.saved_step + 1)
@@ -57,23 +60,29 @@ class Teller:
         if not kept and now - self._told_at < TELL_EVERY_S:
             return
         self._told_at = now
-        speed = run.tokens_per_step / self._step_s
+        speed, loss = run.tokens_per_step / self._step_s, mean_loss(updates)
         lead.record.tell(
             "step",
             keep=kept,
             step=step,
             steps=run.steps,
-            loss=round(update.loss, 6),
-            rate=update.rate,
-            gradient_norm=round(update.norm, 4),
+            loss=round(loss, 6),
+            rate=last.rate,
+            gradient_norm=round(last.norm, 4),
             tokens_per_s=round(speed, 1),
             share_of_peak=round(speed * run.network.training_flops_per_token() / self._peak, 4),
             seconds_left=round((run.steps - step) * self._step_s, 1),
             bytes_sent=lead.bytes_sent,
-            staleness=update.stale,
+            staleness=max(update.stale for update in updates),
+            updates=len(updates),
             workers=lead.workers,
         )
         if kept:
-            lead.record.plot(
-                step, train__loss=update.loss, train__rate=update.rate, train__tokens_per_s=speed
-            )
+            lead.record.plot(step, train__loss=loss, train__rate=last.rate, train__tokens_per_s=speed)
+
+
+def mean_loss(updates: list[Update]) -> float:
+    """Return the loss of some updates, each weighed by how many samples it had."""
+    if len(updates) == 1:
+        return updates[0].loss
+    return sum(u.loss * u.positions for u in updates) / sum(u.positions for u in updates)

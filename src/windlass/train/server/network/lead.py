@@ -1,4 +1,4 @@
-"""What those who work for the first server (chief.py) need to know of it."""
+"""What those who work for the course of a network need to know of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ class Lead(Protocol):
     """The same without what it was asked to change meanwhile."""
     folder: Path
     record: Record
-    bytes_sent: int
 
     @property
     def step(self) -> int: ...
@@ -29,6 +28,9 @@ class Lead(Protocol):
 
     @property
     def workers(self) -> int: ...
+
+    @property
+    def bytes_sent(self) -> int: ...
 
     def follow_plan(self, planned: Run, run: Run) -> None:
         """Go on by another plan, and as the run was asked to."""
