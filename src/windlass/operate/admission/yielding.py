@@ -16,6 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ from windlass.operate.admission.ground import (
     vector,
 )
 from windlass.operate.admission.shares import Account, priority_of
-from windlass.operate.admission.view import Ask, Placed
+from windlass.operate.admission.view import Ask, Placed, Room
 
 FAR_BELOW = 0.8
 """A tenant takes from another of its priority when it has less than this part of its share."""
@@ -67,13 +68,14 @@ class Yielders:
         self._over = {tenant: account.now / account.fair for tenant, account in accounts.items()}
         self._vain: dict[tuple[Kind, int, str], int] = {}
         """The fewest members for which nobody could make room, by kind, priority and tenant."""
+        self._parts: dict[Room, float] = {}
         self._both: tuple[Stand, Stand] | None = None
         self._crowds: dict[tuple[int, str], Crowd] = {}
         self._gone: set[str] = set()
 
     @cached_property
     def _ranked(self) -> list[Placed]:
-        return sorted(self._able, key=self._price)
+        return [ranked[-1] for ranked in sorted(map(self._price, self._able), key=itemgetter(0, 1, 2, 3, 4))]
 
     def find(self, ground: Ground, ask: Ask, kind: Kind) -> list[Yield]:
         """Return who leaves so that the fewest members of the ask fit; nobody when that cannot be had."""
@@ -165,12 +167,20 @@ class Yielders:
     def _priority(self, each: Placed) -> int:
         return priority_of(each.ask, self._accounts[each.ask.tenant].share)
 
-    def _price(self, each: Placed) -> tuple[float, float, float, float, str]:
-        tenant = each.ask.tenant
-        saved_s = each.since_s if each.saved_s is None else max(each.saved_s, each.since_s)
-        part = self._accounts[tenant].part(vector(each.ask.need), each.members)
-        unsaved = (self._now_s - saved_s) * part
-        return self._priority(each), -self._over[tenant], unsaved, -each.since_s, each.ask.key
+    def _price(self, each: Placed) -> tuple[float, float, float, float, str, Placed]:
+        """Return what is lost with a job, in the order in which it counts, and the job."""
+        ask, since_s = each.ask, each.since_s
+        saved_s = since_s if each.saved_s is None else max(each.saved_s, since_s)
+        unsaved = (self._now_s - saved_s) * each.members * self._part(ask.need)
+        return self._priority(each), -self._over[ask.tenant], unsaved, -since_s, ask.key, each
+
+    def _part(self, need: Room) -> float:
+        """Return which part of the fleet a member is; jobs of one kind ask again and again."""
+        part = self._parts.get(need)
+        if part is None:
+            account = next(iter(self._accounts.values()))
+            part = self._parts[need] = account.part(vector(need), 1)
+        return part
 
 
 class Stand:
