@@ -97,7 +97,7 @@ class Yielders:
         crowd = self._crowds.get(case)
         if crowd is None:
             spare, whole = self._stands(ground)
-            parts = [
+            parts: list[tuple[Stand, Sequence[int]]] = [
                 (spare, range(bisect_right(spare.priorities, priority))),
                 (whole, range(bisect_left(whole.priorities, priority))),
             ]
