@@ -99,7 +99,7 @@ def test_services_get_their_replicas_although_the_fleet_is_full() -> None:
 
 
 def _crowded(scenario: Scenario) -> Scenario:
-    tenants = {name: replace(tenant, load=tenant.load * 2) for name, tenant in scenario.tenants.items()}
+    tenants = {name: replace(tenant, load=tenant.load * 4) for name, tenant in scenario.tenants.items()}
     return replace(scenario, tenants=tenants)
 
 
