@@ -144,7 +144,7 @@ def _after(view: View, yields: dict[str, Decision]) -> list[Machine]:
     """Return the machines once those who leave have left."""
     free = {machine.name: machine.free for machine in view.machines}
     for each in view.placed:
-        gone = each.nodes if each.leaving else ()
+        gone = each.nodes if each.leaving else each.nodes[each.members :]
         if each.ask.key in yields:
             gone = each.nodes[yields[each.ask.key].members :]
         for node in gone:

@@ -12,9 +12,11 @@ has run for View.least_run_s.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +33,7 @@ from windlass.operate.admission.ground import (
     vector,
 )
 from windlass.operate.admission.shares import Account, priority_of
-from windlass.operate.admission.view import Ask, Placed
+from windlass.operate.admission.view import Ask, Placed, Room
 
 FAR_BELOW = 0.8
 """A tenant takes from another of its priority when it has less than this part of its share."""
@@ -66,20 +68,14 @@ class Yielders:
         self._over = {tenant: account.now / account.fair for tenant, account in accounts.items()}
         self._vain: dict[tuple[Kind, int, str], int] = {}
         """The fewest members for which nobody could make room, by kind, priority and tenant."""
-        self._crowds: dict[tuple[int, str, int], Crowd] = {}
+        self._parts: dict[Room, float] = {}
+        self._both: tuple[Stand, Stand] | None = None
+        self._crowds: dict[tuple[int, str], Crowd] = {}
         self._gone: set[str] = set()
 
     @cached_property
     def _ranked(self) -> list[Placed]:
-        return sorted(self._able, key=self._price)
-
-    @cached_property
-    def _whole(self) -> list[Placed]:
-        return [each for each in self._ranked if each.ask.preemptible]
-
-    @cached_property
-    def _elastic(self) -> list[Placed]:
-        return [each for each in self._ranked if each.members > each.ask.fewest]
+        return [ranked[-1] for ranked in sorted(map(self._price, self._able), key=itemgetter(0, 1, 2, 3, 4))]
 
     def find(self, ground: Ground, ask: Ask, kind: Kind) -> list[Yield]:
         """Return who leaves so that the fewest members of the ask fit; nobody when that cannot be had."""
@@ -93,109 +89,157 @@ class Yielders:
             self._vain[case] = ask.fewest
         for each in found:
             self.take(each.placed)
-        return found
+        return [replace(each, by_share=self._priority(each.placed) == priority) for each in found]
 
     def _crowd(self, ground: Ground, ask: Ask, priority: int, *, by_share: bool) -> Crowd:
-        """Gather the candidates once for all asks; by share, anew whenever somebody was chosen."""
-        case = (priority, ask.tenant, len(self._gone)) if by_share else (priority, "", 0)
+        """Gather who may be asked to leave; the same for all asks, until somebody was chosen."""
+        case = (priority, ask.tenant if by_share else "")
         crowd = self._crowds.get(case)
         if crowd is None:
-            candidates = list(self._candidates(ask, priority, by_share=by_share))
-            crowd = self._crowds[case] = Crowd(ground, candidates)
+            spare, whole = self._stands(ground)
+            parts = [
+                (spare, range(bisect_right(spare.priorities, priority))),
+                (whole, range(bisect_left(whole.priorities, priority))),
+            ]
+            if by_share:
+                parts.append((whole, self._above(ask, priority, whole)))
+            crowd = self._crowds[case] = Crowd(parts)
         return crowd
+
+    def _stands(self, ground: Ground) -> tuple[Stand, Stand]:
+        """Put all who could leave in columns: the members that they can spare, and the others."""
+        if self._both is None:
+            elastic = [each for each in self._ranked if each.members > each.ask.fewest]
+            spare = {each.ask.key: each.members - each.ask.fewest for each in elastic}
+            some = [Yield(each, spare[each.ask.key]) for each in elastic]
+            all_ = [Yield(each, each.members) for each in self._ranked if each.ask.preemptible]
+            priorities = {each.ask.key: self._priority(each) for each in self._ranked}
+            self._both = (
+                Stand(ground, some, priorities, spared={}),
+                Stand(ground, all_, priorities, spared=spare),
+            )
+            for key in self._gone:
+                self._leave_out(key)
+        return self._both
+
+    def _leave_out(self, key: str) -> None:
+        for stand in self._both or ():
+            stand.remove(key)
 
     def own(self, ask: Ask) -> list[Placed]:
         """Return the tenant's own jobs of lower priority, in the order in which they would leave."""
         return [
             each
-            for each in self._whole
-            if each.ask.tenant == ask.tenant
+            for each in self._ranked
+            if each.ask.preemptible
+            and each.ask.tenant == ask.tenant
             and each.ask.priority < ask.priority
             and each.ask.key not in self._gone
         ]
 
     def take(self, placed: Placed) -> None:
         self._gone.add(placed.ask.key)
-        for crowd in self._crowds.values():
-            crowd.remove(placed.ask.key)
-
-    def _candidates(self, ask: Ask, priority: int, *, by_share: bool) -> Iterator[Yield]:
-        """Name who may be asked to leave, in the order in which they are."""
-        for each in self._elastic:
-            if self._priority(each) <= priority and each.ask.key not in self._gone:
-                yield Yield(each, each.members - each.ask.fewest)
-        if self._lowest >= priority and not by_share:
-            return
-        given: dict[str, float] = {}
-        for each in self._whole:
-            at = self._priority(each)
-            if at > priority or (at == priority and not by_share):
-                return
-            if each.ask.key not in self._gone and (at < priority or self._above(each, ask, given)):
-                yield Yield(each, each.members, by_share=at == priority)
+        self._leave_out(placed.ask.key)
+        self._crowds.clear()
 
     def _is_far_below(self, ask: Ask, kind: Kind) -> bool:
         account = self._accounts[ask.tenant]
         after = account.now + account.part(kind.need, ask.fewest)
         return account.now < FAR_BELOW * account.fair and after <= account.fair
 
-    def _above(self, each: Placed, ask: Ask, given: dict[str, float]) -> bool:
-        """Tell whether a job is above its tenant's share, together with what the tenant gives already."""
-        tenant = each.ask.tenant
-        if tenant == ask.tenant:
-            return False
-        account = self._accounts[tenant]
-        gives = given.get(tenant, 0.0) + account.part(vector(each.ask.need), each.members)
-        if account.now - gives < account.fair:
-            return False
-        given[tenant] = gives
-        return True
+    def _above(self, ask: Ask, priority: int, whole: Stand) -> list[int]:
+        """Return jobs of the same priority that their tenants have above their shares, all taken together."""
+        first, last = bisect_left(whole.priorities, priority), bisect_right(whole.priorities, priority)
+        given: dict[str, float] = {}
+        found = []
+        for number in range(first, last):
+            each = whole.units[number].placed
+            tenant = each.ask.tenant
+            account = self._accounts[tenant]
+            if tenant == ask.tenant or self._over[tenant] <= 1.0 or each.ask.key in self._gone:
+                continue
+            gives = given.get(tenant, 0.0) + account.part(vector(each.ask.need), each.members)
+            if account.now - gives >= account.fair:
+                given[tenant] = gives
+                found.append(number)
+        return found
 
     def _priority(self, each: Placed) -> int:
         return priority_of(each.ask, self._accounts[each.ask.tenant].share)
 
-    def _price(self, each: Placed) -> tuple[float, float, float, float, str]:
-        tenant = each.ask.tenant
-        saved_s = each.since_s if each.saved_s is None else max(each.saved_s, each.since_s)
-        part = self._accounts[tenant].part(vector(each.ask.need), each.members)
-        unsaved = (self._now_s - saved_s) * part
-        return self._priority(each), -self._over[tenant], unsaved, -each.since_s, each.ask.key
+    def _price(self, each: Placed) -> tuple[float, float, float, float, str, Placed]:
+        """Return what is lost with a job, in the order in which it counts, and the job."""
+        ask, since_s = each.ask, each.since_s
+        saved_s = since_s if each.saved_s is None else max(each.saved_s, since_s)
+        unsaved = (self._now_s - saved_s) * each.members * self._part(ask.need)
+        return self._priority(each), -self._over[ask.tenant], unsaved, -since_s, ask.key, each
+
+    def _part(self, need: Room) -> float:
+        """Return which part of the fleet a member is; jobs of one kind ask again and again."""
+        part = self._parts.get(need)
+        if part is None:
+            account = next(iter(self._accounts.values()))
+            part = self._parts[need] = account.part(vector(need), 1)
+        return part
 
 
-class Crowd:
-    """Candidates for leaving, and where they are, in columns.
+class Stand:
+    """Who could leave, in order, and where they are, in columns.
 
-    A job may be in it twice: for the members that it can spare, and later as a whole.
+    `spared` are members that were counted elsewhere already.
     """
 
-    def __init__(self, ground: Ground, candidates: Sequence[Yield]) -> None:
-        self.candidates = candidates
-        self.gone: set[str] = set()
+    def __init__(
+        self,
+        ground: Ground,
+        units: Sequence[Yield],
+        priorities: Mapping[str, int],
+        spared: Mapping[str, int],
+    ) -> None:
+        keys = [each.placed.ask.key for each in units]
+        self.units = units
+        self.priorities = [priorities[key] for key in keys]
         self.rows: list[Ints] = []
-        """Of each candidate, those that it gives up beyond what it was named for before."""
-        self._numbers: dict[str, list[int]] = {}
-        spared: dict[str, int] = {}
-        for number, each in enumerate(candidates):
-            key, rows = each.placed.ask.key, ground.columns.rows_at(each.placed.nodes)
+        for key, each in zip(keys, units, strict=True):
+            rows = ground.columns.rows_at(each.placed.nodes)
             self.rows.append(rows[len(rows) - each.members : len(rows) - spared.get(key, 0)])
-            spared[key] = each.members
-            self._numbers.setdefault(key, []).append(number)
         lengths = [len(rows) for rows in self.rows]
         row = np.concatenate([*self.rows, np.zeros(0, dtype=np.int64)])
-        needs = np.array([vector(each.placed.ask.need) for each in candidates]).reshape(-1, 3)
-        endless = np.array([each.placed.ask.endless for each in candidates], dtype=bool)
-        self._ends = np.cumsum(lengths)
-        self._row = np.maximum(row, 0)
-        self._need = np.repeat(needs, lengths, axis=0) * (row >= 0)[:, None]
-        self._endless: NDArray[np.bool_] = np.repeat(endless, lengths)
+        needs = np.array([vector(each.placed.ask.need) for each in units]).reshape(-1, 3)
+        endless = np.array([each.placed.ask.endless for each in units], dtype=bool)
+        self.ends: Ints = np.cumsum([0, *lengths])
+        self.row = np.maximum(row, 0)
+        self.need = np.repeat(needs, lengths, axis=0) * (row >= 0)[:, None]
+        self.endless: NDArray[np.bool_] = np.repeat(endless, lengths)
+        self._numbers = {key: number for number, key in enumerate(keys)}
 
     def remove(self, key: str) -> None:
         """Count no more on somebody who leaves for another."""
-        if key not in self.gone:
-            self.gone.add(key)
-            for number in self._numbers.get(key, ()):
-                end = self._ends[number]
-                self._need[end - len(self.rows[number]) : end] = 0.0
+        number = self._numbers.get(key)
+        if number is not None:
+            self.need[self.ends[number] : self.ends[number + 1]] = 0.0
+            self.rows[number] = self.rows[number][:0]
+
+    def places(self, numbers: Sequence[int]) -> Ints:
+        """Return where the members of some stand in the columns."""
+        if isinstance(numbers, range):
+            return np.arange(self.ends[len(numbers)])
+        spans = [np.arange(self.ends[number], self.ends[number + 1]) for number in numbers]
+        return np.concatenate([*spans, np.zeros(0, dtype=np.int64)])
+
+
+class Crowd:
+    """Parts of stands in a row. A job may be in it twice: for what it can spare, and for the rest."""
+
+    def __init__(self, parts: Sequence[tuple[Stand, Sequence[int]]]) -> None:
+        self.units = [stand.units[number] for stand, numbers in parts for number in numbers]
+        self.rows = [stand.rows[number] for stand, numbers in parts for number in numbers]
+        places = [(stand, stand.places(numbers)) for stand, numbers in parts]
+        self._row = np.concatenate([stand.row[at] for stand, at in places])
+        self._need = np.concatenate([stand.need[at] for stand, at in places])
+        self._endless = np.concatenate([stand.endless[at] for stand, at in places])
+        lengths = [np.diff(stand.ends)[list(numbers)] for stand, numbers in parts]
+        self._ends = np.cumsum(np.concatenate(lengths))
 
     def fits(self, ground: Ground, kind: Kind, number: int) -> Ints:
         """Return what would fit if the first so many left, for all rows at once."""
@@ -213,7 +257,7 @@ def _sum(row: Ints, need: Floats, size: int) -> Floats:
 
 def search(ground: Ground, fewest: int, kind: Kind, crowd: Crowd) -> list[Yield]:
     """Return the first candidates that make room together, without any that is not needed; or none."""
-    high = len(crowd.candidates)
+    high = len(crowd.units)
     if not high or crowd.fits(ground, kind, high).sum() < fewest:
         return []
     low = 1
@@ -221,8 +265,8 @@ def search(ground: Ground, fewest: int, kind: Kind, crowd: Crowd) -> list[Yield]
         middle = (low + high) // 2
         low, high = (low, middle) if crowd.fits(ground, kind, middle).sum() >= fewest else (middle + 1, high)
     better = crowd.fits(ground, kind, low) > ground.fits(SOON, kind)
-    pairs = zip(crowd.candidates[:low], crowd.rows, strict=False)
-    helpful = [each for each, rows in pairs if better[rows].any() and each.placed.ask.key not in crowd.gone]
+    pairs = zip(crowd.units[:low], crowd.rows, strict=False)
+    helpful = [each for each, rows in pairs if len(rows) and better[rows].any()]
     return _Pruning(ground, kind, fewest, helpful).needed()
 
 

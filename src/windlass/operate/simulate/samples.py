@@ -32,7 +32,8 @@ class Sample:
     down: float
     shares: dict[str, float]
     wanting: frozenset[str]
-    """Tenants that wait for room at the common priority."""
+    """Tenants with jobs that wait for room, or run with fewer members than they could use, at ordinary
+    priority."""
 
 
 class Samples:
@@ -64,9 +65,14 @@ class Samples:
                 float(fleet.idle[GPUS]) / gpus,
                 float(fleet.down[GPUS]) / gpus,
                 {tenant: dominant(room, all_of_it) for tenant, room in sorted(held.items())},
-                frozenset(ask.tenant for ask in waiting if now_s - ask.asked_s > EVERY_S and _is_common(ask)),
+                self._wanting(waiting, now_s),
             )
         )
+
+    def _wanting(self, waiting: list[Ask], now_s: float) -> frozenset[str]:
+        late = [ask for ask in waiting if now_s - ask.asked_s > EVERY_S]
+        small = [each.ask for each in self._book.placed.values() if each.members < each.ask.members]
+        return frozenset(ask.tenant for ask in (*late, *small) if ask.priority >= 0 and not ask.endless)
 
     def _could_run(self, waiting: list[Ask]) -> Floats:
         """Return the room of jobs that wait although there is room, however it may be promised."""
@@ -81,7 +87,3 @@ class Samples:
                 free[:, gang.rows] -= np.asarray(each)[:, None] * gang.each
                 used += np.asarray(times(each, fewest))
         return used
-
-
-def _is_common(ask: Ask) -> bool:
-    return ask.priority >= 0 and not ask.endless

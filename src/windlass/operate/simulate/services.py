@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from windlass.operate.autoscale.decide import Past, Seen, decide
 from windlass.operate.simulate.draws import Job, curve, machines_of, stream
+from windlass.operate.simulate.events import EPOCH_S
 from windlass.operate.simulate.scenario import Scenario, Services
 from windlass.spec.scale import Scale
 
@@ -46,7 +47,7 @@ class Service:
         stop: Callable[[str], None],
     ) -> None:
         """Look at the load, and ask for as many replicas as the autoscaler finds right."""
-        load = self._mean * curve(now_s + self._shift_s, self._spec.day)
+        load = self._mean * curve(now_s - EPOCH_S + self._shift_s, self._spec.day)
         load *= max(0.0, self._chance.gauss(1.0, NOISE))
         ready = sum(map(is_ready, self._replicas))
         slots = ready * self._spec.slots
