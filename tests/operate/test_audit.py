@@ -137,6 +137,12 @@ def test_a_lost_a_doubled_and_a_changed_record_are_found(
         assert not found.ok
 
 
+def test_a_run_that_began_again_and_lost_its_record_is_not_proved_by_what_was_undone() -> None:
+    _, records = simulated(1, ["step", "step", "write", "lose_all"])
+    found = audit_records([record for place, record in enumerate(records) if place != 2])
+    assert found.reasons == ["the run is finished at step 1, but the ledger knows of 2 steps"]
+
+
 @settings(deadline=None)
 @given(st.integers(1, 9), happenings, st.data())
 def test_a_roll_back_that_nobody_told_of_is_a_repetition(

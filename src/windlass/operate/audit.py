@@ -210,10 +210,11 @@ class _Book:
             )
 
     def _compare(self, event: str, step: int) -> None:
-        """Whatever holds the outcome of a step must come after the ledger of that step."""
-        known = self._step if event == "finished" else self._reached
-        if self._found.records and step > known:
-            what = "the run is finished" if event == "finished" else "there is a checkpoint"
+        """Whatever holds the outcome of a step must come after the ledger of that step; an end, of the last."""
+        finished = event == "finished"
+        known = self._step if finished else self._reached
+        if self._found.records and (step > known or (finished and step < known)):
+            what = "the run is finished" if finished else "there is a checkpoint"
             self._reasons.append(f"{what} at step {step}, but the ledger knows of {known} steps")
 
 
