@@ -210,7 +210,7 @@ class _Book:
             )
 
     def _compare(self, event: str, step: int) -> None:
-        """Whatever holds the outcome of a step must come after the ledger of that step; an end, of the last."""
+        """Whatever holds the outcome of a step must come after the ledger of that step, an end after all."""
         finished = event == "finished"
         known = self._step if finished else self._reached
         if self._found.records and (step > known or (finished and step < known)):
