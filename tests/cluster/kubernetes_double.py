@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import datetime
+import functools
 import itertools
 import json
 import threading
@@ -17,8 +18,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+import yaml
 
 from windlass.cluster.on_kubernetes.api import KINDS
 from windlass.cluster.on_kubernetes.rules import against_rules
@@ -28,7 +32,18 @@ from windlass.cluster.on_kubernetes.tenancy import RULES
 Object = dict[str, Any]
 PLURALS = {kind.plural: (name, kind) for name, kind in KINDS.items()}
 IMMUTABLE = ("template", "selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex")
-ADMIN, LAUNCHER = "admin-token", "launcher-token"
+ADMIN, LAUNCHER, CONTROL = "admin-token", "launcher-token", "control-token"
+RIGHTS = Path(__file__).parents[2] / "deploy" / "control" / "rights.yaml"
+"""What the account of the control plane may do in the whole cluster, beyond what a launcher may."""
+
+
+@functools.cache
+def cluster_rules() -> list[tuple[str, list[str], list[str]]]:
+    """Return the rules of the ClusterRole that `deploy/control` has."""
+    (role,) = (each for each in yaml.safe_load_all(RIGHTS.read_text()) if each["kind"] == "ClusterRole")
+    return [
+        (group, rule["resources"], rule["verbs"]) for rule in role["rules"] for group in rule["apiGroups"]
+    ]
 
 
 class Refused(Exception):
@@ -249,12 +264,12 @@ class Handler(BaseHTTPRequestHandler):
         what = f"{self.plural}/{self.sub}" if self.sub else self.plural
         self.table.asked.append((verb, what))
         group = PLURALS[self.plural][1].group
-        allowed = token == ADMIN or (
-            token == LAUNCHER
-            and self.namespace
-            and any(group == g and what in names and verb in verbs for g, names, verbs in RULES)
+        rules = list(RULES) if self.namespace else []
+        rules += cluster_rules() if token == CONTROL else []
+        allowed = token == ADMIN or any(
+            group == g and what in names and verb in verbs for g, names, verbs in rules
         )
-        if token not in (ADMIN, LAUNCHER):
+        if token not in (ADMIN, LAUNCHER, CONTROL):
             raise Refused(401, "Unauthorized", "Unauthorized")
         if not allowed:
             raise Refused(403, "Forbidden", f'{what} is forbidden: cannot {verb} in "{self.namespace}"')

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.kubernetes_double import ADMIN, LAUNCHER, Table, serving
+from tests.cluster.kubernetes_double import ADMIN, CONTROL, LAUNCHER, Table, cluster_rules, serving
 from windlass.cluster.backend import Group, Restart
 from windlass.cluster.on_kubernetes import follow
 from windlass.cluster.on_kubernetes.api import Api
@@ -236,3 +236,25 @@ def test_who_follows_ends_quietly_when_the_connection_is_closed(
     for watcher in following.watchers:
         watcher.join(10)
         assert not watcher.is_alive()
+
+
+def test_a_control_plane_sees_the_groups_of_all_tenants_with_the_rights_that_it_is_deployed_with(
+    url: str,
+) -> None:
+    admin = Api(Access(url, token=ADMIN))
+    for manifest in tenancy("other", Quota()):
+        admin.apply(manifest)
+    control = backend(url, CONTROL)
+    wanted = [GROUP, replace(GROUP, tenant="other")]
+    for group in wanted:
+        control.launch(group)
+    seen = control.survey()
+    assert [standing.group.key for standing in seen.groups] == ["acme/g", "other/g"]
+    for group in wanted:
+        control.stop(group.key)
+    with pytest.raises(WindlassError, match="does not let us"):
+        backend(url, LAUNCHER).survey()
+
+
+def test_the_account_of_the_control_plane_changes_nothing_in_the_whole_cluster() -> None:
+    assert {verb for _, _, verbs in cluster_rules() for verb in verbs} == {"list"}

@@ -11,6 +11,7 @@ After every apply, what was stored is compared with what was sent.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import replace
 
 from windlass.cluster.backend import Group, Node, Resources, Standing, Survey, check, group_from, refuse_other
@@ -78,9 +79,20 @@ class KubernetesBackend:
         labels = {**OURS, **({TENANT: tenant} if tenant is not None else {})}
         standings = []
         for kind in OWNERS:
-            found, _ = self.api.list(kind, namespace, labels)
+            found = self._owners(kind, namespace, labels)
             standings += [self._standing({**each, "kind": kind}) for each in found if _is_group(each)]
         return Survey(self._nodes(), tuple(sorted(standings, key=lambda each: each.group.key)))
+
+    def _owners(self, kind: str, namespace: str | None, labels: Mapping[str, str]) -> list[Manifest]:
+        """List what holds groups; namespace by namespace where we may not look at the whole cluster."""
+        try:
+            return self.api.list(kind, namespace, labels)[0]
+        except AskedWrongly:
+            if namespace is not None:
+                raise
+        spaces, _ = self.api.list("Namespace", None, OURS)
+        names = [space["metadata"]["name"] for space in spaces if TENANT in space["metadata"]["labels"]]
+        return [owner for name in names for owner in self.api.list(kind, name, labels)[0]]
 
     def _owner(self, tenant: str, name: str) -> Manifest | None:
         """Return the Job or StatefulSet of a group."""
