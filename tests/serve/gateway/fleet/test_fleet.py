@@ -246,7 +246,7 @@ def test_a_version_that_fails_leaves_its_requests_to_another_before_the_first_to
     played(play)
 
 
-def test_a_request_waits_for_a_replica_and_is_refused_when_none_comes() -> None:
+def test_a_request_is_refused_when_no_replica_comes_in_time() -> None:
     async def play() -> None:
         async with scene("1", patience_s=0.3) as s:
             s.engines["a"].end()
@@ -254,6 +254,15 @@ def test_a_request_waits_for_a_replica_and_is_refused_when_none_comes() -> None:
             with pytest.raises(ApiError) as refused:
                 await answer(s.ask())
             assert (refused.value.code, refused.value.retry_after_s) == ("engine_unavailable", 1)
+
+    played(play)
+
+
+def test_a_request_waits_for_a_replica() -> None:
+    async def play() -> None:
+        async with scene("1") as s:
+            s.engines["a"].end()
+            await s.until(lambda: not s.fleet.alive())
             ticket = s.ask()
             await s.engines["a"].start()
             assert await answer(ticket) == [2, 3, 4, 5, 6, 7]
