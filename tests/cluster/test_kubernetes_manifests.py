@@ -12,7 +12,7 @@ import pytest
 
 from windlass.cluster.backend import Group, Restart
 from windlass.cluster.on_kubernetes.pod import Setting, literal
-from windlass.cluster.on_kubernetes.render import Asked, service, training, training_group
+from windlass.cluster.on_kubernetes.render import Asked, claims, service, training, training_group
 from windlass.cluster.on_kubernetes.rules import against_rules, pod_of
 from windlass.cluster.on_kubernetes.schedule import Schedule, backup
 from windlass.cluster.on_kubernetes.schemas import against_schemas, known_versions
@@ -37,7 +37,7 @@ CLUSTER: dict[str, Any] = {
     "node_selector": {"pool": "gpu"},
     "tolerations": [{"key": "gpu", "effect": "NoExecute", "seconds": 60}],
     "volumes": [
-        {"mount": "/windlass", "claim": "home"},
+        {"mount": "/windlass", "claim": "home", "size": "100GiB", "storage_class": "nfs.fast"},
         {"mount": "/data", "claim": "corpora", "read_only": True},
         {"mount": "/fast", "scratch": "10GiB"},
     ],
@@ -60,6 +60,7 @@ def everything() -> list[dict[str, Any]]:
     return [
         *priority_classes(),
         *tenancy("acme", Quota(64, 256 << 30, 8, 100), (Egress("10.0.0.0/8", 9000),)),
+        *claims(asked),
         *training(asked),
         *service(asked),
         backup(Schedule("s3://bucket/backups", "acme", asked.cluster)),
@@ -184,6 +185,27 @@ def test_a_run_without_a_shared_home_is_refused() -> None:
 def test_a_run_without_an_image_is_refused() -> None:
     with pytest.raises(BadInput, match="needs a container image"):
         training(Asked(job(image=None)))
+
+
+def test_a_home_of_a_stated_size_is_made_where_all_who_need_it_can_write() -> None:
+    (claim,) = claims(Asked(job(), "acme"))
+    assert claim["metadata"]["name"] == "home"
+    assert claim["metadata"]["namespace"] == "windlass-acme"
+    assert claim["spec"] == {
+        "accessModes": ["ReadWriteMany"],
+        "resources": {"requests": {"storage": "100Gi"}},
+        "storageClassName": "nfs.fast",
+    }
+    home = {"mount": "/windlass", "claim": "home", "size": "1GiB"}
+    (alone,) = claims(Asked(job(nodes=1, secrets={}, volumes=[home])))
+    assert alone["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert "storageClassName" not in alone["spec"]
+
+
+@pytest.mark.parametrize("wrong", [{"host": "/data", "size": "1GiB"}, {"claim": "c", "storage_class": "s"}])
+def test_a_size_is_for_claims_and_a_class_for_those_that_are_made(wrong: dict[str, str]) -> None:
+    with pytest.raises(BadJob, match="goes with"):
+        job(volumes=[{"mount": "/windlass", **wrong}])
 
 
 def test_directories_of_nodes_are_for_namespaces_of_your_own() -> None:

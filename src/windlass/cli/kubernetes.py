@@ -12,7 +12,7 @@ from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.state_argument import add_state, opened_state
 from windlass.cli.terminal import print_json
 from windlass.cluster.on_kubernetes.labels import Manifest
-from windlass.cluster.on_kubernetes.render import Asked, at_home, service, training
+from windlass.cluster.on_kubernetes.render import Asked, at_home, claims, service, training
 from windlass.cluster.on_kubernetes.rules import against_rules
 from windlass.cluster.on_kubernetes.schedule import DAILY, Schedule, backup
 from windlass.cluster.on_kubernetes.schemas import against_schemas, known_versions
@@ -144,6 +144,8 @@ def rendered_files(args: argparse.Namespace) -> dict[str, list[Manifest]]:
     if args.job is None:
         return files
     asked = Asked(job_of(args), args.tenant or "default")
+    if made := claims(asked):
+        files["15-volumes.yaml"] = made
     if args.serve is not None:
         files["20-service.yaml"] = service(asked, args.serve or None)
     else:

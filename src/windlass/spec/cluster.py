@@ -56,6 +56,12 @@ class Volume(Table):
     host: Annotated[str, Field(pattern=r"^/")] | None = Field(
         None, description="a directory of the node that holds it"
     )
+    size: Bytes | None = Field(
+        None, description="make the claim, with so much room; if left out, it is there already"
+    )
+    storage_class: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")] | None = Field(
+        None, description="what a claim that is made is stored on; the cluster's default if left out"
+    )
     scratch: Bytes | None = Field(None, description="empty and gone with the process, of at most this size")
     read_only: bool = Field(False, description="nobody may write to it")
 
@@ -64,6 +70,10 @@ class Volume(Table):
         given = [kind for kind in ("claim", "host", "scratch") if getattr(self, kind) is not None]
         if len(given) != 1:
             raise ValueError(f"volume at '{self.mount}': give one of claim, host and scratch")
+        if self.size is not None and self.claim is None:
+            raise ValueError(f"volume at '{self.mount}': size goes with claim")
+        if self.storage_class is not None and self.size is None:
+            raise ValueError(f"volume at '{self.mount}': storage_class goes with size")
         return self
 
 

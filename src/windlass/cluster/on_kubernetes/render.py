@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from windlass.cluster.backend import Group, Resources, Restart, label
-from windlass.cluster.on_kubernetes.labels import Manifest
-from windlass.cluster.on_kubernetes.pod import Setting, setting_of
-from windlass.cluster.on_kubernetes.serving import Service, serving
+from windlass.cluster.on_kubernetes.labels import Manifest, tenant_labels
+from windlass.cluster.on_kubernetes.pod import Setting, bytes_text, setting_of
+from windlass.cluster.on_kubernetes.serving import STATE, Service, serving
 from windlass.cluster.on_kubernetes.training import dependents, workload
-from windlass.spec.cluster import Cluster
+from windlass.spec.cluster import Cluster, Volume
 from windlass.spec.errors import BadJob
 from windlass.spec.job import Job
 from windlass.spec.job_text import job_text
@@ -105,9 +105,40 @@ def _home(cluster: Cluster) -> str:
     if home is None:
         raise BadJob(
             "a run in a cluster needs a home that its pods share and that outlives them",
-            hint="[[cluster.volumes]] mount = '/windlass', claim = 'NAME OF A PersistentVolumeClaim'",
+            hint="[[cluster.volumes]] mount = '/windlass', claim = 'NAME OF A PersistentVolumeClaim', and its"
+            " size if it is to be made",
         )
     return home
+
+
+def claims(asked: Asked) -> list[Manifest]:
+    """Return the claims that the job says the size of.
+
+    They outlive what uses them, and whoever launches has no right to make any: an administrator applies them.
+    """
+    return [_claim(asked, volume) for volume in asked.cluster.volumes if volume.size is not None]
+
+
+def _claim(asked: Asked, volume: Volume) -> Manifest:
+    assert volume.claim is not None
+    assert volume.size is not None
+    several = asked.cluster.nodes > 1 or STATE in asked.cluster.secrets
+    spec: Manifest = {
+        "accessModes": ["ReadWriteMany" if several else "ReadWriteOnce"],
+        "resources": {"requests": {"storage": bytes_text(volume.size)}},
+    }
+    if volume.storage_class is not None:
+        spec["storageClassName"] = volume.storage_class
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": volume.claim,
+            "namespace": asked.setting.of(asked.tenant),
+            "labels": tenant_labels(asked.tenant),
+        },
+        "spec": spec,
+    }
 
 
 def service(asked: Asked, model: str | None = None) -> list[Manifest]:
