@@ -86,6 +86,7 @@ RULES: Mapping[str, Rule] = {
     "cluster.tolerations.value": never,
     "cluster.volumes.mount": anything,
     "cluster.volumes.claim": anything,
+    "cluster.volumes.storage_class": anything,
     "cluster.volumes.host": never,
     "serve.host": loopback,
     "serve.state": never,
