@@ -107,11 +107,25 @@ def test_everything_keeps_the_rules() -> None:
 
 @pytest.mark.parametrize("restart", [Restart("always"), Restart("never"), Restart(most=3)])
 @pytest.mark.parametrize("count", [0, 1, 12])
-def test_groups_keep_the_rules_whatever_they_ask_for(restart: Restart, count: int) -> None:
-    group = Group("2nd", "m", count=count, restart=restart, placement="pack", image="i")
+@pytest.mark.parametrize("port", [None, 8000])
+def test_groups_keep_the_rules_whatever_they_ask_for(restart: Restart, count: int, port: int | None) -> None:
+    group = Group("2nd", "m", count=count, restart=restart, placement="pack", image="i", port=port)
     manifests = [*dependents(group, Setting()), workload(group, Setting())]
     assert against_rules(manifests) == []
     assert against_schemas(manifests, ["1.37"]) == []
+
+
+def test_callers_reach_a_group_at_its_port_and_nowhere_else() -> None:
+    group = Group("g", "m", restart=Restart("always"), image="i", port=8000)
+    _, policy, front = dependents(group, Setting())
+    assert front["metadata"]["name"] == "g-http"
+    assert front["spec"]["ports"] == [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}]
+    peers, callers = policy["spec"]["ingress"]
+    assert "ports" not in peers
+    assert callers == {"ports": [{"protocol": "TCP", "port": "http"}]}
+    member = container(workload(group, Setting()))
+    assert {each["name"]: each["containerPort"] for each in member["ports"]}["http"] == 8000
+    assert member["readinessProbe"]["tcpSocket"] == {"port": "http"}
 
 
 def test_what_is_stored_as_a_secret_never_has_a_value() -> None:

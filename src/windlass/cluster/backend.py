@@ -117,6 +117,8 @@ class Group:
     volumes: tuple[Volume, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
+    port: int | None = None
+    """Where it answers callers who are not of the group: Kubernetes lets them in there, by one name."""
     walls: Walls | None = None
     """None: they run as whoever launches them does."""
 

@@ -91,6 +91,19 @@ def test_on_kubernetes_the_home_is_on_a_volume_of_the_pods(tmp_path: Path) -> No
         groups_for(tmp_path, "kubernetes")(entry_of(tmp_path))
 
 
+def test_a_service_answers_where_its_backend_lets_callers_in(tmp_path: Path) -> None:
+    volumes = [{"mount": "/windlass", "claim": "home"}]
+    body = QueueBody(service={"model": "poems", "port": 8001, "cluster": {"volumes": volumes}})
+    asked = submission_of(body, ada(tmp_path), "tester")
+    entry = Entry("abc123", "ada", asked.name, asked.kind, asked.text, asked.need, "tester", 1.0, members=1)
+    here, pod = (groups_for(tmp_path, backend)(entry) for backend in ("local", "kubernetes"))
+    assert (here.port, pod.port) == (8001, 8001)
+    assert here.args[:4] == ("serve", "poems", "--host", "127.0.0.1")
+    assert here.environment["WINDLASS_HOME"] == str(tmp_path / "tenants" / "ada")
+    assert pod.args[:4] == ("serve", "poems", "--host", "0.0.0.0")
+    assert (pod.environment["WINDLASS_HOME"], pod.args[-1]) == ("/windlass", "/windlass")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -20,6 +20,8 @@ from windlass.spec.errors import BadInput
 CONTAINER = "member"
 PORT = 29400
 """Where members meet (`windlass train --rendezvous`)."""
+CALLS = "http"
+"""The port at which callers are answered."""
 USER = 10001
 """Of the image in deploy/: neither root nor anybody who exists on nodes."""
 SCRATCH = "/scratch"
@@ -82,12 +84,28 @@ def _container(group: Group, setting: Setting, fields: Mapping[str, str]) -> Man
             {"name": GROUP_VARIABLE, "value": group.key},
             *(field_variable(name, path) for name, path in {HOST: ADDRESS, **fields}.items()),
         ],
-        "ports": [{"name": "meet", "containerPort": PORT, "protocol": "TCP"}],
+        "ports": [port("meet", PORT), *([port(CALLS, group.port)] if group.port else [])],
+        **({"readinessProbe": {"tcpSocket": {"port": CALLS}, "periodSeconds": 5}} if group.port else {}),
         "resources": resources(group.resources),
         "securityContext": container_security(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [*scratch_mounts(), *mounts(group.volumes)],
     }
+
+
+def port(name: str, number: int) -> Manifest:
+    return {"name": name, "containerPort": number, "protocol": "TCP"}
+
+
+def front(labels: Mapping[str, str]) -> Manifest:
+    """Return the spec of the Service by which callers find some pods."""
+    ports = [{"name": CALLS, "port": 80, "targetPort": CALLS, "protocol": "TCP"}]
+    return {"type": "ClusterIP", "selector": dict(labels), "ports": ports}
+
+
+def callers() -> Manifest:
+    """Return the rule of a network policy that lets everybody call: keys decide who may ask."""
+    return {"ports": [{"protocol": "TCP", "port": CALLS}]}
 
 
 def image_of(image: str | None, who: str) -> str:

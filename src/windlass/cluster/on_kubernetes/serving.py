@@ -141,7 +141,7 @@ def _container(service: Service, wanted: Resources) -> Manifest:
         "command": ["python", "-m", "windlass.cli"],
         "args": [pod.literal(arg) for arg in (*args, "--replicas", "1")],
         "env": pod.environment(cluster.env, cluster.secrets),
-        "ports": [{"name": "http", "containerPort": port, "protocol": "TCP"}],
+        "ports": [pod.port(pod.CALLS, port)],
         "resources": pod.resources(wanted),
         "securityContext": pod.container_security(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -159,21 +159,13 @@ def _container(service: Service, wanted: Resources) -> Manifest:
 
 def _probe(service: Service, path: str, *, every: int, times: int) -> Manifest:
     scheme = "HTTPS" if service.serve.tls_certificate is not None else "HTTP"
-    get = {"path": path, "port": "http", "scheme": scheme}
+    get = {"path": path, "port": pod.CALLS, "scheme": scheme}
     return {"httpGet": get, "periodSeconds": every, "timeoutSeconds": 5, "failureThreshold": times}
 
 
 def front(service: Service) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _metadata(service),
-        "spec": {
-            "type": "ClusterIP",
-            "selector": service.labels,
-            "ports": [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}],
-        },
-    }
+    spec = pod.front(service.labels)
+    return {"apiVersion": "v1", "kind": "Service", "metadata": _metadata(service), "spec": spec}
 
 
 def policy(service: Service) -> Manifest:
@@ -185,7 +177,7 @@ def policy(service: Service) -> Manifest:
         "spec": {
             "podSelector": {"matchLabels": service.labels},
             "policyTypes": ["Ingress"],
-            "ingress": [{"ports": [{"protocol": "TCP", "port": "http"}]}],
+            "ingress": [pod.callers()],
         },
     }
 

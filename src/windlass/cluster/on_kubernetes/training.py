@@ -23,7 +23,7 @@ from windlass.cluster.on_kubernetes.labels import (
     selector,
     service_name,
 )
-from windlass.cluster.on_kubernetes.pod import CONTAINER, PORT, Setting, pod_template
+from windlass.cluster.on_kubernetes.pod import CALLS, CONTAINER, PORT, Setting, callers, front, pod_template
 from windlass.spec.errors import AskedWrongly, BadInput
 
 JOB_FIELDS = {INDEX: f"metadata.annotations['{INDEX_KEY}']", LAUNCH: f"metadata.labels['{LAUNCH_KEY}']"}
@@ -85,7 +85,8 @@ def stateful_set(group: Group, setting: Setting) -> Manifest:
 
 def dependents(group: Group, setting: Setting) -> list[Manifest]:
     """Return what a group needs beside its pods."""
-    return [headless_service(group, setting), group_policy(group, setting)]
+    called = [] if group.port is None else [front_service(group, setting)]
+    return [headless_service(group, setting), group_policy(group, setting), *called]
 
 
 def headless_service(group: Group, setting: Setting) -> Manifest:
@@ -103,8 +104,17 @@ def headless_service(group: Group, setting: Setting) -> Manifest:
     }
 
 
+def front_service(group: Group, setting: Setting) -> Manifest:
+    """Return the Service that callers from outside the group use."""
+    metadata = {**_metadata(group, setting, wanted=False), "name": f"{service_name(group)}-{CALLS}"}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": front(selector(group))}
+
+
 def group_policy(group: Group, setting: Setting) -> Manifest:
-    """Let members of one group talk to each other, at any port: ranks choose theirs as they meet."""
+    """Let members of one group talk to each other, at any port: ranks choose theirs as they meet.
+
+    Callers from outside get no further than the group's own port, if it has one.
+    """
     peers = [{"podSelector": {"matchLabels": selector(group)}}]
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -113,7 +123,7 @@ def group_policy(group: Group, setting: Setting) -> Manifest:
         "spec": {
             "podSelector": {"matchLabels": selector(group)},
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"from": peers}],
+            "ingress": [{"from": peers}, *([callers()] if group.port else [])],
             "egress": [{"to": peers}],
         },
     }

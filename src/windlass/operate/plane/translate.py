@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from windlass.cluster.backend import NAME_MOST, Group, Resources, Restart
-from windlass.cluster.on_kubernetes.render import HOME, JOB, MEMBER, Asked, training_group
+from windlass.cluster.on_kubernetes.render import HOME, JOB, MEMBER, Asked, at_home, training_group
 from windlass.operate.plane.entry import Entry, Need
 from windlass.operate.plane.records import Submission
 from windlass.operate.tenancy.lodging import Lodging
@@ -39,6 +39,7 @@ GRACE_S = 120.0
 """For a run that is asked to end, to save a checkpoint."""
 CORES = 1.0
 """Of a worker that says nothing of its cores: who asks for none would always have room."""
+EVERYWHERE = "0.0.0.0"
 ENDLESS = 1_000_000
 """Failures after which a service is given up."""
 
@@ -126,7 +127,7 @@ def groups_for(home: Path, backend: Backend) -> Callable[[Entry], Group]:
     def group_of(entry: Entry) -> Group:
         place = home_of_tenant(home, entry.tenant)
         if entry.kind == "service":
-            return _service_group(entry, place)
+            return _service_group(entry, place, backend)
         job = job_of(entry.text, place)
         if backend == "kubernetes":
             group = training_group(Asked(job, entry.tenant))
@@ -145,9 +146,13 @@ def _train_group(entry: Entry, job: Job, home: Path) -> Group:
     return replace(_group(entry, cluster), module=MEMBER, args=args, environment=environment)
 
 
-def _service_group(entry: Entry, home: Path) -> Group:
+def _service_group(entry: Entry, home: Path, backend: Backend) -> Group:
+    """Return the group of a service; a pod's home is its volume, and it listens to all of its own network."""
     service = parse(Service, msgspec.json.decode(entry.text), "service")
-    at = ("--host", service.host, "--port", str(service.port), "--replicas", str(service.replicas))
+    host = service.host
+    if backend == "kubernetes":
+        home, host = Path(at_home(service.cluster).env[HOME]), EVERYWHERE
+    at = ("--host", host, "--port", str(service.port), "--replicas", str(service.replicas))
     keys = () if service.keys else ("--no-keys",)
     return replace(
         _group(entry, service.cluster),
@@ -155,6 +160,7 @@ def _service_group(entry: Entry, home: Path) -> Group:
         args=("serve", service.model, *at, *keys, "--home", str(home)),
         environment={**service.cluster.env, HOME: str(home)},
         restart=Restart("always", most=ENDLESS),
+        port=service.port,
     )
 
 
