@@ -153,6 +153,25 @@ def test_restore_may_die_anywhere(home: Path, tree: Tree, kills: list[int]) -> N
         assert not staging_of(copy).exists()
 
 
+def test_nothing_of_a_killed_attempt_is_in_a_home_that_came_back(
+    home: Path, tree: Tree, tmp_path: Path
+) -> None:
+    """A process that is really killed leaves what it was writing."""
+    vault = open_vault(str(tmp_path / "backup"), create=True)
+    make(home, vault, SINGLE)
+    before = tree(home)
+    shutil.rmtree(home)
+    for count in range(1, 60):
+        assert dies(lambda: restore(vault, home, parallel=1), count)
+        if (staging_of(home) / restoring.MARK).exists():
+            break
+    left = staging_of(home) / "models" / "poems" / "1" / "manifest.json.part-77-abcd"
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.write_text("half of it")
+    restore(vault, home)
+    assert tree(home) == before
+
+
 def killed_by_signal(command: list[str], delay_s: float) -> None:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -160,11 +160,19 @@ def _reading(vault: Vault) -> Iterator[None]:
 
 
 def _begin(staging: Path, snapshot: Snapshot) -> None:
-    """Go on with what is there if it is of the same snapshot, else start over."""
+    """Go on with what is there if it is of the same snapshot, else start over.
+
+    Of an attempt that was killed, files that it was in the midst of writing are left, under names of no file.
+    """
     mark = staging / MARK
     if not mark.exists() or mark.read_text() != snapshot.id:
         shutil.rmtree(staging, ignore_errors=True)
         Place(staging).write(MARK, snapshot.id.encode())
+        return
+    wanted = {entry.path for entry in snapshot.files}
+    for part in staging.rglob("*.part-*"):
+        if part.relative_to(staging).as_posix() not in wanted:
+            part.unlink()
 
 
 def _appear(staging: Path, home: Path) -> None:
