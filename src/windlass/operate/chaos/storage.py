@@ -20,6 +20,7 @@ from pathlib import Path
 from windlass.cluster.launch import free_port
 from windlass.operate.fault_proxy import FaultProxy, Faults
 from windlass.spec.errors import ProcessFailed
+from windlass.store.place import forget_servers
 
 KEY, SECRET, BUCKET = "windlass", "windlass-chaos", "chaos"
 START_S = 60.0
@@ -46,6 +47,19 @@ class Storage:
             "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_ENDPOINT_URL": self._proxy.url,
         }
+
+    @contextlib.contextmanager
+    def reached(self) -> Iterator[None]:
+        """Let this process reach the store, too, and forget it afterwards."""
+        former = {name: os.environ.get(name) for name in self.environment}
+        os.environ.update(self.environment)
+        forget_servers()
+        try:
+            yield
+        finally:
+            for name, value in former.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+            forget_servers()
 
     def trouble(self) -> None:
         """Answer slowly, with errors, or not at all."""

@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def prove_replication(
     shutil.rmtree(folder, ignore_errors=True)
     with contextlib.ExitStack() as stack:
         storage = stack.enter_context(storing(folder / "s3", program, "127.0.0.1"))
-        stack.enter_context(_reaching(storage))
+        stack.enter_context(storage.reached())
         open_depot(f"{storage.url}/depot", create=True)
         proxies = {
             name: stack.enter_context(_proxy(storage, seed + i)) for i, name in enumerate((HOME, *SITES))
@@ -244,15 +244,3 @@ def _proxy(storage: Storage, seed: int) -> FaultProxy:
     assert there.hostname is not None
     assert there.port is not None
     return FaultProxy(there.hostname, there.port, seed=seed)
-
-
-@contextlib.contextmanager
-def _reaching(storage: Storage) -> Iterator[None]:
-    """Let this process reach the store, too."""
-    former = {name: os.environ.get(name) for name in storage.environment}
-    os.environ.update(storage.environment)
-    try:
-        yield
-    finally:
-        for name, value in former.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
