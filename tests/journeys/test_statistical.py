@@ -104,6 +104,8 @@ def test_a_run_that_counts_is_stopped_and_resumed(
     )  # fmt: skip
     _until(lambda: _step(as_json) > 0)
     refused = windlass("jobs", "set", "hmm", "train.learning_rate=1", code=2)
+    assert "belongs to what learns by gradients" in refused.stderr
+    refused = windlass("jobs", "pause", "hmm", code=2)
     assert "not changed or paused" in refused.stderr
     windlass("jobs", "stop", "hmm", "--wait")
     training.wait(30)
