@@ -75,7 +75,7 @@ class Columns(Sequence[Machine]):
         self._there = np.ones(len(self.machines), dtype=bool)
         self._masks: dict[tuple[tuple[str, str], ...], NDArray[np.bool_]] = {}
         self._most: dict[Kind, int] = {}
-        self._rows_at: dict[tuple[str, ...], Ints] = {}
+        self._rows_at: dict[int, tuple[tuple[str, ...], Ints]] = {}
 
     def __len__(self) -> int:
         return len(self.machines)
@@ -99,14 +99,17 @@ class Columns(Sequence[Machine]):
         return True
 
     def rows_at(self, nodes: tuple[str, ...]) -> Ints:
-        """Return the row of each node, -1 for a strange one; remembered, because jobs stay where they are."""
-        known = self._rows_at.get(nodes)
-        if known is None:
+        """Return the row of each node, -1 for a strange one; remembered, because jobs stay where they are.
+
+        They are found again by their identity: to hash the names of a large gang takes longer than all else.
+        """
+        known = self._rows_at.get(id(nodes))
+        if known is None or known[0] is not nodes:
             if len(self._rows_at) > REMEMBERED:
                 self._rows_at.clear()
-            known = np.array([self.rows.get(node, -1) for node in nodes], dtype=np.int64)
-            self._rows_at[nodes] = known
-        return known
+            rows = np.array([self.rows.get(node, -1) for node in nodes], dtype=np.int64)
+            known = self._rows_at[id(nodes)] = nodes, rows
+        return known[1]
 
     def drop(self, name: str) -> None:
         """A machine takes no work any more."""

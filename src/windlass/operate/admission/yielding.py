@@ -13,7 +13,7 @@ has run for View.least_run_s.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
@@ -69,6 +69,7 @@ class Yielders:
         self._vain: dict[tuple[Kind, int, str], int] = {}
         """The fewest members for which nobody could make room, by kind, priority and tenant."""
         self._parts: dict[Room, float] = {}
+        self._all: Hope | None = None
         self._both: tuple[Stand, Stand] | None = None
         self._crowds: dict[tuple[int, str], Crowd] = {}
         self._gone: set[str] = set()
@@ -84,12 +85,20 @@ class Yielders:
         case = (kind, priority, ask.tenant if by_share else "")
         if ask.fewest >= self._vain.get(case, ask.fewest + 1):
             return []
+        if self._hope(ground).most(ground, kind, priority, ask.tenant if by_share else "") < ask.fewest:
+            self._vain[case] = ask.fewest
+            return []
         found = search(ground, ask.fewest, kind, self._crowd(ground, ask, priority, by_share=by_share))
         if not found:
             self._vain[case] = ask.fewest
         for each in found:
             self.take(each.placed)
         return [replace(each, by_share=self._priority(each.placed) == priority) for each in found]
+
+    def _hope(self, ground: Ground) -> Hope:
+        if self._all is None:
+            self._all = Hope(ground, self._able, self._priority, self._over)
+        return self._all
 
     def _crowd(self, ground: Ground, ask: Ask, priority: int, *, by_share: bool) -> Crowd:
         """Gather who may be asked to leave; the same for all asks, until somebody was chosen."""
@@ -181,6 +190,60 @@ class Yielders:
             account = next(iter(self._accounts.values()))
             part = self._parts[need] = account.part(vector(need), 1)
         return part
+
+
+class Hope:
+    """What could be free if everybody left who may be asked to.
+
+    Never less than what those who are asked at last would free (Crowd), and known without their order, which
+    takes longer to find out than it takes to see that all of them would not do.
+    """
+
+    def __init__(
+        self,
+        ground: Ground,
+        able: Sequence[Placed],
+        priority_of: Callable[[Placed], int],
+        over: Mapping[str, float],
+    ) -> None:
+        asks = [each.ask for each in able]
+        rows = [ground.columns.rows_at(each.nodes) for each in able]
+        lengths = np.array([len(each) for each in rows], dtype=np.int64)
+        row = np.concatenate([*rows, np.zeros(0, dtype=np.int64)])
+        needs = np.array([vector(ask.need) for ask in asks]).reshape(-1, 3)
+        number = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        self._row = np.maximum(row, 0)
+        self._need = np.repeat(needs, lengths, axis=0) * (row >= 0)[:, None]
+        self._endless = np.repeat(np.array([ask.endless for ask in asks], dtype=bool), lengths)
+        self._priority = np.repeat(np.array([priority_of(each) for each in able]), lengths)
+        self._preemptible = np.repeat(np.array([ask.preemptible for ask in asks], dtype=bool), lengths)
+        self._spare = number >= np.repeat(np.array([ask.fewest for ask in asks], dtype=np.int64), lengths)
+        names = {tenant: at for at, tenant in enumerate(over)}
+        self._above = np.array([part > 1.0 for part in over.values()], dtype=bool)
+        self._names = names
+        self._tenant = np.repeat(np.array([names[ask.tenant] for ask in asks], dtype=np.int64), lengths)
+        self._freed: dict[tuple[int, str], tuple[Floats, Floats]] = {}
+
+    def most(self, ground: Ground, kind: Kind, priority: int, by_share: str) -> int:
+        """Return how many members would fit at most; `by_share` is the tenant that may take by its share."""
+        soon, later = ground.room[SOON], ground.room[LATER]
+        freed, without_end = self._sums(priority, by_share, soon.shape[1])
+        room = np.minimum(soon + freed, later + without_end)
+        return int((count(room, kind.need) * ground.columns.mask(kind.labels)).sum())
+
+    def _sums(self, priority: int, by_share: str, size: int) -> tuple[Floats, Floats]:
+        known = self._freed.get((priority, by_share))
+        if known is None:
+            leaves = (self._preemptible & (self._priority < priority)) | (
+                self._spare & (self._priority <= priority)
+            )
+            if by_share:
+                others = self._above[self._tenant] & (self._tenant != self._names[by_share])
+                leaves |= self._preemptible & (self._priority == priority) & others
+            row, need, endless = self._row[leaves], self._need[leaves], self._endless[leaves]
+            known = _sum(row, need, size), _sum(row[endless], need[endless], size)
+            self._freed[priority, by_share] = known
+        return known
 
 
 class Stand:
