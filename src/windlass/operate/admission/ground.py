@@ -56,7 +56,7 @@ def kind_of(need: Room, labels: Mapping[str, str]) -> Kind:
 
 
 def vector(room: Room) -> Vector:
-    return room.cores, float(room.memory_bytes), float(room.gpus)
+    return room.vector
 
 
 class Columns(Sequence[Machine]):

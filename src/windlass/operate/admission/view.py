@@ -19,6 +19,11 @@ class Room:
     cores: float = 0.0
     memory_bytes: int = 0
     gpus: int = 0
+    vector: tuple[float, float, float] = field(init=False, repr=False, compare=False)
+    """The three as numbers to compute with; kept, because one decision reads them of every member."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "vector", (self.cores, float(self.memory_bytes), float(self.gpus)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ has run for View.least_run_s.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
@@ -64,19 +64,26 @@ class Yielders:
             for each in placed
             if not each.leaving and now_s - each.since_s >= least_run_s and len(each.nodes) == each.members
         ]
-        self._lowest = min((self._priority(each) for each in self._able), default=0)
         self._over = {tenant: account.now / account.fair for tenant, account in accounts.items()}
         self._vain: dict[tuple[Kind, int, str], int] = {}
         """The fewest members for which nobody could make room, by kind, priority and tenant."""
         self._parts: dict[Room, float] = {}
         self._all: Hope | None = None
-        self._both: tuple[Stand, Stand] | None = None
-        self._crowds: dict[tuple[int, str], Crowd] = {}
+        self._stands: dict[bool, Stand] = {}
+        """Members that jobs can spare (False), and whole jobs without these (True)."""
+        self._crowds: dict[tuple[int, str | None], Crowd] = {}
         self._gone: set[str] = set()
 
     @cached_property
     def _ranked(self) -> list[Placed]:
-        return [ranked[-1] for ranked in sorted(map(self._price, self._able), key=itemgetter(0, 1, 2, 3, 4))]
+        return self._in_order(self._able)
+
+    @cached_property
+    def _elastic(self) -> list[Placed]:
+        return self._in_order(each for each in self._able if each.members > each.ask.fewest)
+
+    def _in_order(self, able: Iterable[Placed]) -> list[Placed]:
+        return [ranked[-1] for ranked in sorted(map(self._price, able), key=itemgetter(0, 1, 2, 3, 4))]
 
     def find(self, ground: Ground, ask: Ask, kind: Kind) -> list[Yield]:
         """Return who leaves so that the fewest members of the ask fit; nobody when that cannot be had."""
@@ -85,15 +92,28 @@ class Yielders:
         case = (kind, priority, ask.tenant if by_share else "")
         if ask.fewest >= self._vain.get(case, ask.fewest + 1):
             return []
-        if self._hope(ground).most(ground, kind, priority, ask.tenant if by_share else "") < ask.fewest:
-            self._vain[case] = ask.fewest
-            return []
-        found = search(ground, ask.fewest, kind, self._crowd(ground, ask, priority, by_share=by_share))
+        found = self._search(ground, ask, kind, priority, by_share=by_share)
         if not found:
             self._vain[case] = ask.fewest
         for each in found:
             self.take(each.placed)
         return [replace(each, by_share=self._priority(each.placed) == priority) for each in found]
+
+    def _search(self, ground: Ground, ask: Ask, kind: Kind, priority: int, *, by_share: bool) -> list[Yield]:
+        """Look among members that can be spared, who leave first; then among all, if all would do."""
+        if found := search(ground, ask.fewest, kind, self._spares(ground, priority)):
+            return found
+        if self._hope(ground).most(ground, kind, priority, ask.tenant if by_share else "") < ask.fewest:
+            return []
+        return search(ground, ask.fewest, kind, self._crowd(ground, ask, priority, by_share=by_share))
+
+    def _spares(self, ground: Ground, priority: int) -> Crowd:
+        case = (priority, None)
+        crowd = self._crowds.get(case)
+        if crowd is None:
+            spare = self._stand(ground, whole=False)
+            crowd = self._crowds[case] = Crowd([(spare, range(bisect_right(spare.priorities, priority)))])
+        return crowd
 
     def _hope(self, ground: Ground) -> Hope:
         if self._all is None:
@@ -105,7 +125,7 @@ class Yielders:
         case = (priority, ask.tenant if by_share else "")
         crowd = self._crowds.get(case)
         if crowd is None:
-            spare, whole = self._stands(ground)
+            spare, whole = self._stand(ground, whole=False), self._stand(ground, whole=True)
             parts: list[tuple[Stand, Sequence[int]]] = [
                 (spare, range(bisect_right(spare.priorities, priority))),
                 (whole, range(bisect_left(whole.priorities, priority))),
@@ -115,25 +135,20 @@ class Yielders:
             crowd = self._crowds[case] = Crowd(parts)
         return crowd
 
-    def _stands(self, ground: Ground) -> tuple[Stand, Stand]:
-        """Put all who could leave in columns: the members that they can spare, and the others."""
-        if self._both is None:
-            elastic = [each for each in self._ranked if each.members > each.ask.fewest]
-            spare = {each.ask.key: each.members - each.ask.fewest for each in elastic}
-            some = [Yield(each, spare[each.ask.key]) for each in elastic]
-            all_ = [Yield(each, each.members) for each in self._ranked if each.ask.preemptible]
-            priorities = {each.ask.key: self._priority(each) for each in self._ranked}
-            self._both = (
-                Stand(ground, some, priorities, spared={}),
-                Stand(ground, all_, priorities, spared=spare),
-            )
+    def _stand(self, ground: Ground, *, whole: bool) -> Stand:
+        """Put those who could leave in columns: the members that they can spare, or all others."""
+        known = self._stands.get(whole)
+        if known is None:
+            spare = {each.ask.key: each.members - each.ask.fewest for each in self._elastic}
+            if whole:
+                units = [Yield(each, each.members) for each in self._ranked if each.ask.preemptible]
+            else:
+                units = [Yield(each, spare[each.ask.key]) for each in self._elastic]
+            priorities = [self._priority(each.placed) for each in units]
+            known = self._stands[whole] = Stand(ground, units, priorities, spared=spare if whole else {})
             for key in self._gone:
-                self._leave_out(key)
-        return self._both
-
-    def _leave_out(self, key: str) -> None:
-        for stand in self._both or ():
-            stand.remove(key)
+                known.remove(key)
+        return known
 
     def own(self, ask: Ask) -> list[Placed]:
         """Return the tenant's own jobs of lower priority, in the order in which they would leave."""
@@ -148,7 +163,8 @@ class Yielders:
 
     def take(self, placed: Placed) -> None:
         self._gone.add(placed.ask.key)
-        self._leave_out(placed.ask.key)
+        for stand in self._stands.values():
+            stand.remove(placed.ask.key)
         self._crowds.clear()
 
     def _is_far_below(self, ask: Ask, kind: Kind) -> bool:
@@ -210,7 +226,7 @@ class Hope:
         rows = [ground.columns.rows_at(each.nodes) for each in able]
         lengths = np.array([len(each) for each in rows], dtype=np.int64)
         row = np.concatenate([*rows, np.zeros(0, dtype=np.int64)])
-        needs = np.array([vector(ask.need) for ask in asks]).reshape(-1, 3)
+        needs = np.array([ask.need.vector for ask in asks]).reshape(-1, 3)
         number = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         self._row = np.maximum(row, 0)
         self._need = np.repeat(needs, lengths, axis=0) * (row >= 0)[:, None]
@@ -256,19 +272,19 @@ class Stand:
         self,
         ground: Ground,
         units: Sequence[Yield],
-        priorities: Mapping[str, int],
+        priorities: Sequence[int],
         spared: Mapping[str, int],
     ) -> None:
         keys = [each.placed.ask.key for each in units]
         self.units = units
-        self.priorities = [priorities[key] for key in keys]
+        self.priorities = priorities
         self.rows: list[Ints] = []
         for key, each in zip(keys, units, strict=True):
             rows = ground.columns.rows_at(each.placed.nodes)
             self.rows.append(rows[len(rows) - each.members : len(rows) - spared.get(key, 0)])
         lengths = [len(rows) for rows in self.rows]
         row = np.concatenate([*self.rows, np.zeros(0, dtype=np.int64)])
-        needs = np.array([vector(each.placed.ask.need) for each in units]).reshape(-1, 3)
+        needs = np.array([each.placed.ask.need.vector for each in units]).reshape(-1, 3)
         endless = np.array([each.placed.ask.endless for each in units], dtype=bool)
         self.ends: Ints = np.cumsum([0, *lengths])
         self.row = np.maximum(row, 0)
