@@ -68,8 +68,12 @@ def _end(process: psutil.Process) -> None:
 
 
 def _gone(pid: int) -> bool:
-    """Whether a storm's process is no more; its number may be another program's by now."""
+    """Whether a storm's process is no more; its number may be another program's by now.
+
+    One that is just being started has no words yet, and may become a storm.
+    """
     try:
-        return not any("windlass" in word for word in psutil.Process(pid).cmdline())
+        words = psutil.Process(pid).cmdline()
     except psutil.NoSuchProcess:
         return True
+    return bool(words) and not any("windlass" in word for word in words)
