@@ -249,7 +249,7 @@ def _settle(service: Supervisor) -> None:
 
 
 def _is_up(replica: Replica) -> bool:
-    return replica.phase == "ready" and replica.pulse.silent_s(time.monotonic()) < 1.0
+    return replica.phase == "ready" and replica.pulse.silent_s < 1.0
 
 
 def _apart(heard: Heard, wanted: Heard) -> str:

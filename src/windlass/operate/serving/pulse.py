@@ -1,6 +1,7 @@
 """Feels one replica's pulse: connects, waits for its greeting, and pings it for as long as it lives.
 
-Gateways notice a replica that falls silent while they wait for it; this notices one that nobody asks.
+Gateways notice a replica that falls silent while they wait for it; this notices one that nobody asks. Only
+time that was spent listening counts as silence: on a busy machine it may be we who stood still.
 """
 
 from __future__ import annotations
@@ -27,20 +28,22 @@ class Pulse:
         self.ready: Ready | None = None
         self.in_flight = 0
         self.is_hung = False
-        self._heard_at = time.monotonic()
+        self._silent_s = 0.0
         self._path, self._wake = path, wake
         self._closed = threading.Event()
         threading.Thread(target=self._run, daemon=True).start()
 
-    def silent_s(self, now: float) -> float:
-        """Return how long a replica that was ready has said nothing."""
-        return 0.0 if self.ready is None else now - self._heard_at
+    @property
+    def silent_s(self) -> float:
+        """How long we have listened to a replica that was ready, and heard nothing."""
+        return 0.0 if self.ready is None else self._silent_s
 
     def close(self) -> None:
         self._closed.set()
 
     def _run(self) -> None:
         while not self._closed.wait(RETRY_S):
+            self._silent_s += RETRY_S
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
                 if stream.connect_ex(str(self._path)) == 0:
                     self._listen(stream)
@@ -63,12 +66,12 @@ class Pulse:
                 for body in take_frames(buffer):
                     self._hear(body)
             except TimeoutError:
-                continue
+                self._silent_s += PING_S
             except (OSError, msgspec.MsgspecError):
                 return
 
     def _hear(self, body: memoryview) -> None:
-        self._heard_at = time.monotonic()
+        self._silent_s = 0.0
         message = from_engine.decode(body)
         if isinstance(message, Ready):
             self.ready = message

@@ -191,10 +191,10 @@ class Supervisor:
                 self._bury(engine, now)
             elif engine.phase == "starting" and engine.pulse.ready is not None:
                 engine.enter("ready", now)
-            elif engine.pulse.is_hung or is_frozen(engine.pulse.silent_s(now), suspected=engine.suspected):
+            elif engine.pulse.is_hung or is_frozen(engine.pulse.silent_s, suspected=engine.suspected):
                 self.say(f"{engine.name} does not answer; it is replaced")
                 self._end(engine, "it did not answer", now)
-            elif engine.suspected and engine.pulse.silent_s(now) < POLL_S:
+            elif engine.suspected and engine.pulse.silent_s < POLL_S:
                 engine.suspected = False
         self._gateways.revive(now, self.say, hopeful=self._is_up)
 
