@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import shutil
 import subprocess
 import tomllib
@@ -50,6 +51,8 @@ def test_the_image_answers() -> None:
     there = subprocess.run(["podman", "image", "exists", IMAGE], check=False)
     if there.returncode:
         pytest.skip(f"{IMAGE} was not built; deploy/build does it, in minutes")
-    command = ["podman", "--runtime", "runc", "run", "--rm", "--network", "none", "--read-only", IMAGE]
-    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("windlass ")
+    run = ["podman", "--runtime", "runc", "run", "--rm", "--network", "none", "--read-only"]
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # more than we have would be refused
+    limits = ["--ulimit", f"nofile={files}", "--ulimit", "nproc=4096"]
+    done = subprocess.run([*run, *limits, IMAGE, "--version"], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("windlass "), done.stderr
