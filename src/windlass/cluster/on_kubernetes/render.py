@@ -50,7 +50,7 @@ def training(asked: Asked, start: Start = "new") -> list[Manifest]:
 
 def training_group(asked: Asked, start: Start = "new") -> Group:
     """Return the pods of a run: one for each machine, which starts the workers of that machine."""
-    job, cluster = _divided(asked.job), asked.cluster
+    job, cluster = divided(asked.job), asked.cluster
     world, nodes = job.layout.world, cluster.nodes
     if world % nodes:
         raise BadJob(f"[layout] has {world} processes, which [cluster] nodes = {nodes} cannot share equally")
@@ -80,7 +80,7 @@ def training_group(asked: Asked, start: Start = "new") -> Group:
     )
 
 
-def _divided(job: Job) -> Job:
+def divided(job: Job) -> Job:
     """Return the job with a worker for every machine, where it does not say how the work is divided."""
     if job.layout.world > 1 or job.cluster.nodes == 1:
         return job

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from windlass.cluster.backend import NAME_MOST, Group, Resources, Restart
-from windlass.cluster.on_kubernetes.render import HOME, JOB, MEMBER, Asked, at_home, training_group
+from windlass.cluster.on_kubernetes.render import HOME, JOB, MEMBER, Asked, at_home, divided, training_group
 from windlass.operate.plane.entry import Entry, Need
 from windlass.operate.plane.records import Submission
 from windlass.operate.tenancy.lodging import Lodging
@@ -29,7 +29,6 @@ from windlass.spec.cluster import Backend, Cluster
 from windlass.spec.errors import BadInput, BadJob
 from windlass.spec.job import STATISTICS, Job
 from windlass.spec.job_text import job_text
-from windlass.spec.layout import Layout
 from windlass.spec.queue import QueueBody, Service
 from windlass.spec.read import job_from, parse
 from windlass.spec.tenancy import DEFAULT, FOLDER
@@ -90,7 +89,7 @@ def job_of(text: str, folder: Path) -> Job:
         data: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadJob(f"job: not valid TOML: {error}") from None
-    return _divided(job_from(data, (), "job", folder))
+    return divided(job_from(data, (), "job", folder))
 
 
 def train_need(job: Job) -> Need:
@@ -193,14 +192,6 @@ def _need(cluster: Cluster, workers: int) -> Need:
         placement=cluster.placement,
         node_selector=cluster.node_selector,
     )
-
-
-def _divided(job: Job) -> Job:
-    """Return the job with a worker for every machine, where it does not say how the work is divided."""
-    if job.layout.world > 1 or job.cluster.nodes == 1:
-        return job
-    layout = Layout.model_validate({**job.layout.model_dump(), "dp": job.cluster.nodes})
-    return job.model_copy(update={"layout": layout})
 
 
 def _service_name(service: Service) -> str:
