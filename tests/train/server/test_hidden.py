@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.train.conftest import MACHINE, tiny_job
 from windlass.models.hmm.weights import Weights
 from windlass.operate.runs import corpus_facts
 from windlass.plan.statistics import plan_statistic
+from windlass.spec.elastic import WORKERS
 from windlass.spec.job import Job
 from windlass.spec.layout import Layout
 from windlass.spec.run import CHECKPOINTS, JOURNAL, Run
@@ -27,6 +29,7 @@ from windlass.train.hidden import expectation
 from windlass.train.hidden.run import train
 from windlass.train.hidden.saves import load_checkpoint
 from windlass.train.loop import save_run
+from windlass.train.server.hidden.worker import HiddenHand
 
 pytestmark = pytest.mark.slow
 MakeRun = Callable[..., Run]
@@ -127,6 +130,77 @@ def test_several_without_waiting_count_every_block_once_an_iteration(make: MakeR
     assert finished["updates"] == sum(finished["staleness"].values()) == run.steps * 12
     local(run, tmp_path / "local")
     assert steps(tmp_path / "served")[-1] < steps(tmp_path / "local")[-1] * 1.01
+
+
+def test_an_iteration_ends_where_the_next_one_has_begun_too(
+    make: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One part of the second iteration is held back until another worker is well into the third."""
+    run = make(2, steps=5, mode="asynchronous")
+    run = run.model_copy(update={"evaluate_every": 5, "checkpoint_every": 5})
+    company, do = Company(run, tmp_path / "served"), HiddenHand.do
+    held_back = list[int]()
+
+    def slowly(hand: HiddenHand, order: dict[str, Any], lines: Any) -> dict[str, Any]:
+        facts = do(hand, order, lines)
+        if (order["batch"], order["part"]) == (1, 7):
+            until_s = time.monotonic() + 30
+            while company.chief.samples < 64 and time.monotonic() < until_s:
+                time.sleep(0.002)
+            held_back.append(company.chief.samples)
+        return facts
+
+    monkeypatch.setattr(HiddenHand, "do", slowly)
+    for name in ("one", "other"):
+        company.hire(name)
+    assert company.train() == "finished"
+    assert held_back[0] >= 64, "60 blocks are two iterations, 4 of them lacked"
+    journal = [json.loads(line) for line in (tmp_path / "served" / JOURNAL).read_text().splitlines()]
+    assert [r["step"] for r in journal if r["event"] == "step"] == [1, 2, 3, 4, 5]
+    assert journal[-1]["updates"] == run.steps * 8
+    losses = steps(tmp_path / "served")
+    assert all(after < before for before, after in pairwise(losses))
+
+
+def test_no_part_is_counted_again_before_all_were_counted_once(
+    make: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, do = make(2, steps=2, mode="asynchronous"), HiddenHand.do
+    asked = list[tuple[int, int]]()
+
+    def slowly(hand: HiddenHand, order: dict[str, Any], lines: Any) -> dict[str, Any]:
+        asked.append((order["batch"], order["part"]))
+        time.sleep(0.2 if order["part"] == 7 else 0)
+        return do(hand, order, lines)
+
+    monkeypatch.setattr(HiddenHand, "do", slowly)
+    assert on_servers(run, tmp_path / "served", 2) == "finished"
+    local(run, tmp_path / "local")
+    assert [batch for batch, _ in asked] == [0] * 8 + [1] * 8
+    assert steps(tmp_path / "served")[0] == steps(tmp_path / "local")[0], "of the whole text"
+
+
+def test_another_number_of_workers_divides_the_text_anew_at_a_border(
+    make: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, do = make(2, steps=6, mode="asynchronous"), HiddenHand.do
+    run = run.model_copy(update={"evaluate_every": 6, "checkpoint_every": 6})
+    folder, asked = tmp_path / "served", list[tuple[int, int]]()
+
+    def watched(hand: HiddenHand, order: dict[str, Any], lines: Any) -> dict[str, Any]:
+        asked.append((order["batch"], order["parts"]))
+        if order["batch"] == 2 and order["parts"] == 8:
+            (folder / WORKERS).parent.mkdir(exist_ok=True)
+            (folder / WORKERS).write_text('{"workers": 1}')
+        return do(hand, order, lines)
+
+    monkeypatch.setattr(HiddenHand, "do", watched)
+    assert on_servers(run, folder, 2) == "finished"
+    divided = dict(asked)
+    assert (divided[0], divided[5]) == (8, 4)
+    assert all(asked.count((batch, parts)) == parts for batch, parts in divided.items()), "never in two ways"
+    assert len(steps(folder)) == 6
+    assert all(after < before for before, after in pairwise(steps(folder)))
 
 
 def test_with_less_than_two_blocks_for_each_worker_an_iteration_is_ended_first(

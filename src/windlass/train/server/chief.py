@@ -217,8 +217,8 @@ class Chief:
     def _let_go(self) -> None:
         """Let batches be handed out up to the next border."""
         with self._bell:
-            self._dispenser.sync = self.course.sync
             self._dispenser.limit = max(self._dispenser.begun, self.course.limit(self.step))
+            self._dispenser.sync = self.course.sync
             self._divide()
             self._bell.notify_all()
 

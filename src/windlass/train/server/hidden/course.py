@@ -54,6 +54,7 @@ class HiddenCourse:
         self._bits = fraction_bits(self._account.text.tokens)
         self._requests, self._asked = Requests(folder, run, Alone(), record), 0
         self._stale: Counter[int] = Counter()
+        self._divided_for = self._workers
         self.state = Progressed(0)
 
     def begin(self, base: State, updates: Sequence[Update], _passed_over: Sequence[str]) -> None:
@@ -80,8 +81,7 @@ class HiddenCourse:
     def sync(self) -> Sync:
         """As it was asked for; with too little text, workers would count the same blocks again and again."""
         sync = self.run.job.sync
-        workers = wanted_workers(self._folder) or self.run.layout.dp
-        enough = self.size >= LEAST_BLOCKS * workers
+        enough = self.size >= LEAST_BLOCKS * self._divided_for
         return sync if enough else sync.model_copy(update={"mode": "synchronous"})
 
     @property
@@ -90,18 +90,24 @@ class HiddenCourse:
 
     @property
     def waiting(self) -> bool:
-        return newest_request(self._folder) > self._asked
+        return newest_request(self._folder) > self._asked or self._workers != self._divided_for
 
     def limit(self, step: int) -> int:
-        run = self.run
+        """Parts of two iterations may be under way together, but only where each part was counted before:
+        so what is known at the end of an iteration is always of the whole text."""
+        self._divided_for = self._workers
+        run, parts = self.run, min(self.size, self.parts(self._divided_for))
+        if self.sync.mode != "synchronous" and self._part.kept(parts) < parts:
+            return min(run.steps, step + 1)
         later = [every * (step // every + 1) for every in (run.evaluate_every, run.checkpoint_every)]
         return min(run.steps, *later)
 
     def aligned(self, step: int) -> int:
         return step
 
-    def parts(self, workers: int) -> int:
-        return PARTS_EACH * workers
+    def parts(self, _workers: int) -> int:
+        """Another number of them is for a border: counts of other parts cannot be replaced one by one."""
+        return PARTS_EACH * self._divided_for
 
     def order(self, task: Task) -> Facts:
         share = share_of(0, self.size, task.part, task.parts)
@@ -111,7 +117,7 @@ class HiddenCourse:
         batch, part, parts = done.piece
         share = share_of(batch * self.size, self.size, part, parts)
         facts = {key: sum(fact[key] for fact in done.facts) for key in ("likelihood", "impossible")}
-        ends = (standing.samples + len(share)) % self.size == 0
+        ends = (standing.samples + len(share)) // self.size > standing.step
         return Update(
             number=standing.version + 1,
             batch=batch,
@@ -177,6 +183,11 @@ class HiddenCourse:
 
     def end(self) -> None:
         """Everything is saved where it must be."""
+
+    @property
+    def _workers(self) -> int:
+        """How many the run shall have at the moment."""
+        return wanted_workers(self._folder) or self.run.layout.dp
 
     @property
     def _weights(self) -> Weights:
