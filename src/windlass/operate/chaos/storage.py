@@ -19,14 +19,17 @@ from pathlib import Path
 
 from windlass.cluster.launch import free_port
 from windlass.operate.fault_proxy import FaultProxy, Faults
-from windlass.spec.errors import ProcessFailed
-from windlass.store.place import forget_servers
+from windlass.spec.errors import ProcessFailed, StoreFailed
+from windlass.store.place import Place, forget_servers
 
 KEY, SECRET, BUCKET = "windlass", "windlass-chaos", "chaos"
 START_S = 60.0
+LOOK_EVERY_S = 0.1
 TROUBLE = Faults(late=0.3, cut=0.2, error=0.3)
 """One request in five passes untouched."""
-PORTS = ("master.port", "volume.port", "filer.port", "s3.port")
+STARTS = 3
+"""Somebody may take a port between the moment that it was found free and the server's start."""
+PARTS = ("master", "volume", "filer", "s3")
 
 
 class Storage:
@@ -61,6 +64,19 @@ class Storage:
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
             forget_servers()
 
+    def await_keys(self) -> None:
+        """Wait until the store lets us in: it answers before it has read who may."""
+        until = time.monotonic() + START_S
+        with self.reached():
+            while True:
+                try:
+                    Place(self.url).names()
+                    return
+                except StoreFailed:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(LOOK_EVERY_S)
+
     def trouble(self) -> None:
         """Answer slowly, with errors, or not at all."""
         self._proxy.faults = TROUBLE
@@ -77,21 +93,47 @@ def find_server() -> str | None:
 @contextlib.contextmanager
 def storing(folder: Path, program: str, host: str) -> Iterator[Storage]:
     """Start a server with an empty bucket, and the proxy at `host`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    ports = {name: free_port("127.0.0.1", time.monotonic_ns() + 7 * i) for i, name in enumerate(PORTS)}
-    with (folder / "log").open("wb") as log:
-        words, own = _command(program, folder, ports), _without_keys()
-        server = subprocess.Popen(words, stdout=log, stderr=log, cwd=folder, env=own)
+    server, port = _started(folder, program)
     try:
-        # A bucket of SeaweedFS is a directory of its filer.
-        _await(server, f"http://127.0.0.1:{ports['filer.port']}/buckets/{BUCKET}/", folder / "log", make=True)
-        _await(server, f"http://127.0.0.1:{ports['s3.port']}", folder / "log")
-        with FaultProxy("127.0.0.1", ports["s3.port"], at=host) as proxy:
-            yield Storage(proxy)
+        with FaultProxy("127.0.0.1", port, at=host) as proxy:
+            storage = Storage(proxy)
+            storage.await_keys()
+            yield storage
     finally:
         server.kill()  # asked to end, it waits for its clients
         server.wait()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _started(folder: Path, program: str) -> tuple[subprocess.Popen[bytes], int]:
+    """Start the server, and return it with the port of its S3 side once that answers."""
+    for start in range(1, STARTS + 1):
+        ports, place = _ports(), folder / str(start)
+        place.mkdir(parents=True, exist_ok=True)
+        log = place / "log"
+        with log.open("wb") as said:
+            words, own = _command(program, place, ports), _without_keys()
+            server = subprocess.Popen(words, stdout=said, stderr=said, cwd=place, env=own)
+        # A bucket of SeaweedFS is a directory of its filer.
+        bucket = f"http://127.0.0.1:{ports['filer.port']}/buckets/{BUCKET}/"
+        if _answers(server, bucket, make=True) and _answers(server, f"http://127.0.0.1:{ports['s3.port']}"):
+            return server, ports["s3.port"]
+        ended = server.poll() is not None
+        server.kill()
+        server.wait()
+        if not ended or start == STARTS:
+            break
+    raise ProcessFailed(
+        f"the S3 server did not start within {START_S:.0f} s", hint=log.read_text(errors="replace")[-1000:]
+    )
+
+
+def _ports() -> dict[str, int]:
+    """Find a port for each part and each way to it; by itself the server would take one 10,000 further on,
+    which is among those that connections are given."""
+    names = [f"{part}.{kind}" for part in PARTS for kind in ("port", "port.grpc")]
+    first = time.monotonic_ns()
+    return {name: free_port("127.0.0.1", first + 7 * i) for i, name in enumerate(names)}
 
 
 def _without_keys() -> dict[str, str]:
@@ -109,22 +151,22 @@ def _command(program: str, folder: Path, ports: dict[str, int]) -> list[str]:
     keys.write_text(json.dumps({"identities": [identity]}))
     words = [program, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3"]
     words += ["-master.telemetry=false", f"-s3.config={keys}", "-s3.port.iceberg=0", "-s3.port.lance=0"]
+    words += ["-filer.localSocket=filer.sock", "-s3.localSocket=s3.sock"]  # below `folder`, where it runs
     return words + [f"-{name}={port}" for name, port in ports.items()]
 
 
-def _await(server: subprocess.Popen[bytes], url: str, log: Path, *, make: bool = False) -> None:
+def _answers(server: subprocess.Popen[bytes], url: str, *, make: bool = False) -> bool:
     """Wait until somebody answers, with whatever; with `make`, until what is asked for was made."""
     until = time.monotonic() + START_S
     request = urllib.request.Request(url, method="POST" if make else "GET")
     while server.poll() is None and time.monotonic() < until:
         try:
             with urllib.request.urlopen(request, timeout=1):
-                return
+                return True
         except urllib.error.HTTPError:
             if not make:
-                return
+                return True
         except OSError:
             pass
-        time.sleep(0.1)
-    said = log.read_text(errors="replace")[-1000:]
-    raise ProcessFailed(f"the S3 server did not start within {START_S:.0f} s", hint=said)
+        time.sleep(LOOK_EVERY_S)
+    return False
