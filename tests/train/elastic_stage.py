@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,9 @@ from windlass.store.journal import Journal
 from windlass.store.place import Place
 
 PATIENCE_S = 150.0
+COME_S = 20.0
+"""For a member of a generation that was given up to come to the lobby; then it is replaced, as a coordinator
+does: gloo never ends a send that was cut off in the middle (docs/log.md)."""
 
 
 class Actor:
@@ -66,6 +69,8 @@ class Stage:
         self.actors: dict[str, Actor] = {}
         self._strangers: list[Link] = []
         self._killed: set[str] = set()
+        self.stuck: list[str] = []
+        """Who was replaced."""
         self._open()
 
     def _open(self) -> None:
@@ -97,7 +102,7 @@ class Stage:
 
     def assign(self, *names: str, layout: str = "") -> None:
         """Let these be the next generation, once all of them wait in the lobby."""
-        self.until(lambda: all(self._waits(self.actors[name]) for name in names))
+        self._gather(names)
         self.generation += 1
         chosen = parse_layout(layout or f"dp={len(names)}")
         for rank, name in enumerate(names):
@@ -115,6 +120,22 @@ class Stage:
                     reason="the test says so",
                 )
             )
+
+    def _gather(self, names: Sequence[str]) -> None:
+        """Wait until all are in the lobby; start whoever is stuck in the last generation anew."""
+        come_s = time.monotonic() + COME_S
+
+        def late() -> list[str]:
+            return [name for name in names if not self._waits(self.actors[name])]
+
+        self.until(lambda: not late() or time.monotonic() > come_s)
+        for name in late() if self._abandoned == self.generation > 0 else ():
+            if self.actors[name].beat.generation == self.generation:
+                self.stuck.append(name)
+                self.actors[name].process.kill()
+                self.actors[name].process.wait()
+                self.start(name)
+        self.until(lambda: not late())
 
     def _waits(self, actor: Actor) -> bool:
         assert actor.process.poll() != 0, f"{actor.name} has ended already: {self.states()}"
