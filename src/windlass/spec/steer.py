@@ -115,6 +115,8 @@ class Demand(Message, frozen=True, tag="demand"):
     """Requests that no version was chosen for, since the last message."""
     alive: list[str] = msgspec.field(default_factory=list)
     """Versions that this gateway could ask right now."""
+    revision: int = 0
+    """Of the routing table by which it asks."""
 
 
 ToGateway = Routing

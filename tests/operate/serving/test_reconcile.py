@@ -57,10 +57,14 @@ def test_of_too_many_what_still_loads_goes_first_then_what_is_unwell_then_the_yo
 
 def test_a_replica_is_stopped_once_it_has_drained_or_took_too_long() -> None:
     wanted = Wanted((group("a@2", 0),))
-    idle, busy = running("idle", phase="draining"), running("busy", phase="draining", in_flight=3)
-    assert reconcile(wanted, [idle, busy], DRAIN_LEAST_S / 2) == []
-    assert [action.what for action in reconcile(wanted, [idle, busy], DRAIN_LEAST_S)] == ["idle"]
-    assert [action.what for action in reconcile(wanted, [idle, busy], DRAIN_MOST_S)] == ["idle", "busy"]
+    there = [
+        running("idle", phase="draining", shunned_since=5.0),
+        running("busy", phase="draining", shunned_since=5.0, in_flight=3),
+        running("not known to all", phase="draining"),
+    ]
+    assert reconcile(wanted, there, 5.0 + DRAIN_LEAST_S / 2) == []
+    assert [action.what for action in reconcile(wanted, there, 5.0 + DRAIN_LEAST_S)] == ["idle"]
+    assert [action.what for action in reconcile(wanted, there, DRAIN_MOST_S)] == [each.name for each in there]
 
 
 @given(

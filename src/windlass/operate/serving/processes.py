@@ -105,6 +105,9 @@ class Replica(Process):
         self.ready_at: float | None = None
         self.why = ""
         self.suspected = False
+        self.drains_by: int | None = None
+        """The first routing table that says it drains."""
+        self.shunned_since: float | None = None
         self._asked_at: float | None = None
         self.pulse = Pulse(socket, wake)
 
@@ -126,7 +129,7 @@ class Replica(Process):
     def seen(self) -> Running:
         return Running(
             self.name, self.version, self.door, self.pid, self.phase, self.since, self.started_at,
-            self.pulse.in_flight, self.why,
+            self.pulse.in_flight, self.why, self.shunned_since,
         )  # fmt: skip
 
     def close(self) -> None:

@@ -15,7 +15,8 @@ from windlass.operate.serving.wanted import Group, Item, Wanted
 from windlass.spec.steer import Route, RoutedModel, RoutedReplica, Routing, State
 
 DRAIN_LEAST_S = 1.0
-"""So long a gateway may take to hear that a replica drains; before, nothing under way there means nothing."""
+"""From when all gateways know that a replica drains: so long a request may be made ready that was sent to it
+before. Until then, nothing under way there means nothing."""
 DRAIN_MOST_S = 120.0
 SHORT_LIFE_S = 5.0
 FREE_DEATHS = 2
@@ -59,8 +60,10 @@ def reconcile(
 
 def is_drained(replica: Running, now: float) -> bool:
     """Tell whether a replica that drains can be stopped: it is done, or took too long."""
-    lasted_s = now - replica.since
-    return lasted_s >= DRAIN_MOST_S or (lasted_s >= DRAIN_LEAST_S and not replica.in_flight)
+    if now - replica.since >= DRAIN_MOST_S:
+        return True
+    known = replica.shunned_since
+    return known is not None and now - known >= DRAIN_LEAST_S and not replica.in_flight
 
 
 def is_frozen(silent_s: float, *, suspected: bool) -> bool:

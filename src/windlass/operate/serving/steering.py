@@ -91,6 +91,11 @@ class Steering:
         with self._lock:
             return sum(set(versions) <= set(demand.alive) for demand in self._demands.values())
 
+    def agreed(self, revision: int) -> bool:
+        """Tell whether every gateway that asks anybody does so by this routing table, or a later one."""
+        with self._lock:
+            return all(demand.revision >= revision for demand in self._demands.values())
+
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)

@@ -196,6 +196,8 @@ class Supervisor:
                 self._end(engine, "it did not answer", now)
             elif engine.suspected and engine.pulse.silent_s < POLL_S:
                 engine.suspected = False
+            if engine.shunned_since is None and engine.drains_by is not None:
+                engine.shunned_since = now if self._steering.agreed(engine.drains_by) else None
         self._gateways.revive(now, self.say, hopeful=self._is_up)
 
     def _bury(self, engine: Replica, now: float) -> None:
@@ -299,3 +301,6 @@ class Supervisor:
             self._told = routing
             self._revision += 1
             self._steering.tell(msgspec.structs.replace(routing, revision=self._revision))
+        for engine in self.replicas.values():
+            if engine.phase == "draining" and engine.drains_by is None:
+                engine.drains_by = self._revision

@@ -32,6 +32,8 @@ class Running:
     in_flight: int = 0
     why: str = ""
     """Why it is unwell, draining or ended."""
+    shunned_since: float | None = None
+    """When all gateways knew that it drains."""
 
 
 @dataclass(frozen=True)

@@ -286,6 +286,28 @@ def test_replicas_that_drain_get_nothing_new_and_unwell_ones_only_what_nobody_el
     played(play)
 
 
+def test_who_was_sent_to_a_version_before_it_left_is_answered_by_the_last_to_have_it() -> None:
+    """Between choosing a version and asking for it, a roll-back may come; another vocabulary is no help."""
+
+    async def play() -> None:
+        async with scene("12", patience_s=0.3) as s:
+            s.states["b"] = "draining"
+            s.fleet.apply(s.routing())
+            assert s.fleet.alive() == {"m@1"}
+            assert await answer(s.ask(version="2", fallbacks=("1",))) == [2, 3, 4, 5, 6, 7]
+            assert s.asked() == {"a": 1}
+            assert await answer(s.ask(version="2")) == [2, 3, 4, 5, 6, 7]
+            assert s.asked() == {"a": 1, "b": 1}
+            s.fleet.ask([Generate("copy", [1], 6, model="m@2")], shadow=True)
+            del s.states["b"]
+            s.fleet.apply(s.routing())
+            with pytest.raises(ApiError, match="no engine"):
+                await answer(s.ask(version="2"))
+            assert s.asked() == {"a": 1, "b": 1}
+
+    played(play)
+
+
 def test_a_replica_taken_out_of_the_table_loses_no_answer() -> None:
     async def play() -> None:
         async with scene() as s:

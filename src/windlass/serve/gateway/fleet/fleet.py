@@ -219,6 +219,7 @@ class Fleet:
         links = self._roster.candidates(task, task.version)
         if not links and not task.sent and self._fall_back(task):
             links = self._roster.candidates(task, task.version)
+        links = links or self._roster.leaving(task)
         if not links:
             self._tasks[task] = None
             task.waiting_since = task.waiting_since or time.monotonic()

@@ -46,12 +46,14 @@ class Reports:
                 await self._urgent.wait()
         self._urgent.clear()
 
-    def take(self, tasks: Iterable[Task], alive: Iterable[str]) -> list[Outcomes | Suspect | Demand]:
+    def take(
+        self, tasks: Iterable[Task], alive: Iterable[str], revision: int = 0
+    ) -> list[Outcomes | Suspect | Demand]:
         """Return everything that there is to say, the most urgent first."""
         said: list[Outcomes | Suspect | Demand] = [*self._suspects]
         if self._outcomes:
             said.append(Outcomes(list(self._outcomes)))
-        said.append(demand_of(tasks, self._refused, alive))
+        said.append(demand_of(tasks, self._refused, alive, revision))
         self._suspects.clear()
         self._outcomes.clear()
         self._refused.clear()
@@ -80,7 +82,7 @@ def repetition(tokens: Sequence[int]) -> float:
     return 1.0 - len(set(pairs)) / len(pairs) if pairs else 0.0
 
 
-def demand_of(tasks: Iterable[Task], refused: Counter[str], alive: Iterable[str]) -> Demand:
+def demand_of(tasks: Iterable[Task], refused: Counter[str], alive: Iterable[str], revision: int) -> Demand:
     in_flight: Counter[str] = Counter()
     waiting: Counter[str] = Counter()
     for task in tasks:
@@ -91,4 +93,5 @@ def demand_of(tasks: Iterable[Task], refused: Counter[str], alive: Iterable[str]
         {each: VersionDemand(in_flight[each], waiting[each], refused[each]) for each in sorted(versions)},
         refused[""],
         sorted(alive),
+        revision,
     )

@@ -67,6 +67,16 @@ class Roster:
         fresh = [link for link in self._able(version) if link.replica.name not in task.avoid]
         return [link for link in fresh if link.replica.state == "ready"] or fresh
 
+    def leaving(self, task: Task) -> list[Link]:
+        """Return the replicas that are about to go and may be asked once more: by who was sent to their
+        version before it left, and has nobody else to ask. They end when nothing is under way there."""
+        alive = [link for link in self._links.values() if link.is_alive and not task.shadow]
+        return [
+            link
+            for link in alive
+            if task.version in link.replica.models and link.replica.name not in task.avoid
+        ]
+
     def choose(self, task: Task, links: Sequence[Link]) -> Link:
         """Return the one of several replicas that a task goes to."""
         if len(links) == 1:

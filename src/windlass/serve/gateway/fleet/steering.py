@@ -60,7 +60,7 @@ class Steering:
     async def _report(self, writer: asyncio.StreamWriter) -> None:
         while True:
             reports = self._fleet.reports
-            said = reports.take(self._fleet.tasks, self._fleet.alive())
+            said = reports.take(self._fleet.tasks, self._fleet.alive(), self._fleet.revision)
             writer.write(b"".join(frame(message) for message in said))
             await writer.drain()
             await reports.wait(REPORT_S)
