@@ -121,8 +121,9 @@ class Service:
         journey.limits = grant.headers
         journey.follow(ticket, wish.prompt_tokens)
         if self.prompts is not None:
-            served = next(each for each in self.models if each.id == wish.model)
-            self.prompts.put(journey.request_id, caller, requests, served.text.decode)
+            for served in self.models:
+                if served.id == wish.model:  # none is, where the version has left meanwhile
+                    self.prompts.put(journey.request_id, caller, requests, served.text.decode)
         ticket.at_first(grant.began)
         ticket.at_end(lambda: grant.settle(wish.prompt_tokens + ticket.tokens))
         if max(self.brownout, self.admission.level) < NO_SHADOW:
