@@ -14,7 +14,8 @@ pytestmark = [
 
 
 def test_no_version_is_lost_by_kills_faults_and_a_site_that_is_cut_off(tmp_path: Path) -> None:
-    figures = prove_replication(tmp_path, lambda _: None, versions=3, kills=2)["figures"]
-    assert is_lossless(figures)
+    result = prove_replication(tmp_path, print, versions=3, kills=2)
+    figures = result["figures"]
+    assert is_lossless(figures), result
     assert (figures["versions"], figures["kills"], figures["cuts"]) == (3, 2, 1)
     assert figures["requests_failed"] > 0

