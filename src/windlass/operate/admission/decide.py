@@ -95,6 +95,8 @@ class _Round:
         endless: dict[Vector, list[int]] = defaultdict(list)
         incomplete = []
         for each in self._placed:
+            if each.steady:
+                continue
             if each.ask.endless:
                 endless[vector(each.ask.need)] += self._ground.rows_of(each.nodes)
             if each.leaving or len(each.nodes) > each.members:

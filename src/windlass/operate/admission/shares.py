@@ -14,8 +14,9 @@ want more, shares become proportional to weights.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from windlass.operate.admission.ground import SLACK, Columns, Vector
 from windlass.operate.admission.view import Ask, Machine, Placed, Share, View
@@ -24,6 +25,7 @@ HALF_LIFE_S = 4 * 3600.0
 FADE_S = HALF_LIFE_S / math.log(2)
 """Usage that fades at this rate is, divided by it, the average share of late."""
 NOTHING: Vector = (0.0, 0.0, 0.0)
+_TENANT = attrgetter("ask.tenant")
 
 
 def fade(used: float, share: float, passed_s: float) -> float:
@@ -52,16 +54,13 @@ def whole_of(machines: Sequence[Machine]) -> Vector:
 
 def held_by_tenant(placed: Iterable[Placed]) -> dict[str, Vector]:
     """Add up what tenants hold; exactly, in whatever order it comes, because members are whole numbers."""
-    members: dict[tuple[str, float, float, float], int] = {}
+    members: dict[tuple[str, float, int, int], int] = defaultdict(int)
     for each in placed:
-        ask, need = each.ask, each.ask.need
-        kind = (ask.tenant, need.cores, need.memory_bytes, need.gpus)
-        members[kind] = members.get(kind, 0) + each.members
+        members[each.ask.kind] += each.members
     held: dict[str, Vector] = {}
-    for tenant, *need_ in sorted(members):
-        cores, memory_bytes, gpus = need_
-        room = times((cores, memory_bytes, gpus), members[tenant, cores, memory_bytes, gpus])
-        held[tenant] = plus(held.get(tenant, NOTHING), room)
+    for kind in sorted(members):
+        tenant, cores, memory_bytes, gpus = kind
+        held[tenant] = plus(held.get(tenant, NOTHING), times((cores, memory_bytes, gpus), members[kind]))
     return held
 
 
@@ -140,7 +139,7 @@ def accounts_of(
     waiting: Sequence[Ask], placed: Sequence[Placed], shares: Mapping[str, Share], whole: Vector
 ) -> dict[str, Account]:
     """Open an account for every tenant that wants or has something."""
-    jobs = Counter([each.ask.tenant for each in placed])
+    jobs = Counter(map(_TENANT, placed))
     tenants = sorted({*jobs, *[ask.tenant for ask in waiting]})
     accounts = {tenant: Account(shares.get(tenant) or Share(tenant), whole) for tenant in tenants}
     weights = sum(account.share.weight for account in accounts.values())

@@ -70,6 +70,12 @@ class Ask:
     """When it entered the queue first; a job that was preempted keeps its time."""
     endless: bool = False
     """It ends only when it is asked to, as a service does: nobody waits for its room."""
+    kind: tuple[str, float, int, int] = field(init=False, repr=False, compare=False)
+    """Whose it is and what a member needs; kept, because one decision adds up all that are placed."""
+
+    def __post_init__(self) -> None:
+        need = self.need
+        object.__setattr__(self, "kind", (self.tenant, need.cores, need.memory_bytes, need.gpus))
 
     @property
     def fewest(self) -> int:
@@ -91,6 +97,12 @@ class Placed:
     """When it last saved a checkpoint; what came after it would be lost without a save."""
     leaving: bool = False
     """It was asked to make room and has not gone yet."""
+    steady: bool = field(init=False, repr=False, compare=False)
+    """Whether it has all that it asked for, stays, and ends by itself; kept, as most do in every decision."""
+
+    def __post_init__(self) -> None:
+        ask, whole = self.ask, len(self.nodes) == self.members >= self.ask.members
+        object.__setattr__(self, "steady", whole and not self.leaving and not ask.endless)
 
 
 @dataclass(frozen=True, slots=True)

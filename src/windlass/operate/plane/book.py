@@ -7,6 +7,8 @@ were are the same objects as before.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
+from operator import is_not
 
 from windlass.cluster.backend import Node, Resources, Standing
 from windlass.operate.admission.ground import Columns
@@ -104,8 +106,9 @@ class Machines:
         """Take over what changed; False when they are other nodes, or in another order."""
         if len(before) != len(nodes):
             return False
-        for old, new in zip(before, nodes, strict=True):
-            if old is new or old == new:
+        for row in compress(range(len(nodes)), map(is_not, before, nodes)):
+            old, new = before[row], nodes[row]
+            if old == new:
                 continue
             if old.name != new.name or (new.alive and not self._columns.update(_machine(new))):
                 return False

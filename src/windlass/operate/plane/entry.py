@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -94,7 +95,7 @@ class Entry:
     @property
     def group(self) -> str:
         """The name of its group at a backend: this job's alone."""
-        return label(f"{self.name}-{self.uid}".replace(".", "-").replace("_", "-"))
+        return _group_name(self.name, self.uid)
 
     @property
     def group_key(self) -> str:
@@ -132,3 +133,8 @@ class Entry:
         own = ("uid", "tenant", "name", "kind", "by", "asked_s", "wish", "priority", "phase", "members")
         more = ("attempts", "preemptions", "reason", "since_s", "placed_s", "begun_s", "ended_s", "version")
         return {**{key: getattr(self, key) for key in (*own, *more)}, "group": self.group, "need": need}
+
+
+@lru_cache(1 << 15)
+def _group_name(name: str, uid: str) -> str:
+    return label(f"{name}-{uid}".replace(".", "-").replace("_", "-"))

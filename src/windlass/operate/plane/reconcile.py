@@ -94,6 +94,8 @@ class Reconciler:
         self._least_run_s, self._unseen = least_run_s, unseen
         self.book, self._machines = Book(), Machines()
         self._seen: dict[str, Standing] = {}
+        self._same: dict[int, str] = {}
+        """The keys of these very objects: one that comes again is as it was."""
         self._strays: set[str] = set()
         """Groups of ours that no job wants."""
         self._unsettled: set[str] = set()
@@ -133,14 +135,10 @@ class Reconciler:
         """Compare with the last step; return the jobs of which something is written or seen anew."""
         book = self.book
         touched = book.read(self._ledger)
-        there: dict[str, Standing] = {}
-        same = {id(standing): key for key, standing in self._seen.items()}
-        for standing in survey.groups:
-            if (known := same.get(id(standing))) is not None:
-                there[known] = standing
-                continue
-            key = standing.group.key
-            there[key] = standing
+        keys = list(map(self._same.get, map(id, survey.groups)))
+        for at in [at for at, known in enumerate(keys) if known is None]:
+            standing = survey.groups[at]
+            key = keys[at] = standing.group.key
             if self._seen.get(key) == standing:
                 continue
             if (uid := book.by_group.get(key)) is not None:
@@ -151,13 +149,14 @@ class Reconciler:
             else:
                 continue
             (self._unsettled.discard if is_settled(standing) else self._unsettled.add)(key)
+        there = {key: standing for key, standing in zip(keys, survey.groups, strict=True) if key is not None}
         for key in self._seen.keys() - there.keys():
             self._strays.discard(key)
             self._unsettled.discard(key)
             book.lose(key)
             if (uid := book.by_group.get(key)) is not None:
                 touched.add(uid)
-        self._seen = there
+        self._seen, self._same = there, dict(zip(map(id, there.values()), there, strict=True))
         return touched | self._todo | book.wishes
 
     def _observed(self, touched: Iterable[str], now_s: float) -> list[Move]:

@@ -124,7 +124,7 @@ class SimulatedBackend:
         if tenant is not None:
             runs = (run for run in runs if run.group.tenant == tenant)
         nodes = self._fleet.shown(self._unnoticed)
-        return Survey(nodes, tuple(run.standing or self._standing(run) for run in runs))
+        return Survey(nodes, tuple([run.standing or self._standing(run) for run in runs]))
 
     def fail(self, rows: Iterable[int]) -> list[Run]:
         """Let machines be gone, all in one moment; return whom it hit."""
