@@ -87,6 +87,8 @@ async def converse(request: Request, ask: ChatRequest, service: Service) -> Resp
     caller = caller_of(request)
     journey = journey_of(request)
     desk = service.desk(ask.model, conversation_of(caller.tenant, ask.user, opening_of(ask)))
+    if not desk.is_ready:
+        await desk.meet()
     journey.standby = desk.standby
     state = request.scope["state"]
     work = await prepare(ask, desk, state["work_id"], caller.tenant)

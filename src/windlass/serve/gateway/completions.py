@@ -85,6 +85,8 @@ async def complete(request: Request, ask: CompletionRequest, service: Service) -
     caller = caller_of(request)
     journey, opening = journey_of(request), ask.prompt[0]
     desk = service.desk(ask.model, conversation_of(caller.tenant, ask.user, opening))
+    if not desk.is_ready:
+        await desk.meet()
     journey.standby = desk.standby
     state = request.scope["state"]
     work = await prepare(ask, desk, state["work_id"], caller.tenant)

@@ -30,6 +30,8 @@ async def embed(request: Request, ask: EmbeddingRequest, service: Service) -> Re
     """Answer a request with one vector for each input."""
     tenant = caller_of(request).tenant
     desk = service.desk(ask.model, conversation_of(tenant, ask.user, "embeddings"))
+    if not desk.is_ready:
+        await desk.meet()
     journey_of(request).standby = desk.standby
     inputs = await prepare(ask, desk)
     read = sum(map(len, inputs))

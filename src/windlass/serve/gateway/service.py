@@ -300,6 +300,10 @@ class Desk(msgspec.Struct, frozen=True, dict=True):
     def is_ready(self) -> bool:
         return self.service.fleet.is_known(self.served.id)
 
+    async def meet(self) -> None:
+        """Wait for the first engine that has the model."""
+        await self.service.fleet.meet(self.served.id)
+
     @property
     def offered(self) -> Offered:
         """Return what an engine said about the model; there must have been one."""

@@ -270,6 +270,21 @@ def test_a_request_waits_for_a_replica() -> None:
     played(play)
 
 
+def test_a_gateway_that_has_met_nobody_waits_for_the_first_replica_of_a_version() -> None:
+    async def play() -> None:
+        async with scene("1", patience_s=0.3) as s:
+            await s.fleet.meet("m@1")
+            with pytest.raises(ApiError, match="no engine came up in time"):
+                await s.fleet.meet("m@2")
+            soon = asyncio.ensure_future(s.fleet.meet("m@3"))
+            await asyncio.sleep(0)
+            assert not soon.done()
+            s.fleet._roster._known["m@3"] = s.fleet.offered("m@1")
+            await soon
+
+    played(play)
+
+
 def test_replicas_that_drain_get_nothing_new_and_unwell_ones_only_what_nobody_else_can_take() -> None:
     async def play() -> None:
         async with scene("111") as s:

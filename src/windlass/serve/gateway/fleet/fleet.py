@@ -28,6 +28,7 @@ from windlass.spec.steer import Routing
 from windlass.spec.wire import Failed, Load, Offered, Tokens, Vectors, Work
 
 TICK_S = 0.25
+MEET_S = 0.05
 PATIENCE_S = 30.0
 MOST_FRUITLESS = 2
 """So many engines in a row may end as they begin with a request; then it is taken for the cause."""
@@ -108,6 +109,14 @@ class Fleet:
         if offered is None:
             raise _unavailable(f"no engine for '{version}' is connected; try again shortly")
         return offered
+
+    async def meet(self, version: str) -> None:
+        """Wait until a replica has said what it offers: a gateway that has just begun has met nobody yet."""
+        until = time.monotonic() + self._patience_s
+        while not self.is_known(version):
+            if time.monotonic() > until:
+                raise _unavailable("no engine came up in time; try again shortly")
+            await asyncio.sleep(MEET_S)
 
     def is_known(self, version: str) -> bool:
         return self._roster.known(version) is not None
