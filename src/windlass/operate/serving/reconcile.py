@@ -1,7 +1,7 @@
 """What to do so that what runs becomes what is wanted. Pure: the time is an argument.
 
 A replica too many is drained first: it gets no new requests and finishes those that it has, for so long as
-DRAIN_MOST_S; only then it is stopped. One that still loads is stopped at once.
+DRAIN_MOST_S; only then, and when all gateways know, it is stopped. One that still loads is stopped at once.
 """
 
 from __future__ import annotations
