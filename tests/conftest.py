@@ -6,6 +6,7 @@ import os
 import pwd
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -28,9 +29,20 @@ from windlass.store.database import sqlite_url
 settings.register_profile("windlass", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("windlass")
 
+pytest_plugins = ["leftovers", "summary"]
+
 PASSWORD = "s3cret@:/%pass"
 ACCOUNT = "postgres"
 KEY, SECRET = "windlass", "windlass-secret"
+
+
+def pytest_configure() -> None:
+    """Let tests interrupt their children also where a shell in the background or cron ignores SIGINT.
+
+    Children inherit an ignored signal; a handler of ours becomes the default one in them.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -233,7 +233,8 @@ def run_service(home: Path, offer: Offer, versions: Sequence[Version], *, as_jso
         service = stack.enter_context(
             Supervisor(offer, home / "logs", deciders=deciders, say=line.say, control=control)
         )
-        signal.signal(signal.SIGTERM, _interrupt)
+        for number in (signal.SIGINT, signal.SIGTERM):  # also where the parent ignores SIGINT
+            signal.signal(number, _interrupt)
         key = first_key(offer.serve)  # not earlier: a service that does not start could not show it
         if as_json:
             print_json({"url": service.url, "model": offer.name, "models": names, "key": key})
