@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +13,10 @@ from hypothesis import strategies as st
 
 from windlass.models import word2vec
 from windlass.models.word2vec import (
+    LOSS_EVERY,
     Groups,
+    Learnt,
+    Matrices,
     Options,
     Sampler,
     changes,
@@ -96,20 +101,99 @@ def test_negatives_are_drawn_by_counts_to_the_power_of_three_quarters() -> None:
     np.testing.assert_allclose(drawn / drawn.sum(), wanted / wanted.sum(), atol=0.01)
 
 
+RATE = 0.3
+ROUNDING = float(np.finfo(np.float32).eps) / 2
+LOGISTIC = 2e-6
+"""How exact the native library's table of the logistic function is (native/word2vec.cpp)."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one group makes of both matrices, in float64, and how far float32 may be from each element.
+
+    A sum of n products in any order has n roundings (Higham 2002, section 3.1). Many groups one after another
+    have no useful bound: each amplifies the errors of those before it.
+    """
+
+    inputs: tuple[np.ndarray, np.ndarray]
+    outputs: tuple[np.ndarray, np.ndarray]
+    losses_C: np.ndarray
+
+    @classmethod
+    def of(cls, begin: Matrices, group: Groups, rate: float) -> Step:
+        contexts, targets = group.contexts_P, group.targets_GN[group.targets_GN >= 0]
+        inputs, outputs = begin.inputs_VS.astype(np.float64), begin.outputs_VS.astype(np.float64)
+        h_CD, o_ND = inputs[contexts], outputs[targets]
+        scores_CN, labels_N = h_CD @ o_ND.T, np.arange(len(targets)) == 0
+        slopes_CN = rate * (labels_N - 1 / (1 + np.exp(-scores_CN)))
+        off_CN = h_CD.shape[1] * ROUNDING * (np.abs(h_CD) @ np.abs(o_ND).T)
+        # The logistic function is nowhere steeper than 1/4; it, the difference and the product are rounded.
+        off_CN = rate * (off_CN / 4 + LOGISTIC + 3 * ROUNDING)
+        return cls(
+            _added(inputs, contexts, slopes_CN, off_CN, o_ND),
+            _added(outputs, targets, slopes_CN.T, off_CN.T, h_CD),
+            np.logaddexp(0, np.where(labels_N, -scores_CN, scores_CN)).sum(axis=1),
+        )
+
+    def holds(self, found: Matrices) -> bool:
+        both = ((self.inputs, found.inputs_VS), (self.outputs, found.outputs_VS))
+        return all(bool((np.abs(rows - exact) <= error).all()) for (exact, error), rows in both)
+
+
+def _added(
+    rows: np.ndarray, where: np.ndarray, slopes: np.ndarray, off: np.ndarray, by: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Add slopes @ by to some rows; return them and the bound of their error: each term is rounded twice."""
+    moved, error, size = rows.copy(), np.zeros_like(rows), np.abs(rows)
+    largest = (np.abs(slopes) + off) @ np.abs(by)
+    np.add.at(moved, where, slopes @ by)
+    np.add.at(size, where, largest)
+    np.add.at(error, where, off @ np.abs(by) + len(by) * ROUNDING * largest)
+    terms_V = len(by) * np.bincount(where, minlength=len(rows))
+    return moved, error + terms_V[:, None] * ROUNDING * size
+
+
+def single(groups: Groups) -> Iterator[Groups]:
+    for number, (start, end) in enumerate(pairwise(groups.starts)):
+        targets = groups.targets_GN[number : number + 1]
+        yield Groups(targets, np.array([0, end - start], np.int32), groups.contexts_P[start:end])
+
+
 @needs_library
+@pytest.mark.parametrize("way", [learn, learn_numpy])
 @settings(max_examples=25, deadline=None)
 @given(st.integers(2, 120), st.integers(1, 40), st.integers(1, 14))
-def test_both_ways_learn_the_same_vectors(length: int, width: int, negatives: int) -> None:
+def test_both_ways_learn_the_same_vectors(
+    way: Callable[..., Learnt], length: int, width: int, negatives: int
+) -> None:
     tokens = text(length)
-    groups = draw(sampler(tokens, negatives=negatives), pass_key(1, 0), tokens, 0)
-    one, two = first_matrices(40, width, 1), first_matrices(40, width, 1)
-    told, wanted = learn(one, groups, 0.3), learn_numpy(two, groups, 0.3)
-    # Sums are taken in another order: some units of the last of float32's seven digits.
-    np.testing.assert_allclose(one.inputs_VS, two.inputs_VS, rtol=3e-6, atol=2e-6)
-    np.testing.assert_allclose(one.outputs_VS, two.outputs_VS, rtol=3e-6, atol=2e-6)
-    assert told.pairs == wanted.pairs
-    assert told.loss == pytest.approx(wanted.loss, rel=1e-5)
-    assert not one.inputs_VS[:, width:].any()
+    groups = draw(sampler(tokens, negatives=negatives, subsample=0.1), pass_key(1, 0), tokens, 0)
+    found, losses = first_matrices(40, width, 1), [np.zeros(0)]
+    for number, group in enumerate(single(groups)):
+        step = Step.of(found, group, RATE)
+        way(found, group, RATE)
+        assert step.holds(found), number
+        losses += [step.losses_C] if number % LOSS_EVERY == 0 else []
+    whole = first_matrices(40, width, 1)
+    told = way(whole, groups, RATE)
+    np.testing.assert_array_equal(whole.inputs_VS, found.inputs_VS)
+    np.testing.assert_array_equal(whole.outputs_VS, found.outputs_VS)
+    assert told.pairs == groups.pairs
+    assert told.loss == pytest.approx(np.concatenate(losses).sum() / max(1, told.loss_pairs), rel=1e-5)
+    assert not found.inputs_VS[:, width:].any()
+
+
+@needs_library
+@pytest.mark.parametrize("way", [learn, learn_numpy])
+def test_a_negative_that_is_left_out_is_told_from_rounding(way: Callable[..., Learnt]) -> None:
+    tokens = text(120)
+    groups = draw(sampler(tokens, negatives=14, subsample=0.1), pass_key(1, 0), tokens, 0)
+    found = first_matrices(40, 16, 1)
+    for number, group in enumerate(single(groups)):
+        step, wrong = Step.of(found, group, RATE), replace(group, targets_GN=group.targets_GN.copy())
+        wrong.targets_GN[0, np.flatnonzero(group.targets_GN[0] >= 0)[-1]] = -1
+        way(found, wrong, RATE)
+        assert not step.holds(found), number
 
 
 def test_a_small_step_moves_vectors_down_the_gradient_of_the_loss() -> None:
