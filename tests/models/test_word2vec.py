@@ -101,7 +101,7 @@ def test_negatives_are_drawn_by_counts_to_the_power_of_three_quarters() -> None:
     np.testing.assert_allclose(drawn / drawn.sum(), wanted / wanted.sum(), atol=0.01)
 
 
-RATE = 0.3
+RATE = 0.05
 ROUNDING = float(np.finfo(np.float32).eps) / 2
 LOGISTIC = 2e-6
 """How exact the native library's table of the logistic function is (native/word2vec.cpp)."""
