@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+PATIENCE_S = 60.0
+expect.set_options(timeout=PATIENCE_S * 1000)
 
 AXE = (
     Path(os.environ.get("WINDLASS_AXE", Path(sys.prefix) / "axe"))
@@ -94,7 +97,7 @@ def opened(browser: Browser, complaints: list[str]) -> Opens:
             if key is not None:
                 context.add_init_script(f"sessionStorage.setItem('windlass-key', {key!r})")
             page = context.new_page()
-            page.set_default_timeout(10_000)
+            page.set_default_timeout(PATIENCE_S * 1000)
             page.on("pageerror", lambda error: complaints.append(str(error)))
             page.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
             page.goto(url)

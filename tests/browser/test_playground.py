@@ -43,11 +43,15 @@ def ask(page: Page, text: str) -> None:
 def test_two_actions_lead_to_a_streamed_answer_and_a_third_to_running_python(
     page: Page, engine: Any, complaints: list[str]
 ) -> None:
-    engine.pause_s = 0.02
+    engine.held = {3}
     page.get_by_role("button", name="Once upon a time").click()
+    page.clock.install(time=0)
+    page.clock.pause_at(1000)  # however long the engine is held, the page does not call it slow
     page.keyboard.press("Enter")
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     expect(page.locator(".status")).to_contain_text("Writing")
+    page.clock.resume()
+    engine.release()
     expect(page.locator(".status")).to_contain_text("tokens in")
     page.get_by_role("button", name="Copy").click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()

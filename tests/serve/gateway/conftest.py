@@ -60,7 +60,7 @@ from windlass.spec.wire import (
 )
 from windlass.store.database import sqlite_url
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 MAKER = Actor("", "the tests")
 CONTEXT = 128
 WIDTH = 8
@@ -118,6 +118,7 @@ class ScriptedEngine:
         self._is_dead = False
         self.pause_s = 0.0
         self.writes: Callable[[Generate], list[int]] | None = None
+        self._holds: list[asyncio.Event] = []
 
     def start(self) -> None:
         if self._loop is not None:
@@ -135,6 +136,16 @@ class ScriptedEngine:
             loop.call_soon_threadsafe(loop.stop)
             self._thread.join(PATIENCE_S)
             self.path.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Let what is held go on."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._release)
+
+    def _release(self) -> None:
+        self.held = None
+        for each in self._holds:
+            each.set()
 
     def wait_for(self, wanted: Callable[[list[ToEngine]], bool]) -> None:
         """Wait until what was received satisfies a condition."""
@@ -219,7 +230,8 @@ class ScriptedEngine:
         for number in range(most):
             await asyncio.sleep(self.pause_s)
             if self.held is not None and number in self.held:
-                await asyncio.Event().wait()
+                self._holds.append(asyncio.Event())
+                await self._holds[-1].wait()
             if self.dies_after == number:
                 self._is_dead = not self.revives
                 for each in self._writers:
@@ -300,23 +312,22 @@ class RunningGateway:
         self._thread.join(PATIENCE_S)
 
     def wait_until(self, path: str, status: int) -> None:
-        """Ask until the status is the wanted one; the bound is the transport's, not a sleep's."""
+        """Ask until the status is the wanted one."""
         transport = httpx.HTTPTransport(retries=10, verify=False)
+        until = time.monotonic() + PATIENCE_S
         with httpx.Client(base_url=self.url, timeout=PATIENCE_S, transport=transport) as client:
-            for _ in range(2000):
-                if client.get(path).status_code == status:
-                    return
-        raise AssertionError(f"{path} never answered {status}")
+            while (found := client.get(path)).status_code != status:
+                assert time.monotonic() < until, f"{path} never answered {status}: {found} {found.text}"
+                time.sleep(0.001)
 
     def settle(self) -> None:
         """Wait until the engine is there and nothing is left of what an earlier test asked for."""
         self.wait_until("/readyz", 200)
         with httpx.Client(base_url=self.url, timeout=PATIENCE_S) as client:
-            for _ in range(2000):
-                if not self.fleet.tasks:
-                    return
+            until = time.monotonic() + PATIENCE_S
+            while self.fleet.tasks:
+                assert time.monotonic() < until, f"{len(self.fleet.tasks)} answers are still under way"
                 client.get("/healthz")
-        raise AssertionError(f"{len(self.fleet.tasks)} answers are still under way")
 
 
 class GivenKeys:
