@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from random import Random
 
@@ -9,9 +9,23 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from windlass.plan.pace import Pace, _medians_of_others, decide_pace, even_shares, fair_shares, step_s
+from windlass.plan.pace import (
+    MIN_TOTALS,
+    Pace,
+    Total,
+    _medians_of_others,
+    decide_pace,
+    even_shares,
+    fair_shares,
+    step_s,
+)
 
 speeds = st.lists(st.floats(0.01, 10.0), min_size=1, max_size=12)
+
+base_times = st.floats(1e-4, 10.0)
+factors = st.floats(4.0, 20.0)
+STEPS = 1500
+Slowness = Callable[[Random, float, int], list[float]]
 
 
 def steady(*typical_s: float, noise: float = 0.03, steps: int = 30, seed: int = 1) -> dict[str, list[float]]:
@@ -174,3 +188,131 @@ def test_each_worker_is_compared_with_the_median_of_the_others(typical: list[flo
     named = {str(place): seconds for place, seconds in enumerate(typical)}
     for worker, median in _medians_of_others(named).items():
         assert median == pytest.approx(statistics.median(s for w, s in named.items() if w != worker))
+
+
+def uniform(_: Random, factor: float, __: int) -> list[float]:
+    return [factor] * STEPS
+
+
+def sliced(random: Random, factor: float, every: int) -> list[float]:
+    """Run for as long as `every` steps take, then stop, as by SIGSTOP and SIGCONT."""
+    times, left = [], random.uniform(0, every)
+    for _ in range(STEPS):
+        stalls = left < 1
+        times.append(1 + (factor - 1) * every * stalls)
+        left += every * stalls - 1
+    return times
+
+
+def periodic(_: Random, factor: float, every: int) -> list[float]:
+    return [1 + (factor - 1) * every * (step % every == 0) for step in range(STEPS)]
+
+
+def random_stalls(random: Random, factor: float, every: int) -> list[float]:
+    return [1 + (factor - 1) * every * (random.random() < 1 / every) for _ in range(STEPS)]
+
+
+def heavy_tailed(random: Random, factor: float, _: int) -> list[float]:
+    """Pareto times of index 1.2, whose mean is six times their minimum."""
+    return [factor / 6 * random.paretovariate(1.2) for _ in range(STEPS)]
+
+
+def decided_by_steps(times: Mapping[str, Sequence[float]], per_beat: int = 1) -> Pace:
+    """Decide as the leader would: by medians of the latest heartbeats, and by totals of all."""
+    beats = {w: [own[at : at + per_beat] for at in range(0, len(own), per_beat)] for w, own in times.items()}
+    return decide_pace(
+        {worker: [statistics.median(beat) for beat in own[-32:]] for worker, own in beats.items()},
+        None,
+        32,
+        slow_factor=4.0,
+        balance=False,
+        spares=1,
+        totals={w: [Total(sum(beat), len(beat)) for beat in own] for w, own in beats.items()},
+    )
+
+
+def noisy(random: Random, base_s: float, times: Sequence[float]) -> list[float]:
+    return [base_s * random.lognormvariate(0, 0.1) * time for time in times]
+
+
+@pytest.mark.parametrize("slowness", [uniform, sliced, periodic, random_stalls, heavy_tailed])
+@settings(max_examples=40, deadline=None)
+@given(base_times, factors, st.integers(2, 10), st.integers(1, 20), st.integers(2, 4), st.integers(0, 999))
+def test_a_worker_that_is_slow_in_total_is_set_aside_however_its_delay_is_spread(
+    slowness: Slowness, base_s: float, factor: float, every: int, per_beat: int, workers: int, seed: int
+) -> None:
+    random = Random(seed)
+    times = {f"w{place}": noisy(random, base_s, [1.0] * STEPS) for place in range(workers)}
+    times["w1"] = noisy(random, base_s, slowness(random, factor, every))
+    pace = decided_by_steps(times, per_beat)
+    assert pace.aside == ("w1",)
+    assert "set aside for a spare" in pace.reason
+
+
+@settings(max_examples=60, deadline=None)
+@given(base_times, st.floats(0, 1e6), st.integers(1, 12), st.floats(0, 1), st.integers(0, 999))
+def test_one_hiccup_of_any_length_changes_nothing(
+    base_s: float, late_s: float, steps: int, place: float, seed: int
+) -> None:
+    random = Random(seed)
+    times = {f"w{worker}": noisy(random, base_s, [1.0] * STEPS) for worker in range(3)}
+    first = int(place * (STEPS - steps))
+    for step in range(first, first + steps):
+        times["w1"][step] += late_s
+    assert decided_by_steps(times) == Pace(None, (), "all workers are about equally fast")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    base_times, st.lists(st.integers(0, STEPS - 1), max_size=12), st.floats(0, 1e6), st.integers(1, 20),
+    st.integers(0, 999),
+)  # fmt: skip
+def test_a_few_stalls_change_nothing_wherever_they_fall(
+    base_s: float, stalls: list[int], late_s: float, per_beat: int, seed: int
+) -> None:
+    random = Random(seed)
+    times = {f"w{worker}": noisy(random, base_s, [1.0] * STEPS) for worker in range(3)}
+    for step in stalls:
+        times["w1"][step] += late_s
+    assert decided_by_steps(times, per_beat) == Pace(None, (), "all workers are about equally fast")
+
+
+@pytest.mark.parametrize("workers", [2, 4, 16])
+@pytest.mark.parametrize("steps", [MIN_TOTALS, 128])
+@pytest.mark.parametrize(
+    "noise",
+    [
+        pytest.param(lambda random: random.lognormvariate(0, 0.8), id="lognormal"),
+        pytest.param(lambda random: random.paretovariate(1.5), id="heavy-tailed"),
+        pytest.param(lambda random: 1 + 50 * (random.random() < 0.02), id="rare stalls"),
+        pytest.param(lambda random: 1 + 50 * (random.random() < 0.15), id="frequent stalls"),
+    ],
+)
+def test_noise_that_all_workers_share_is_left_alone(
+    workers: int, steps: int, noise: Callable[[Random], float]
+) -> None:
+    rounds = 600 // workers
+    for seed in range(rounds):
+        random = Random(seed)
+        times = {f"w{worker}": [noise(random) for _ in range(steps)] for worker in range(workers)}
+        assert decided_by_steps(times).aside == ()
+
+
+def test_a_slow_heartbeat_with_one_step_weighs_no_more_than_its_step() -> None:
+    """A worker stalls for 0.2 s after each 1.2 s: it loses a seventh of the time, too little to act on."""
+    beats = [Total(0.2, 40)] * 6 + [Total(0.2, 1)]
+    totals = {"w0": [Total(0.2, 40)] * 128, "w1": (beats * 19)[:128]}
+    pace = decide_pace(steady(0.005, 0.005), None, 32, slow_factor=4, spares=1, totals=totals)
+    assert pace.aside == ()
+
+
+def test_totals_are_not_compared_before_there_are_enough() -> None:
+    times = {"w0": [1.0] * 59, "w1": [1.0, 1.0, 90.0] * 20}
+    assert decided_by_steps(times).aside == ()
+    times["w0"].append(1.0)
+    assert decided_by_steps(times).aside == ("w1",)
+
+
+def test_a_worker_that_stalls_gets_a_smaller_share_when_shares_may_differ() -> None:
+    totals = {"w0": [Total(1.0, 1)] * 60, "w1": [Total(1.0, 1), Total(1.0, 1), Total(4.0, 1)] * 20}
+    assert decide_pace(steady(1.0, 1.0), None, 12, slow_factor=4, totals=totals).shares == {"w0": 8, "w1": 4}

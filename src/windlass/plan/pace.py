@@ -6,6 +6,10 @@ single slow worker moves what the others are compared with. To act on noise cost
 nothing; so a difference counts only if it is large, if it is many times the noise of the times themselves,
 and if the step would become shorter by a tenth. Noise is looked at in logarithms: a step can be late by
 seconds, but early only by as long as it takes.
+
+A worker that mostly stands still can have ordinary times in most steps. So totals are compared as well: they
+are cut into blocks, and the median over the blocks of the mean time in each (the median of means) contains
+stalls once they fall into nearly all blocks. A hiccup falls into a few of them and changes nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +19,13 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 LEAST_SAMPLES = 20
+BLOCKS = 15
+OUTLYING = 2
+"""Blocks that may be out of the ordinary. Of 15, the third lowest is above the median once in 270 times."""
+MIN_TOTALS = 4 * BLOCKS
 SLOWER = 1.3
 SIGMAS = 4.0
 CORRELATED = 4
@@ -40,6 +49,19 @@ class Pace:
 
 
 @dataclass(frozen=True)
+class Total:
+    """How long a worker computed between two heartbeats.
+
+    The number of steps belongs to it: a worker that stalls does few steps before the next heartbeat, and by
+    means alone it would seem slower than it is.
+    """
+
+    seconds: float
+    """For one sequence, added up over the steps."""
+    steps: int
+
+
+@dataclass(frozen=True)
 class Times:
     """How long a worker computes on one sequence."""
 
@@ -56,24 +78,26 @@ def decide_pace(
     slow_factor: float,
     balance: bool = True,
     spares: int = 0,
+    totals: Mapping[str, Sequence[Total]] | None = None,
 ) -> Pace:
     """Return what to do about unequal workers; `shares` None means that each has as much as the others.
 
     A worker is here whoever has a share of the batch, so with tensor parallelism a whole replica.
     Without `balance` shares stay equal, and a worker is only ever set aside. `spares` wait to take the place
-    of whoever is, and make it pay earlier.
+    of whoever is, and make it pay earlier. `totals` are of the same workers, often over a longer
+    time; without them only the times in `history` are compared, and stalls in few of them are not seen.
     """
     if not 2 <= len(history) <= batch:
         return _nothing("one worker, or more of them than sequences: nothing to divide")
     if min(map(len, history.values())) < LEAST_SAMPLES:
         return _nothing(f"not every worker was seen for {LEAST_SAMPLES} steps yet")
     times = {worker: _times(seconds) for worker, seconds in history.items()}
-    typical = {worker: time.typical_s for worker, time in times.items()}
-    others = _medians_of_others(typical)
-    noise = statistics.median(time.error for time in times.values())
-    unequal = [w for w, time in times.items() if _differs(time, others[w], noise, len(times))]
+    stalled = _stalled(totals) if totals is not None else {}
+    unequal = sorted({*_unequal(times), *stalled})
     if not unequal:
         return _nothing("all workers are about equally fast")
+    typical = _with_stalls(times, stalled)
+    others = _medians_of_others(typical)
     now = dict(shares) if shares is not None else even_shares(list(typical), batch)
     slow = sorted(worker for worker in unequal if typical[worker] > slow_factor * others[worker])
     replaced = sorted(unequal, key=lambda worker: -typical[worker] / others[worker])[:spares]
@@ -171,6 +195,43 @@ def _replaced(typical: Mapping[str, float], others: Mapping[str, float], slow: S
         f"{', '.join(sorted(slow))} set aside for a spare: {worst} takes {typical[worst] / others[worst]:.1f}"
         " times as long as the others",
     )
+
+
+def _unequal(times: Mapping[str, Times]) -> list[str]:
+    """Return the workers that differ from the others beyond doubt."""
+    others = _medians_of_others({worker: time.typical_s for worker, time in times.items()})
+    noise = statistics.median(time.error for time in times.values())
+    return [w for w, time in times.items() if _differs(time, others[w], noise, len(times))]
+
+
+def _stalled(totals: Mapping[str, Sequence[Total]]) -> dict[str, float]:
+    """Return the workers that take longer than the others in total, and by which factor.
+
+    Stalls are rare and long, so their noise has no scale to measure. Ranks need none: nearly all blocks of
+    the worker must be slower than nearly all of the others', whatever the distribution of their times.
+    """
+    if min(map(len, totals.values())) < MIN_TOTALS:
+        return {}
+    blocks = {worker: sorted(_block_means(own)) for worker, own in totals.items()}
+    highs = _medians_of_others({w: means[-1 - OUTLYING] for w, means in blocks.items()})
+    middles = {w: statistics.median(means) for w, means in blocks.items()}
+    others = _medians_of_others(middles)
+    slower = [w for w, means in blocks.items() if means[OUTLYING] > SLOWER * highs[w]]
+    return {worker: middles[worker] / others[worker] for worker in slower}
+
+
+def _block_means(totals: Sequence[Total]) -> list[float]:
+    """Return the mean time of a step in each of BLOCKS parts of a history."""
+    borders = [len(totals) * block // BLOCKS for block in range(BLOCKS + 1)]
+    blocks = [totals[begin:end] for begin, end in pairwise(borders)]
+    return [math.fsum(t.seconds for t in block) / sum(t.steps for t in block) for block in blocks]
+
+
+def _with_stalls(times: Mapping[str, Times], stalled: Mapping[str, float]) -> dict[str, float]:
+    """Return typical times in which a worker that stalls is slower than the others by its factor in total."""
+    typical = {worker: time.typical_s for worker, time in times.items()}
+    others = _medians_of_others(typical)
+    return {w: max(s, stalled.get(w, 0.0) * others[w]) for w, s in typical.items()}
 
 
 def _times(seconds: Sequence[float]) -> Times:
