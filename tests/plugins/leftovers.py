@@ -2,7 +2,8 @@
 
 Every process that a test starts inherits MARK: the name of the test, or SHARED where a fixture of a wider
 scope starts it. After a test, the children of this process, and the orphans that tools/reaper has adopted,
-must be gone within GRACE_S unless they are shared. Shared ones are checked by tools/reaper, after the run.
+must be gone within GRACE_S. A test with a fixture of a wider scope may leave processes to it, so it is
+checked at the end of its module. Shared processes are checked by tools/reaper, after the run.
 """
 
 from __future__ import annotations
@@ -36,28 +37,47 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None
         _mark(former)
 
 
-@pytest.fixture(autouse=True)
-def nothing_left_running(request: pytest.FixtureRequest) -> Iterator[None]:
-    name = request.node.nodeid
-    before = _children(os.getpid())
-    _mark(name)
-    yield
-    _mark(None)
-    left = _left(name, before)
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    _mark(item.nodeid)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    try:
+        return (yield)
+    finally:
+        _mark(None)
+        if nextitem is None or nextitem.path != item.path:
+            _check(item.nodeid.partition("::")[0])
+        elif not _uses_wider_fixtures(item):
+            _check(item.nodeid)
+
+
+def _uses_wider_fixtures(item: pytest.Item) -> bool:
+    """Whether the test has a fixture of ours, not of pytest's, that outlives it."""
+    assert isinstance(item, pytest.Function)
+    found = [defs[-1] for defs in item._fixtureinfo.name2fixturedefs.values()]
+    return any(each.scope != "function" and each.baseid for each in found)
+
+
+def _check(name: str) -> None:
+    """Fail if processes of a test, or of any test of a module, are still there."""
+    left = _left(name)
     until = time.monotonic() + GRACE_S
     while left and time.monotonic() < until:
         time.sleep(0.02)
-        left = _left(name, before)
+        left = _left(name)
     if left:
         described = [_end(pid) for pid in sorted(left)]
-        pytest.fail("the test left processes running:\n" + "\n".join(described), pytrace=False)
+        pytest.fail("processes are still running after the test:\n" + "\n".join(described), pytrace=False)
 
 
-def _left(name: str, before: set[int]) -> set[int]:
-    own = {pid for pid in _children(os.getpid()) - before if _mark_of(pid) in (name, None)}
-    reaper = os.environ.get(REAPER)
-    adopted = {pid for pid in _children(int(reaper)) if _mark_of(pid) == name} if reaper else set()
-    return {pid for pid in own | adopted if _lives(pid)}
+def _left(name: str) -> set[int]:
+    parents = [os.getpid(), int(os.environ.get(REAPER, "0"))]
+    found = {pid for parent in parents if parent for pid in _children(parent)}
+    return {pid for pid in found if (_mark_of(pid) or "").startswith(name) and _lives(pid)}
 
 
 def _children(pid: int) -> set[int]:
@@ -89,7 +109,7 @@ def _end(pid: int) -> str:
     """Kill a process with all its children; return what it was."""
     try:
         process = psutil.Process(pid)
-        words = f"{pid} {' '.join(process.cmdline())[:300]}"
+        words = f"{pid} {' '.join(process.cmdline())[:300]} (started by {_mark_of(pid)})"
         for one in [process, *process.children(recursive=True)]:
             one.kill()
     except psutil.Error:

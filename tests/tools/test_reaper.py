@@ -122,5 +122,5 @@ def test_a_test_that_leaves_a_process_is_named(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests" / "plugins")}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, cwd=tmp_path)
     assert re.search("2 passed, .*1 error", done.stdout), done.stdout
-    assert "the test left processes running" in done.stdout
+    assert "processes are still running after the test" in done.stdout
     assert "ERROR test_it.py::test_leaves_a_process" in done.stdout
