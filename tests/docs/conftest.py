@@ -19,6 +19,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PORT = "8000"
 """That of the pages; a free one takes its place, so that a test disturbs nobody."""
+SHOWN, TESTED = "train.time=20s", "train.time=3s"
+"""The pages train for as long as a reader waits gladly; the same commands need less to be tested."""
 PATIENCE_S = 300
 
 Walk = Callable[..., str]
@@ -32,7 +34,7 @@ def walk() -> Walk:
             pytest.skip(f"{program} is not installed; the pages use it")
 
     def run(page: str, folder: Path) -> str:
-        script = script_of(ROOT / "docs" / page).replace(PORT, str(free_port()))
+        script = script_of(ROOT / "docs" / page).replace(PORT, str(free_port())).replace(SHOWN, TESTED)
         assert script, f"{page} has no ```sh block"
         output = folder / f"{Path(page).stem}.output"
         with output.open("w") as file:
