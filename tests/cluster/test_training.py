@@ -77,6 +77,7 @@ def trained(folder: Path, *more: str) -> dict[str, object]:
     return told
 
 
+@pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 def test_the_same_job_ends_with_the_same_bits_here_and_on_a_ray_that_loses_a_node(tmp_path: Path) -> None:
     """As a user does it: the outputs are read as JSON, so nothing but that may be printed."""

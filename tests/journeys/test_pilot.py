@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 SMALL = ("model.width=16", "model.heads=1", "model.context=32", "train.steps=2000", "train.batch_sequences=4")
 
 
+@pytest.mark.long
 def test_pilots_are_made_once_and_tell_how_the_job_ends(as_json: Callable[..., Any], folder: Path) -> None:
     asked = [word for setting in SMALL for word in ("--set", setting)]
     told = as_json("plan", "job.toml", "--pilot", *asked)

@@ -128,6 +128,7 @@ def test_ranks_do_not_outlive_a_killed_launcher(folder: Path, environment: Envir
     assert (len(gone), alive) == (2, [])
 
 
+@pytest.mark.long
 def test_kills_at_random_moments_leave_a_whole_run(tmp_path: Path) -> None:
     figures = prove_kills(tmp_path, 3, lambda _line: None, seed=7)["figures"]
     assert figures["kills"] == figures["ended_within_5_s"] == figures["named"] == 3
@@ -185,6 +186,7 @@ def test_two_machines_end_where_one_process_does(
     assert "node 1: ranks 1 of 2 run in" in said_1
 
 
+@pytest.mark.long
 def test_a_cut_cable_ends_the_run_on_both_machines(
     folder: Path, environment: Environment, machines: list[tuple[str, ...]]
 ) -> None:

@@ -63,6 +63,7 @@ def test_too_few_steps_are_refused(tmp_path: Path) -> None:
         verify(MADE_UP, default_job(), trials, tmp_path, silent, steps=2, tell=lambda _one: None)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_layout_is_run_and_its_time_and_memory_are_measured(tmp_path: Path) -> None:
     told: list[Verified] = []

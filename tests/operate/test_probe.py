@@ -55,6 +55,7 @@ def test_a_disk_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         measure_disk(tmp_path / "probe.tmp", 1 << 20)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_machine_is_measured_and_a_step_on_it_predicted(tmp_path: Path) -> None:
     told: list[Progress] = []

@@ -34,6 +34,7 @@ def test_steps_to_a_loss_are_counted_from_one() -> None:
     assert steps_to(4.0, [4.0, 3.0]) == 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_both_schedules_learn_the_same_course_in_turns() -> None:
     result = bench_async(rounds=2, steps=8)

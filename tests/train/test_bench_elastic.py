@@ -12,6 +12,7 @@ def test_the_model_to_save_has_110_million_weights() -> None:
     assert SAVE_SHAPE.parameters == pytest.approx(110e6, rel=0.01)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_bench_of_elastic_training_measures_both_its_costs() -> None:
     found = bench_elastic(1, step_shape=TINY, save_shape=TINY, save_every_s=0.5, saves=2, steps=10)

@@ -20,6 +20,7 @@ def test_figures_compare_each_policy_with_every_step() -> None:
     }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_processes_train_under_each_policy_and_send_what_it_promises() -> None:
     policies = {"every_step": Sync(), "diloco": Sync(policy="diloco", every=10)}

@@ -8,6 +8,7 @@ from windlass.operate.backup.proof import is_back, prove_restore
 from windlass.operate.chaos.storage import find_server
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_model_answers_with_an_old_key_and_a_run_goes_on(tmp_path: Path) -> None:
     to = "s3" if find_server() else "folder"

@@ -108,6 +108,7 @@ def test_senseless_options_are_refused(tmp_path: Path) -> None:
         bench_gateway(Asked(rounds=0), None, tmp_path, silent)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="the client of the bench, wrk, is not installed")
 def test_a_small_bench_gives_all_figures(tmp_path: Path) -> None:

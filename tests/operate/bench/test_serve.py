@@ -125,6 +125,7 @@ def test_bandwidth_is_the_weights_of_a_token_over_its_time() -> None:
     assert shares == {"bandwidth_share_int8": pytest.approx(0.5)}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_tiny_model_goes_through_the_whole_harness(tmp_path: Path) -> None:
     peers = tmp_path / "peers"

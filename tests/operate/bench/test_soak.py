@@ -36,6 +36,7 @@ def test_a_soak_of_no_time_is_refused(tmp_path: Path) -> None:
         soak(0, tmp_path, silent)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_short_soak_finds_nothing_wrong(tmp_path: Path) -> None:
     found = soak(0.05, tmp_path, silent, lap_s=1.5, requests=6)
@@ -45,6 +46,7 @@ def test_a_short_soak_finds_nothing_wrong(tmp_path: Path) -> None:
     assert figures["requests"] == figures["finished"] + figures["cancelled"] + figures["refused"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_answer_that_differs_is_counted(tmp_path: Path) -> None:
     model, log = write_soak_model(tmp_path / "model"), tmp_path / "engine.log"

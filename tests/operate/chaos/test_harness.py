@@ -71,6 +71,7 @@ def test_an_unfinished_run_is_no_reference(job: Path, tmp_path: Path) -> None:
         chaos(Ask(read(job), reference=reference), tmp_path, silent, lambda _line: None)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_deterministic_run_under_fire_ends_with_the_same_bits(job: Path, tmp_path: Path) -> None:
     asked = Ask(

@@ -36,6 +36,7 @@ def test_the_bench_brings_every_job_to_its_end_once(tmp_path: Path) -> None:
     assert figures["steps"] > 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_killed_control_processes_lose_no_job(tmp_path: Path) -> None:
     result = prove_control(tmp_path, 2, lambda _: None, seed=3)

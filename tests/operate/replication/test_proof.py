@@ -13,6 +13,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.long
 def test_no_version_is_lost_by_kills_faults_and_a_site_that_is_cut_off(tmp_path: Path) -> None:
     result = prove_replication(tmp_path, print, versions=3, kills=2)
     figures = result["figures"]

@@ -37,6 +37,7 @@ def proved(home: Path) -> tuple[dict[str, Any], str]:
     return result, done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_bad_versions_are_taken_back_and_a_good_one_is_promoted(tmp_path: Path) -> None:
     result, said = proved(tmp_path)

@@ -113,6 +113,7 @@ def test_a_hostile_tenant_gets_no_more_than_the_others_leave() -> None:
         assert harm[name]["share"][1] > 0.7 * harm[name]["share"][0]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_thousand_machines_for_two_hours() -> None:
     report = report_of(played("bad", 1000, 2.0))

@@ -190,6 +190,7 @@ def replicate(sites: Sites, folder: Path) -> None:
         Bringer(folder / name, open_depot(rule.depot), name, rule).step()
 
 
+@pytest.mark.long
 def test_good_versions_go_through_all_sites_and_bad_ones_no_further_than_the_first(net: Net) -> None:
     visitors = Visitors(net.urls, net.key)
     with visitors.asking():

@@ -14,6 +14,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.long
 def test_clients_reach_the_other_site_when_theirs_is_cut_off_and_come_back() -> None:
     figures = prove_sites(lambda _: None, ttl_s=1)["figures"]
     assert figures["sdk_unanswered"] == 0

@@ -7,6 +7,7 @@ import pytest
 from windlass.operate.tenancy_proof.proof import DISK, PROCESSES, prove_tenants
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_hostile_tenant_neither_sees_nor_stops_another() -> None:
     result = prove_tenants(lambda _: None, jobs=1, requests=8)
