@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +51,12 @@ def tokenizer(folder: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def structured(folder: Path) -> Engine:
+def structured(folder: Path) -> Iterator[Engine]:
     engine = load_engine(folder, Options(settings=Settings(slots=8, drafts=False), threads=1))
     assert isinstance(engine, Engine)
-    return engine
+    assert engine._grammars is not None
+    yield engine
+    engine._grammars.close()
 
 
 def ask(id_: str, grammar: Grammar | None, **changes: Any) -> Generate:
