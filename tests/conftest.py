@@ -93,6 +93,8 @@ class PostgresServer:
         self._run("initdb", "-U", ACCOUNT, "-E", "UTF8", "--locale=C.UTF-8", *options)
 
     def _run(self, program: str, *args: str) -> None:
+        import leftovers
+
         account = ACCOUNT if os.getuid() == 0 else None
         command = [str(self.programs / program), "-D", str(self.folder / "data"), *args]
         done = subprocess.run(
@@ -101,6 +103,7 @@ class PostgresServer:
             stderr=subprocess.PIPE,
             user=account,
             cwd=self.folder,
+            env={**os.environ, leftovers.MARK: leftovers.SHARED},  # a test may start the shared server again
             timeout=60,
         )
         assert done.returncode == 0, done.stderr.decode(errors="replace")
@@ -131,6 +134,7 @@ def s3_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ports = {name: _free_port() for name in (*names, "s3.port", "s3.port.grpc")}
     command = [
         program,
+        "-logtostderr=true",  # and not to files in the temporary folder
         "server",
         f"-dir={folder}",
         "-ip=127.0.0.1",

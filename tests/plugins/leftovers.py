@@ -8,6 +8,7 @@ checked at the end of its module. Shared processes are checked by tools/reaper, 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -107,13 +108,13 @@ def _lives(pid: int) -> bool:
 
 def _end(pid: int) -> str:
     """Kill a process with all its children; return what it was."""
-    try:
+    words = str(pid)
+    with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         words = f"{pid} {' '.join(process.cmdline())[:300]} (started by {_mark_of(pid)})"
         for one in [process, *process.children(recursive=True)]:
-            one.kill()
-    except psutil.Error:
-        return f"{pid} (gone meanwhile)"
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
     return words
 
 

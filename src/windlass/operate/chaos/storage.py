@@ -149,7 +149,8 @@ def _command(program: str, folder: Path, ports: dict[str, int]) -> list[str]:
         "actions": ["Admin", "Read", "Write", "List", "Tagging"],
     }
     keys.write_text(json.dumps({"identities": [identity]}))
-    words = [program, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3"]
+    words = [program, "-logtostderr=true", "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
+    words += ["-filer", "-s3"]
     words += ["-master.telemetry=false", f"-s3.config={keys}", "-s3.port.iceberg=0", "-s3.port.lance=0"]
     words += ["-filer.localSocket=filer.sock", "-s3.localSocket=s3.sock"]  # below `folder`, where it runs
     return words + [f"-{name}={port}" for name, port in ports.items()]
