@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import secrets
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -94,7 +95,7 @@ def task(tmp_path: Path) -> Callable[..., Task]:
         folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)
         (folder / "deeds.json").write_text(json.dumps(deeds))
-        return Task(str(folder), len(deeds), f"127.0.0.1:{free_port('127.0.0.1', 0)}")
+        return Task(str(folder), len(deeds), f"127.0.0.1:{free_port('127.0.0.1', secrets.randbits(30))}")
 
     return make
 

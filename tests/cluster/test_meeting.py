@@ -1,5 +1,6 @@
 """Launchers of several machines meet, act as one, and notice at once when one is gone."""
 
+import secrets
 import socket
 import subprocess
 import sys
@@ -8,10 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from windlass.cluster import meeting
 from windlass.cluster.away import Away
 from windlass.cluster.launch import Launch, free_port
 from windlass.cluster.meeting import Nodes, hosting, joining
@@ -20,6 +23,7 @@ from windlass.spec.errors import AskedWrongly, BadInput, InUse, ProcessFailed, W
 from windlass.spec.link import Link, parse_address
 
 MODULE = "made_up_rank"
+PATIENCE_S = 60.0
 MakeTask = Callable[..., Task]
 
 NODE_1 = """
@@ -29,7 +33,7 @@ from windlass.cluster.meeting import Nodes, joining
 from windlass.spec.errors import WindlassError
 
 try:
-    nodes = Nodes(2, 1, sys.argv[1], 10.0)
+    nodes = Nodes(2, 1, sys.argv[1], 60.0)
     done = Attendant(joining(nodes), 1, "made_up_rank", print).run()
     print("done" if done else "stopped")
 except WindlassError as error:
@@ -39,7 +43,7 @@ except WindlassError as error:
 
 @pytest.fixture
 def address() -> str:
-    return f"127.0.0.1:{free_port('127.0.0.1', 5000)}"
+    return f"127.0.0.1:{free_port('127.0.0.1', secrets.randbits(30))}"
 
 
 @contextmanager
@@ -57,7 +61,7 @@ def node_1(address: str) -> Iterator["subprocess.Popen[str]"]:
 
 def run_on_two(task: Task, address: str, tell: Callable[[dict[str, Any]], None]) -> bool:
     """Be node 0: rank 0 is here, rank 1 there."""
-    with hosting(Nodes(2, 0, address, 10.0)) as company:
+    with hosting(Nodes(2, 0, address, PATIENCE_S)) as company:
         done = Launch(company.hands(task.world, MODULE)).run(task, tell)
         company.part(done=done)
         return done
@@ -104,11 +108,9 @@ def test_a_node_that_goes_away_ends_the_run_and_its_own_ranks(task: MakeTask, ad
             if event["rank"] == 1:
                 other.kill()
 
-        begin = time.monotonic()
         with pytest.raises(ProcessFailed, match=r"rank 1: node 1 \(127\.0\.0\.1\) went away"):
             run_on_two(a_run(task(["sleep"], ["wait"])), address, kill_it)
-    assert time.monotonic() - begin < 5
-    until = time.monotonic() + 5
+    until = time.monotonic() + PATIENCE_S
     while not gone(pids[1]) and time.monotonic() < until:
         time.sleep(0.05)
     assert all(map(gone, pids.values()))
@@ -118,15 +120,16 @@ def test_a_node_that_goes_away_ends_the_run_and_its_own_ranks(task: MakeTask, ad
 def test_a_node_whose_node_0_goes_away_ends_its_ranks(task: MakeTask, address: str) -> None:
     made = a_run(task([], ["deaf", "sleep"]))
     with node_1(address) as other:
-        with hosting(Nodes(2, 0, address, 10.0)) as company:
+        with hosting(Nodes(2, 0, address, PATIENCE_S)) as company:
             away = Away(company.links[0], 1, range(1, 2))
             away.start(made)
-            told: list[Any] = []
+            told, until = list[Any](), time.monotonic() + PATIENCE_S
             while not told:
+                assert time.monotonic() < until, "node 1 never said anything"
                 told = away.hear()
                 time.sleep(0.02)
         assert other.stdout is not None
-        assert "lost node 0" in other.communicate(timeout=10)[0]
+        assert "lost node 0" in other.communicate(timeout=PATIENCE_S)[0]
     assert gone(told[0].event["pid"])
 
 
@@ -164,32 +167,49 @@ def test_an_absent_node_0_is_not_waited_for_for_ever(address: str) -> None:
         joining(Nodes(2, 1, address, 0.2))
 
 
-def test_a_node_0_that_comes_later_is_found(address: str) -> None:
-    joined: list[Link] = []
-    thread = threading.Thread(target=lambda: joined.append(joining(Nodes(2, 1, address, 10.0))))
+def test_a_node_0_that_comes_later_is_found(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    joined, refused = list[Link](), threading.Event()
+
+    def sleep(seconds: float) -> None:
+        refused.set()
+        time.sleep(seconds)
+
+    monkeypatch.setattr(meeting, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    thread = threading.Thread(target=lambda: joined.append(joining(Nodes(2, 1, address, PATIENCE_S))))
     thread.start()
-    time.sleep(0.3)
-    with hosting(Nodes(2, 0, address, 10.0)) as company:
+    assert refused.wait(PATIENCE_S)
+    with hosting(Nodes(2, 0, address, PATIENCE_S)) as company:
         thread.join()
         company.links[0].send(hi=1)
-        assert joined[0].answer(5.0) == {"hi": 1}
+        assert joined[0].answer(PATIENCE_S) == {"hi": 1}
     joined[0].close()
 
 
 @pytest.mark.parametrize(
     ("nodes", "rank", "reason"), [(3, 1, "it says --nodes 3"), (2, 5, "--node-rank must be one of 1 to 1")]
 )
-def test_a_node_that_does_not_fit_is_told_why(address: str, nodes: int, rank: int, reason: str) -> None:
+def test_a_node_that_does_not_fit_is_told_why(
+    address: str, monkeypatch: pytest.MonkeyPatch, nodes: int, rank: int, reason: str
+) -> None:
+    """Node 0's time is over once the answer is there: it looks at the clock when the next one connects."""
     answers: list[Any] = []
+    clock = SimpleNamespace(
+        monotonic=lambda: time.monotonic() + 2 * PATIENCE_S * len(answers), sleep=time.sleep
+    )
+    monkeypatch.setattr(meeting, "time", clock)
 
     def misfit() -> None:
-        link = joining(Nodes(nodes, rank, address, 5.0))
-        answers.append(link.answer(5.0))
+        link = joining(Nodes(nodes, rank, address, PATIENCE_S))
+        answers.append(link.answer(PATIENCE_S))
         link.close()
+        socket.create_connection(parse_address(address)).close()
 
     thread = threading.Thread(target=misfit)
     thread.start()
-    with pytest.raises(ProcessFailed, match="no answer from node 1"), hosting(Nodes(2, 0, address, 1.0)):
+    with (
+        pytest.raises(ProcessFailed, match="no answer from node 1"),
+        hosting(Nodes(2, 0, address, PATIENCE_S)),
+    ):
         pass
     thread.join()
     assert reason in answers[0]["failed"]["message"]
@@ -198,7 +218,8 @@ def test_a_node_that_does_not_fit_is_told_why(address: str, nodes: int, rank: in
 def test_a_stranger_does_not_disturb(address: str) -> None:
     def meet() -> None:
         host, port = parse_address(address)
-        for _ in range(100):
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
             try:
                 with socket.create_connection((host, port)) as stranger:
                     stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -206,13 +227,13 @@ def test_a_stranger_does_not_disturb(address: str) -> None:
                 break
             except OSError:
                 time.sleep(0.02)
-        link = joining(Nodes(2, 1, address, 5.0))
-        link.answer(5.0)
+        link = joining(Nodes(2, 1, address, PATIENCE_S))
+        link.answer(PATIENCE_S)
         link.close()
 
     thread = threading.Thread(target=meet)
     thread.start()
-    with hosting(Nodes(2, 0, address, 10.0)) as company:
+    with hosting(Nodes(2, 0, address, PATIENCE_S)) as company:
         assert len(company.links) == 1
     thread.join()
 
@@ -221,13 +242,13 @@ def test_an_error_while_preparing_is_told_to_all(address: str) -> None:
     told: list[Any] = []
 
     def node() -> None:
-        link = joining(Nodes(2, 1, address, 5.0))
-        told.append(link.answer(5.0))
+        link = joining(Nodes(2, 1, address, PATIENCE_S))
+        told.append(link.answer(PATIENCE_S))
         link.close()
 
     thread = threading.Thread(target=node)
     thread.start()
-    with pytest.raises(WindlassError, match="no corpus"), hosting(Nodes(2, 0, address, 5.0)):
+    with pytest.raises(WindlassError, match="no corpus"), hosting(Nodes(2, 0, address, PATIENCE_S)):
         raise BadInput("no corpus")
     thread.join()
     assert told[0]["failed"]["message"] == "no corpus"
@@ -252,10 +273,10 @@ def test_a_link_carries_messages_whole_and_in_order() -> None:
         left.send(number=number, text="é" * 100)
     heard: list[Any] = []
     while len(heard) < 200:
-        message = right.answer(5.0)
+        message = right.answer(PATIENCE_S)
         assert message is not None
         heard.append(message["number"])
     assert heard == list(range(200))
     left.close()
-    assert right.answer(5.0) is None
+    assert right.answer(PATIENCE_S) is None
     assert right.closed

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import time
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -141,13 +139,3 @@ def test_there_is_always_an_answer_and_it_can_be_run(
         if deterministic:
             kept = {"sharded", "tp", "pp", "cp"}
             assert found.layout.model_dump(include=kept) == run.job.layout.model_dump(include=kept)
-
-
-@pytest.mark.parametrize("layout", [{"dp": 64}, {"sharded": 8, "tp": 4, "pp": 2}])
-def test_the_choice_takes_no_time_worth_mentioning(layout: dict[str, Any]) -> None:
-    run, spent = run_of(layout, 512), []
-    for _ in range(5):
-        begin = time.perf_counter()
-        relayout(run, 63)
-        spent.append(time.perf_counter() - begin)
-    assert min(spent) < 0.005

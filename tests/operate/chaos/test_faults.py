@@ -34,14 +34,14 @@ def dead(process: psutil.Process) -> bool:
 
 def wait_stopped(process: psutil.Process, *, stopped: bool = True) -> None:
     """A signal is obeyed when its process is next given a core."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while (process.status() == psutil.STATUS_STOPPED) != stopped:
         assert time.monotonic() < until
         time.sleep(0.005)
 
 
 def wait_dead(*processes: psutil.Process) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not all(map(dead, processes)):
         assert time.monotonic() < until
         time.sleep(0.005)

@@ -15,7 +15,7 @@ from windlass.operate.serving import pulse as pulse_module
 from windlass.operate.serving.pulse import Pulse
 from windlass.spec.wire import Pong, Ready, frame
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture
