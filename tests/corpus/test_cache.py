@@ -69,11 +69,10 @@ def here(folder: Path) -> list[int]:
 
 
 def until(condition: Callable[[], Any]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it never came true"
         time.sleep(0.01)
-    raise AssertionError("it never came true")
 
 
 @pytest.fixture
@@ -161,7 +160,22 @@ def test_a_shard_that_many_want_at_once_is_fetched_once(store: Path, folder: Pat
     assert sum(cache.facts().fetched for cache in caches) == 1
 
 
-def test_one_who_finds_the_room_taken_by_a_fetch_waits_for_it(store: Path, folder: Path) -> None:
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set once somebody waits for another's fetch."""
+    seen, wait_for = threading.Event(), Shelf.wait_for
+
+    def watched(shelf: Shelf, *args: Any) -> Any:
+        seen.set()
+        return wait_for(shelf, *args)
+
+    monkeypatch.setattr(Shelf, "wait_for", watched)
+    return seen
+
+
+def test_one_who_finds_the_room_taken_by_a_fetch_waits_for_it(
+    store: Path, folder: Path, waits: threading.Event
+) -> None:
     """The room for one shard is taken by a part that another process, played by us, is filling."""
     shelf = Shelf(folder, "lru", SIZE)
     with shelf.policy() as policy:
@@ -171,14 +185,16 @@ def test_one_who_finds_the_room_taken_by_a_fetch_waits_for_it(store: Path, folde
     cache = cache_on(store, folder, shards=1)
     thread = threading.Thread(target=lambda: got.append(read(cache, 1)), daemon=True)
     thread.start()
-    time.sleep(0.2)
+    assert waits.wait(60)
     assert got == []
     part.close()  # it died
-    thread.join(10)
+    thread.join(60)
     assert got == [content_of(1)]
 
 
-def test_one_who_wants_what_another_fetches_has_it_from_there(store: Path, folder: Path) -> None:
+def test_one_who_wants_what_another_fetches_has_it_from_there(
+    store: Path, folder: Path, waits: threading.Event
+) -> None:
     key = f"{'a' * 16}/train-tokens-00001"
     shelf = Shelf(folder, "lru", 3 * SIZE)
     with shelf.policy() as policy:
@@ -189,10 +205,10 @@ def test_one_who_wants_what_another_fetches_has_it_from_there(store: Path, folde
     part.write(content_of(1)[:500])
     part.flush()
     thread.start()
-    time.sleep(0.2)
+    assert waits.wait(60)
     part.write(content_of(1)[500:])
     shelf.finish(key, part)
-    thread.join(10)  # though the part is still open
+    thread.join(60)  # though the part is still open
     assert got == [content_of(1)]
     assert cache.facts().fetched == 0
     part.close()

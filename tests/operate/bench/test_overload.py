@@ -80,14 +80,18 @@ def test_a_connection_that_breaks_is_seen_as_broken() -> None:
 
 
 def test_arrivals_come_whether_or_not_others_have_ended() -> None:
+    enough = asyncio.Event()
+
     async def never(writer: asyncio.StreamWriter, number: int) -> None:
-        await asyncio.sleep(0.3)
+        await enough.wait()
         await streams_and_refuses(writer, number)
 
     async def work(crowd: Crowd) -> list[Seen]:
         arriving = asyncio.create_task(crowd.arrive(200.0, 0.2, random.Random(1)))
-        await asyncio.sleep(0.25)
-        assert crowd.under_way > 10
+        async with asyncio.timeout(60):
+            while crowd.under_way <= 10:
+                await asyncio.sleep(0.001)
+        enough.set()
         return await arriving
 
     asyncio.run(crowd_at(never, work))
