@@ -24,6 +24,7 @@ from windlass.operate.membership import (
     staff,
 )
 from windlass.operate.roll import Agent, Roll, Worker
+from windlass.plan.pace import MIN_TOTALS, decide_pace
 from windlass.spec.elastic import Beat, Lobby
 
 NOW_S = 100.0
@@ -87,6 +88,20 @@ def test_silence_is_bounded_whatever_the_beats_were(gaps: list[float]) -> None:
         now_s += gap
         worker.beat(Beat(1, 1), now_s)
     assert 1.5 <= silence_s(worker) <= 5.0
+
+
+def test_beats_with_ordinary_medians_and_long_totals_set_a_worker_aside() -> None:
+    """A worker that is stopped and continued in slices: 40 steps of 1 ms a beat, one of them 400 ms late."""
+    workers = {name: Worker(name, "n", 0.0, 0.0) for name in ("w0", "w1")}
+    for beat in range(1, 1 + MIN_TOTALS):
+        for name, total_s in (("w0", 0.04), ("w1", 0.44)):
+            told = Beat(1, 40 * beat, 0.001, total_s=total_s, steps=40)
+            workers[name].beat(told, 0.2 * beat)
+    histories = {name: list(worker.paces) for name, worker in workers.items()}
+    totals = {name: list(worker.totals) for name, worker in workers.items()}
+    asked = {"slow_factor": 4.0, "balance": False, "spares": 1}
+    assert decide_pace(histories, None, 8, **asked).aside == ()
+    assert decide_pace(histories, None, 8, **asked, totals=totals).aside == ("w1",)
 
 
 def test_most_members_silent_at_once_on_other_machines_mean_that_the_leader_is_cut_off() -> None:

@@ -203,6 +203,7 @@ class Leader:
             slow_factor=rules.slow_factor,
             balance=rules.balance and not rules.deterministic and not self._as_asked().job.sync.local,
             spares=len(roll.newcomers),
+            totals={w.worker: list(w.totals) for w in roll.crew},
         )
         for name in pace.aside:
             self._set_aside(roll.workers[name], pace.reason)

@@ -10,12 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from windlass.plan.pace import Total
 from windlass.spec.elastic import Beat, Lobby
 
 Stage = Literal["idle", "running", "gathering"]
 """No generation; one that trains or forms; one whose members are on their way to the lobby."""
 
 PACES_KEPT = 32
+TOTALS_KEPT = 128
+"""Longer than the paces: stalls count only when there are many of them."""
 SETTLING = ("starting", "lobby", "forming")
 """Phases in which a worker's step is not that of the generation."""
 GAP_KEPT = 0.95
@@ -46,6 +49,7 @@ class Worker:
     """The widest recent gap between two beats."""
     paces: deque[float] = field(default_factory=lambda: deque(maxlen=PACES_KEPT))
     """Recent compute seconds per sequence."""
+    totals: deque[Total] = field(default_factory=lambda: deque(maxlen=TOTALS_KEPT))
     rank: int | None = None
     assigned: int | None = None
     """The generation that this coordinator assigned to it."""
@@ -77,6 +81,8 @@ class Worker:
         moved = (self.generation, self.step, self.phase) != (beat.generation, beat.step, beat.phase)
         if beat.busy_s is not None and self.step != beat.step:
             self.paces.append(beat.busy_s)
+            if beat.steps:
+                self.totals.append(Total(beat.total_s, beat.steps))
         self.generation, self.step, self.phase = beat.generation, beat.step, beat.phase
         return moved
 
@@ -95,6 +101,7 @@ class Worker:
             self.assigned = generation
             self.ready_s, self.phase, self.why = None, "forming", ""
             self.paces.clear()
+            self.totals.clear()
 
 
 @dataclass

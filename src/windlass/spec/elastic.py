@@ -63,7 +63,10 @@ class Beat:
     generation: int | None = None
     step: int = 0
     busy_s: float | None = None
-    """Own compute seconds per sequence and step, the median of recent ones."""
+    """Own compute seconds per sequence and step, the median of those since the last beat."""
+    total_s: float = 0.0
+    """The same, added up over `steps`: the median hides a step in which the worker stood still."""
+    steps: int = 0
     phase: str = "step"
     """step, forming, saving, evaluating, paused or lobby."""
     epoch: int = 0

@@ -8,6 +8,7 @@ looked for where the lease is, and told everything again.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import socket
@@ -45,8 +46,8 @@ CONNECT_S = 1.0
 LOOK_AGAIN_S = 0.2
 SILENT_S = 2.0
 """Without a word from the coordinator, after which another one is looked for."""
-REMEMBERED = 32
-"""Most steps between two beats of whose computing time the median is told."""
+REMEMBERED = 4096
+"""Max steps between two beats of whose computing time median and total are sent."""
 
 
 @dataclass(frozen=True)
@@ -193,11 +194,14 @@ class Post:
 
     def _beat(self) -> Beat:
         """Tell the steps since the last beat: a time that is told twice would look like two that agree."""
-        where, busy, self._busy = self._where, self._busy, deque(maxlen=REMEMBERED)
+        where, recent, self._busy = self._where, self._busy, deque(maxlen=REMEMBERED)
+        busy = tuple(recent)
         return Beat(
             generation=where.generation,
             step=where.step,
-            busy_s=median(tuple(busy) or (0.0,)) or None,
+            busy_s=median(busy or (0.0,)) or None,
+            total_s=math.fsum(busy),
+            steps=len(busy),
             phase=where.phase,
             epoch=self._epoch,
         )
