@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,15 @@ PATIENCE_S = 60.0
 
 
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[tuple[httpx.Client, psutil.Process]]:
+def serving(
+    folder: Path, *, interrupt_ignored: bool = False
+) -> Iterator[tuple[httpx.Client, psutil.Process]]:
     config = {"model_type": "qwen2", "vocab_size": 100, "hidden_size": 8, "eos_token_id": 3}
     (folder / "config.json").write_text(json.dumps(config))
     command = [sys.executable, "-m", "windlass.cli", "serve", str(folder), "--port", "0", "--json"]
     command += ["--engine", "vllm", "--engine-executable", str(STAND_IN), "--home", str(folder / "home")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    ignore = partial(signal.signal, signal.SIGINT, signal.SIG_IGN) if interrupt_ignored else None
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=ignore)
     assert process.stdout is not None
     try:
         text = ""
@@ -51,6 +55,14 @@ def ask(client: httpx.Client, folder: Path, **more: Any) -> httpx.Response:
 
 def stand_ins(process: psutil.Process) -> list[psutil.Process]:
     return [one for one in process.children(recursive=True) if str(STAND_IN) in one.cmdline()]
+
+
+def test_sigint_stops_a_service_whose_parent_ignores_it(tmp_path: Path) -> None:
+    with serving(tmp_path, interrupt_ignored=True) as (
+        client,
+        _,
+    ):  # ended by SIGINT, with exit code 0
+        assert ask(client, tmp_path).status_code == 200
 
 
 def test_a_client_cannot_tell_vllm_from_our_engine(tmp_path: Path) -> None:
