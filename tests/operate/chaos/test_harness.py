@@ -121,7 +121,7 @@ def needs_machines() -> None:
 
 
 def nothing_is_left(pid: int, family: list[psutil.Process]) -> bool:
-    psutil.wait_procs(family, timeout=10)
+    psutil.wait_procs(family, timeout=60)
     living = [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     return not living and f"wlc{pid}" not in networks() and pid not in mounted().values()
 
