@@ -2,8 +2,8 @@
 
 Every process that a test starts inherits MARK: the name of the test, or SHARED where a fixture of a wider
 scope starts it. After a test, the children of this process, and the orphans that tools/reaper has adopted,
-must be gone within GRACE_S. A test with a fixture of a wider scope may leave processes to it, so it is
-checked at the end of its module. Shared processes are checked by tools/reaper, after the run.
+must be gone within GRACE_S. A test with a fixture of a wider scope may leave processes to it: where that is
+a module, it is checked at the module's end; where it is the session, by tools/reaper after the run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    _mark(item.nodeid)
+    _mark(f"{SHARED} by {item.nodeid}" if "session" in _wider_scopes(item) else item.nodeid)
     return (yield)
 
 
@@ -52,15 +52,15 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         _mark(None)
         if nextitem is None or nextitem.path != item.path:
             _check(item.nodeid.partition("::")[0])
-        elif not _uses_wider_fixtures(item):
+        elif not _wider_scopes(item):
             _check(item.nodeid)
 
 
-def _uses_wider_fixtures(item: pytest.Item) -> bool:
-    """Whether the test has a fixture of ours, not of pytest's, that outlives it."""
+def _wider_scopes(item: pytest.Item) -> set[str]:
+    """Return the scopes of the test's fixtures that outlive it; fixtures of pytest itself do not count."""
     assert isinstance(item, pytest.Function)
     found = [defs[-1] for defs in item._fixtureinfo.name2fixturedefs.values()]
-    return any(each.scope != "function" and each.baseid for each in found)
+    return {each.scope for each in found if each.baseid} - {"function"}
 
 
 def _check(name: str) -> None:

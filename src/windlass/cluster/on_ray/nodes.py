@@ -21,7 +21,8 @@ import psutil
 
 from windlass.spec.errors import ProcessFailed
 
-START_S = 150.0
+START_S, END_S = 150.0, 20.0
+LOOK_EVERY_S = 0.1
 NODE = [
     "--block",
     "--disable-usage-stats",
@@ -95,7 +96,10 @@ class RayNodes:
     def close(self) -> None:
         for number in sorted(self._nodes, reverse=True):
             self.kill(number)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        until = time.monotonic() + END_S
+        while self.folder.exists() and time.monotonic() < until:  # processes of Ray that end write until then
+            shutil.rmtree(self.folder, ignore_errors=True)
+            time.sleep(LOOK_EVERY_S)
 
     def _wait_for(self, number: int) -> None:
         """Wait until a node has joined."""
