@@ -24,7 +24,7 @@ FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-Wall", "-Wextra", *X86]
 
 def native(room: str, folder: Path) -> Extension:
     sources = sorted(path for path in (folder / "native").iterdir() if path.suffix in (".cpp", ".h"))
-    # The library says what it was built from; one of other sources is not used (see models/library.py).
+    # The library says what it was built from; one of other sources is not used (see models/native_loader.py).
     checksum = zlib.crc32(b"".join(path.read_bytes() for path in sources))
     return Extension(
         f"{room}._native",

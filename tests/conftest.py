@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pytest
 from hypothesis import HealthCheck, settings
 
-from windlass.operate.fault_proxy import FaultProxy
+from windlass.lab.chaos.fault_proxy import FaultProxy
 from windlass.store.database import sqlite_url
 
 # Time is measured by `windlass bench`: an example that takes long on a busy machine is no failure.

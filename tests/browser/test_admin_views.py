@@ -25,13 +25,13 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from windlass.corpus.batches import digest_of_range
-from windlass.operate.registry import Registry
 from windlass.plan.local.machine import MachineFacts
 from windlass.plan.search import CorpusFacts, plan_run
-from windlass.serve.gateway.access import Access
-from windlass.serve.gateway.upstream import Upstream
+from windlass.registry.versions import Registry
+from windlass.serve.gateway.control_client import Upstream
+from windlass.serve.gateway.edge.access import Access
+from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.bucket import Order, rules_of
-from windlass.serve.records.chain import Actor
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.quotas import Name, trade
 from windlass.spec.job import Job
@@ -41,7 +41,7 @@ from windlass.spec.settings import SETTINGS
 from windlass.store.journal import Journal
 from windlass.store.lock import locked
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 pytestmark = [
     pytest.mark.slow,
@@ -98,7 +98,7 @@ def control_process(home: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="windlass-") as folder:
         socket, key = Path(folder) / "control", Path(folder) / "control.key"
         key.write_text("a key of the tests")
-        module = ["-m", "windlass.operate.control_process"]
+        module = ["-m", "windlass.control.api.control_process"]
         command = [sys.executable, *module, "--home", home, "--socket", socket, "--key", key]
         process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE)
         assert process.stdout is not None

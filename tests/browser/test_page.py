@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from windlass.serve.records.chain import Actor
+from windlass.serve.records.audit_log import Actor
 
 pytestmark = [
     pytest.mark.slow,

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import pytest
 from playwright.sync_api import Page, expect
 
-from windlass.serve.gateway.errors import CODES
+from windlass.http.errors import CODES
 
 pytestmark = [
     pytest.mark.slow,

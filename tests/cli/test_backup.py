@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from windlass.cli.main import main
-from windlass.operate.registry import Registry
+from windlass.registry.versions import Registry
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 Out = pytest.CaptureFixture[str]
 

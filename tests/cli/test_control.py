@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from windlass.cli.main import main
-from windlass.operate.control_keys import Keys
+from windlass.control.api.control_keys import Keys
 
 
 def said(capsys: pytest.CaptureFixture[str], home: Path, *argv: str) -> str:

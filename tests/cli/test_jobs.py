@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from windlass.cli.effective import sync_words
-from windlass.cli.jobs_submit import add_submit, options_of
 from windlass.cli.main import main
+from windlass.cli.training.hyperparameter_table import sync_words
+from windlass.cli.training.jobs_submit import add_submit, options_of
 from windlass.plan.local.machine import MachineFacts
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job
 from windlass.spec.run import JOURNAL, RUN_FILE
 from windlass.spec.sync import Sync
 from windlass.store.journal import Journal
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 STEP = {"event": "step", "time": 1e9, "step": 30, "loss": 2.5, "tokens_per_s": 1234.0, "bytes_sent": 3 << 20}
 

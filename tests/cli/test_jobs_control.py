@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from windlass.cli import jobs_control
 from windlass.cli.main import main
-from windlass.operate.plane.translate import job_of
+from windlass.cli.training import jobs_control
+from windlass.control.plane.job_to_group import job_of
 
 JOB = '[corpus]\nsources = ["poems.txt"]\n[elastic]\nleast = 1\n'
 STANDS = {

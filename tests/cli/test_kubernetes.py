@@ -16,7 +16,7 @@ import pytest
 from tests.cluster.kubernetes_double import LAUNCHER, Table, serving
 from tests.cluster.kubernetes_node import running
 from windlass.cli.main import main
-from windlass.cluster.on_kubernetes.tenancy import Quota, tenancy
+from windlass.cluster.kubernetes.tenancy import Quota, tenancy
 
 JOB = """
 name = "poems"

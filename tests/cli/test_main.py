@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from windlass.cli.main import VERBS, main
-from windlass.cli.terminal import ProgressLine
-from windlass.spec.progress import Progress
+from windlass.runs.progress_line import ProgressLine
+from windlass.spec.protocol.progress import Progress
 
 
 def test_every_verb_explains_itself_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,8 +22,8 @@ def test_every_verb_explains_itself_with_examples(capsys: pytest.CaptureFixture[
 
 def test_no_verb_loads_torch() -> None:
     script = (
-        "import sys, importlib\nfrom windlass.cli.main import VERBS\n"
-        "for verb in VERBS: importlib.import_module('windlass.cli.' + verb.replace('-', '_'))\n"
+        "import sys, importlib\nfrom windlass.cli.main import VERBS, module_of\n"
+        "for verb in VERBS: importlib.import_module(module_of(verb))\n"
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
@@ -67,7 +67,7 @@ def test_progress_says_how_far_how_fast_and_how_long(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("windlass.cli.terminal.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("windlass.runs.progress_line.time.monotonic", lambda: now[0])
     line = ProgressLine()
     line(Progress("read", 0, 1000, "steps"))
     now[0] += 10

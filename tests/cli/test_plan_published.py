@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from windlass.cli import plan_published
 from windlass.cli.main import main
+from windlass.cli.planning import plan_published
 
 HERE = {
     "set": "here", "framework": "unknown", "model": "GPT-1B", "layers": "24", "hidden": "2048",

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from windlass.cli.main import main
-from windlass.operate.registry import Registry
+from windlass.registry.versions import Registry
 from windlass.serve.records.rollouts import Rollouts
 from windlass.serve.records.state import open_state
 from windlass.store.database import sqlite_url
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 
 @pytest.fixture

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from windlass.cli.first_key import first_key, show_key
-from windlass.cli.serve import check_port, configure, offer_of, read_adapter, serve_of
-from windlass.operate.registry import Registry, resolve_adapter
-from windlass.serve.gateway.server import bind
+from windlass.cli.serving.first_key import first_key, show_key
+from windlass.cli.serving.serve import check_port, configure, offer_of, read_adapter, serve_of
+from windlass.http.listener import bind
+from windlass.registry.versions import Registry, resolve_adapter
 from windlass.spec.errors import AskedWrongly, BadInput, InUse, NotFound
 from windlass.spec.serve import Serve
 from windlass.store.database import sqlite_url
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 
 def register(home: Path, name: str, **meta: str) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from windlass.cli.main import main
-from windlass.operate.registry import Registry
-from windlass.operate.replication.depot import open_depot
-from windlass.operate.site_rollout.record import Record, Turn, load, save
+from windlass.registry.versions import Registry
+from windlass.sites.replication.artifact_store import open_depot
+from windlass.sites.rollout.rollout_record import Record, Turn, load, save
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 SITES = """
 zone = "llm.example.org"

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from windlass.cli.workers import (
+from windlass.cli.training.workers import (
     add_cluster,
     add_workers,
     check_served,
@@ -13,7 +13,7 @@ from windlass.cli.workers import (
     nodes_of,
     repeated,
 )
-from windlass.cluster.meeting import Nodes
+from windlass.cluster.launch.rendezvous import Nodes
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.job import Job
 from windlass.spec.layout import Layout

@@ -13,20 +13,20 @@ import pytest
 import windlass
 from tests.cluster.kubernetes_double import ADMIN, Table, serving
 from tests.cluster.kubernetes_node import running
-from windlass.cluster.launch import free_port
-from windlass.cluster.on_kubernetes.api import Api
-from windlass.cluster.on_kubernetes.backend import KubernetesBackend
-from windlass.cluster.on_kubernetes.kubeconfig import Access
-from windlass.cluster.on_kubernetes.pod import Setting
-from windlass.cluster.on_ray.nodes import RayNodes
-from windlass.cluster.ranks import Task
+from windlass.cluster.kubernetes.api import Api
+from windlass.cluster.kubernetes.kubeconfig import Access
+from windlass.cluster.kubernetes.kubernetes_backend import KubernetesBackend
+from windlass.cluster.kubernetes.pod import Setting
+from windlass.cluster.launch.launcher import free_port
+from windlass.cluster.launch.local_ranks import Task
+from windlass.lab.proofs.backends.ray_nodes import RayNodes
 
 RANK = """
 import json, os, signal, sys, time
 from pathlib import Path
-from windlass.spec.door import INTERRUPTED, DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import INTERRUPTED, DoorParser, emit, run_door
 from windlass.spec.errors import BadInput
-from windlass.spec.member import add_member, member_of, settle
+from windlass.spec.protocol.rank import add_member, member_of, settle
 
 def main(argv):
     parser = DoorParser()

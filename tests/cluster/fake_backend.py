@@ -18,7 +18,7 @@ from windlass.cluster.backend import (
     check,
     refuse_other,
 )
-from windlass.cluster.restarts import decide
+from windlass.cluster.process.restarts import decide
 from windlass.spec.errors import InUse, NotFound
 
 TICK_S = 0.5

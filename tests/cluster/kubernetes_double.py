@@ -24,10 +24,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
-from windlass.cluster.on_kubernetes.api import KINDS
-from windlass.cluster.on_kubernetes.rules import against_rules
-from windlass.cluster.on_kubernetes.schemas import against_schemas
-from windlass.cluster.on_kubernetes.tenancy import RULES
+from windlass.cluster.kubernetes.api import KINDS
+from windlass.cluster.kubernetes.rules import against_rules
+from windlass.cluster.kubernetes.schemas import against_schemas
+from windlass.cluster.kubernetes.tenancy import RULES
 
 Object = dict[str, Any]
 PLURALS = {kind.plural: (name, kind) for name, kind in KINDS.items()}

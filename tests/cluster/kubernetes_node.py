@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.kubernetes_double import Object, Table, now
-from windlass.cluster.on_kubernetes.labels import INDEX_KEY, LAUNCH_KEY, ORDINAL_KEY
-from windlass.cluster.on_kubernetes.members import FAILURES_KEY
-from windlass.cluster.on_kubernetes.stored import quantity
+from windlass.cluster.kubernetes.apply_check import quantity
+from windlass.cluster.kubernetes.labels import INDEX_KEY, LAUNCH_KEY, ORDINAL_KEY
+from windlass.cluster.kubernetes.members import FAILURES_KEY
 
 TICK_S = 0.02
 BACK_OFF_S = 0.05

@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from windlass.spec.door import emit, run_door
+from windlass.spec.protocol.entrypoint import emit, run_door
 
 
 def main(argv: list[str]) -> int:

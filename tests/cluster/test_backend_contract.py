@@ -12,7 +12,7 @@ import pytest
 
 from tests.cluster.fake_backend import FakeBackend, FakeCluster
 from windlass.cluster.backend import Backend, Group, Resources, Restart, Standing
-from windlass.cluster.local_backend import LocalBackend
+from windlass.cluster.local.local_backend import LocalBackend
 from windlass.spec.errors import BadInput, InUse, NotFound
 
 MEMBER = "made_up_member"
@@ -99,7 +99,7 @@ def cluster(
 
 
 def on_ray(address: str) -> Backend:
-    from windlass.cluster.on_ray.backend import RayBackend
+    from windlass.cluster.on_ray.ray_backend import RayBackend
 
     return RayBackend(address)
 

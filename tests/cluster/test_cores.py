@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.cluster.cores import divide_cores, own_cores
+from windlass.cluster.launch.cores import divide_cores, own_cores
 
 CORES = st.lists(st.integers(0, 255), min_size=1, max_size=64, unique=True)
 

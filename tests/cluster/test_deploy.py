@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.cluster.on_kubernetes.pod import SCRATCH, USER
+from windlass.cluster.kubernetes.pod import SCRATCH, USER
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.cluster.kubernetes_double import ADMIN, LAUNCHER, Table, serving
-from windlass.cluster.on_kubernetes import api as module
-from windlass.cluster.on_kubernetes.api import Api, Expired
-from windlass.cluster.on_kubernetes.kubeconfig import Access
+from windlass.cluster.kubernetes import api as module
+from windlass.cluster.kubernetes.api import Api, Expired
+from windlass.cluster.kubernetes.kubeconfig import Access
 from windlass.spec.errors import AskedWrongly, BadInput, InUse, ProcessFailed
 
 

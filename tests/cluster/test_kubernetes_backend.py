@@ -15,12 +15,12 @@ import pytest
 
 from tests.cluster.kubernetes_double import ADMIN, CONTROL, LAUNCHER, Table, cluster_rules, serving
 from windlass.cluster.backend import Group, Restart
-from windlass.cluster.on_kubernetes import follow
-from windlass.cluster.on_kubernetes.api import Api
-from windlass.cluster.on_kubernetes.backend import KubernetesBackend
-from windlass.cluster.on_kubernetes.follow import Following
-from windlass.cluster.on_kubernetes.kubeconfig import Access
-from windlass.cluster.on_kubernetes.tenancy import Quota, priority_classes, tenancy
+from windlass.cluster.kubernetes import follow
+from windlass.cluster.kubernetes.api import Api
+from windlass.cluster.kubernetes.follow import Following
+from windlass.cluster.kubernetes.kubeconfig import Access
+from windlass.cluster.kubernetes.kubernetes_backend import KubernetesBackend
+from windlass.cluster.kubernetes.tenancy import Quota, priority_classes, tenancy
 from windlass.spec.errors import BadInput, InUse, WindlassError
 
 GROUP = Group("g", "m", ("a",), count=3, tenant="acme", image="windlass:test", secrets={"KEY": "store/key"})

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from windlass.cluster.on_kubernetes.kubeconfig import find_access, in_cluster
+from windlass.cluster.kubernetes.kubeconfig import find_access, in_cluster
 from windlass.spec.errors import BadInput
 
 

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from windlass.cluster.backend import Group, Restart
-from windlass.cluster.on_kubernetes.pod import Setting, literal
-from windlass.cluster.on_kubernetes.render import Asked, claims, service, training, training_group
-from windlass.cluster.on_kubernetes.rules import against_rules, pod_of
-from windlass.cluster.on_kubernetes.schedule import Schedule, backup
-from windlass.cluster.on_kubernetes.schemas import against_schemas, known_versions
-from windlass.cluster.on_kubernetes.tenancy import Egress, Quota, priority_classes, tenancy
-from windlass.cluster.on_kubernetes.text import from_files, to_yaml
-from windlass.cluster.on_kubernetes.training import dependents, workload
+from windlass.cluster.kubernetes.cronjob import Schedule, backup
+from windlass.cluster.kubernetes.pod import Setting, literal
+from windlass.cluster.kubernetes.render import claims, service, training
+from windlass.cluster.kubernetes.rules import against_rules, pod_of
+from windlass.cluster.kubernetes.schemas import against_schemas, known_versions
+from windlass.cluster.kubernetes.tenancy import Egress, Quota, priority_classes, tenancy
+from windlass.cluster.kubernetes.training import dependents, workload
+from windlass.cluster.kubernetes.yaml_io import from_files, to_yaml
+from windlass.cluster.training_group import TenantJob, training_group
 from windlass.spec.errors import BadInput, BadJob
 from windlass.spec.job import Job
 from windlass.spec.layout import Layout
@@ -56,7 +57,7 @@ def job(**cluster: Any) -> Job:
 
 
 def everything() -> list[dict[str, Any]]:
-    asked = Asked(job(), "acme")
+    asked = TenantJob(job(), "acme")
     return [
         *priority_classes(),
         *tenancy("acme", Quota(64, 256 << 30, 8, 100), (Egress("10.0.0.0/8", 9000),)),
@@ -172,18 +173,18 @@ def test_other_readers_of_yaml_read_the_same(tmp_path: Path) -> None:
 
 
 def test_members_have_names_in_dns() -> None:
-    manifests = training(Asked(job()))
+    manifests = training(TenantJob(job()))
     assert of_kind("Service", manifests)["metadata"]["name"] == "poems"
     assert of_kind("Job", manifests)["spec"]["template"]["spec"]["subdomain"] == "poems"
 
 
 def test_a_job_that_does_not_say_how_gets_a_worker_on_every_machine() -> None:
     whole = job().model_copy(update={"layout": Layout()})
-    group = training_group(Asked(whole))
+    group = training_group(TenantJob(whole))
     assert (group.count, group.args[group.args.index("--workers") + 1]) == (2, "2")
     assert '"dp" = 2' in group.environment["WINDLASS_JOB"]
     with pytest.raises(BadJob, match="cannot share equally"):
-        training_group(Asked(whole.model_copy(update={"layout": Layout(dp=3)})))
+        training_group(TenantJob(whole.model_copy(update={"layout": Layout(dp=3)})))
 
 
 def test_a_name_that_no_service_may_have_is_mended() -> None:
@@ -193,16 +194,16 @@ def test_a_name_that_no_service_may_have_is_mended() -> None:
 
 def test_a_run_without_a_shared_home_is_refused() -> None:
     with pytest.raises(BadJob, match="home that its pods share"):
-        training(Asked(job(volumes=[{"mount": "/fast", "scratch": "1GiB"}])))
+        training(TenantJob(job(volumes=[{"mount": "/fast", "scratch": "1GiB"}])))
 
 
 def test_a_run_without_an_image_is_refused() -> None:
     with pytest.raises(BadInput, match="needs a container image"):
-        training(Asked(job(image=None)))
+        training(TenantJob(job(image=None)))
 
 
 def test_a_home_of_a_stated_size_is_made_where_all_who_need_it_can_write() -> None:
-    (claim,) = claims(Asked(job(), "acme"))
+    (claim,) = claims(TenantJob(job(), "acme"))
     assert claim["metadata"]["name"] == "home"
     assert claim["metadata"]["namespace"] == "windlass-acme"
     assert claim["spec"] == {
@@ -211,7 +212,7 @@ def test_a_home_of_a_stated_size_is_made_where_all_who_need_it_can_write() -> No
         "storageClassName": "nfs.fast",
     }
     home = {"mount": "/windlass", "claim": "home", "size": "1GiB"}
-    (alone,) = claims(Asked(job(nodes=1, secrets={}, volumes=[home])))
+    (alone,) = claims(TenantJob(job(nodes=1, secrets={}, volumes=[home])))
     assert alone["spec"]["accessModes"] == ["ReadWriteOnce"]
     assert "storageClassName" not in alone["spec"]
 
@@ -225,19 +226,19 @@ def test_a_size_is_for_claims_and_a_class_for_those_that_are_made(wrong: dict[st
 def test_directories_of_nodes_are_for_namespaces_of_your_own() -> None:
     host = [{"mount": "/windlass", "host": "/srv/windlass"}]
     with pytest.raises(BadInput, match="directories of the node"):
-        training(Asked(job(volumes=host)))
-    made = of_kind("Job", training(Asked(job(volumes=host, namespace="mine"))))
+        training(TenantJob(job(volumes=host)))
+    made = of_kind("Job", training(TenantJob(job(volumes=host, namespace="mine"))))
     assert made["metadata"]["namespace"] == "mine"
     assert made["spec"]["template"]["spec"]["volumes"][2]["hostPath"]["path"] == "/srv/windlass"
 
 
 def test_several_pods_need_a_common_state() -> None:
     with pytest.raises(BadJob, match="share their keys"):
-        service(Asked(job(secrets={})))
+        service(TenantJob(job(secrets={})))
 
 
 def test_an_autoscaled_service_does_not_say_how_many_it_is() -> None:
-    manifests = service(Asked(job()))
+    manifests = service(TenantJob(job()))
     assert "replicas" not in of_kind("Deployment", manifests)["spec"]
     assert of_kind("HorizontalPodAutoscaler", manifests)["spec"]["minReplicas"] == 2
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.test_kubernetes_manifests import everything, of_kind
-from windlass.cluster.on_kubernetes.rules import RULES, against_rules
+from windlass.cluster.kubernetes.rules import RULES, against_rules
 
 Manifest = dict[str, Any]
 Spoil = Callable[[Manifest], None]

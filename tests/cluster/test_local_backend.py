@@ -16,13 +16,13 @@ import pytest
 
 import windlass
 from windlass.cluster.backend import Group, Resources, Restart, group_bytes
-from windlass.cluster.births import birth_of, kill_rest, runs, signal_one
-from windlass.cluster.fence import build_fence
-from windlass.cluster.keeper import Record
-from windlass.cluster.local_backend import LocalBackend
-from windlass.cluster.local_folder import GroupFolder, Seat, Wanted, Written
-from windlass.cluster.local_seats import Machine, find_room, free_of
-from windlass.cluster.restarts import decide
+from windlass.cluster.local.local_backend import LocalBackend
+from windlass.cluster.local.local_scheduler import Machine, find_room, free_of
+from windlass.cluster.local.local_state import GroupFolder, Seat, Wanted, Written
+from windlass.cluster.process.cgroup_limits import build_fence
+from windlass.cluster.process.process_identity import birth_of, kill_rest, runs, signal_one
+from windlass.cluster.process.process_supervisor import Record
+from windlass.cluster.process.restarts import decide
 
 QUICK = Restart(back_off_s=0.05, back_off_most_s=5.0)
 MACHINE = Machine((0, 1, 2, 3), 8 << 30, (0, 1))
@@ -68,7 +68,7 @@ def test_members_outlive_who_launched_them(root: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
         "from windlass.cluster.backend import group_from\n"
-        "from windlass.cluster.local_backend import LocalBackend\n"
+        "from windlass.cluster.local.local_backend import LocalBackend\n"
         "LocalBackend(Path(sys.argv[1])).launch(group_from(sys.argv[2].encode()))\n"
     )
     written = group_bytes(group("g", "sleep")).decode()

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from windlass.cluster.backend import Backend, Group, Member, Resources, Restart, Standing
-from windlass.cluster.on_ray.nodes import RayNodes
+from windlass.lab.proofs.backends.ray_nodes import RayNodes
 
 pytestmark = pytest.mark.slow
 QUICK = Restart(back_off_s=0.05, back_off_most_s=5.0)
@@ -31,7 +31,7 @@ def at(standing: Standing, node: str) -> Member:
 
 @pytest.fixture
 def backend(ray_nodes: RayNodes) -> Backend:
-    from windlass.cluster.on_ray.backend import RayBackend
+    from windlass.cluster.on_ray.ray_backend import RayBackend
 
     return RayBackend(ray_nodes.address)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import windlass
-from windlass.operate.backends_proof import is_equal, prove_backends
+from windlass.lab.proofs.backends.backends_proof import is_equal, prove_backends
 
 pytestmark = pytest.mark.slow
 

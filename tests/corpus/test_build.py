@@ -14,11 +14,11 @@ import pytest
 
 from windlass.corpus.batches import read_batch, sample_count
 from windlass.corpus.build import build_corpus, find_built, is_whole
-from windlass.corpus.built import BuiltCorpus, load_corpus
+from windlass.corpus.corpus_dir import BuiltCorpus, load_corpus
 from windlass.corpus.stats import bucket_of, draw_lengths
 from windlass.spec.errors import BadInput, Damaged, InUse, NotFound
 from windlass.spec.job import Clean, Corpus, Tokenizer
-from windlass.spec.progress import Progress
+from windlass.spec.protocol.progress import Progress
 from windlass.store.lock import locked
 
 

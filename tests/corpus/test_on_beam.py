@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from windlass.corpus.build import build_corpus
-from windlass.corpus.built import load_corpus
+from windlass.corpus.corpus_dir import load_corpus
 from windlass.corpus.on_beam import BeamHands
 from windlass.spec.errors import BadInput
 from windlass.spec.job import Clean, Corpus, Tokenizer
-from windlass.spec.progress import Progress
+from windlass.spec.protocol.progress import Progress
 from windlass.store.beam import Runner
 
 
 @pytest.fixture
 def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Small documents, a long one, duplicates, and something that is no text."""
-    for module in ("hands", "tokenise"):  # so that a little text makes many blocks
+    for module in ("executor", "tokenise"):  # so that a little text makes many blocks
         monkeypatch.setattr(f"windlass.corpus.{module}.BLOCK_BYTES", 1 << 14)
     folder = tmp_path / "texts"
     folder.mkdir()

@@ -17,7 +17,7 @@ from windlass.corpus.sources import corpus_key, list_sources
 from windlass.corpus.streams import Tally
 from windlass.spec.errors import BadInput, NotFound
 from windlass.spec.job import STDLIB, Corpus
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 
 def read(*sources: Path | str, **settings: Any) -> tuple[list[tuple[int, str]], Counter[str]]:

@@ -13,7 +13,7 @@ from windlass.corpus.split import Pieces
 from windlass.corpus.tokenise import TokenBlock, write_part
 from windlass.spec.errors import BadInput
 from windlass.store.manifest import DirectoryWriter, verify
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 
 def written(folder: Path, documents: list[list[int]], shard_tokens: int, cuts: list[int]) -> PartRecord:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers
 
+from windlass.corpus.fast_tokenizer import encoder_for
 from windlass.corpus.tokenizer import SPECIAL, UNKNOWN, Tokenizer, load_tokenizer
-from windlass.corpus.vocabulary import kind_of, sample_bytes, take_characters, take_words, train_bpe
-from windlass.corpus.words import encoder_for
+from windlass.corpus.train_tokenizer import kind_of, sample_bytes, take_characters, take_words, train_bpe
 from windlass.spec.errors import BadInput, NotFound
 
 from_any_script = st.text(
@@ -96,7 +96,7 @@ def test_real_code_is_encoded_alike_both_ways(bpe: Tokenizer) -> None:
 def test_words_beyond_the_limit_are_forgotten_and_learnt_again(
     bpe: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.corpus.words.MOST_WORDS", 10)
+    monkeypatch.setattr("windlass.corpus.fast_tokenizer.MOST_WORDS", 10)
     quick = encoder_for(bpe)
     for start in range(0, 60, 20):
         text = " ".join(f"w{i}" for i in range(start, start + 20))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.operate.registry import Registry
+from windlass.registry.versions import Registry
 from windlass.spec.run import RESULT
 
 ROOT = Path(__file__).parents[2]

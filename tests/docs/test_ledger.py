@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from windlass.corpus.batches import digest_of
-from windlass.operate.audit import audit_records
+from windlass.runs.audit import audit_records
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats" / "ledger.md").read_text()
 MASK = 2**64 - 1

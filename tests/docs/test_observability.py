@@ -8,9 +8,9 @@ from pathlib import Path
 
 import yaml
 
-from windlass.operate.serving.figures import ServiceFigures
-from windlass.serve.figures.series import Figure
-from windlass.serve.gateway.metrics import Metrics
+from windlass.serve.gateway.observe.gateway_metrics import Metrics
+from windlass.serve.metrics.series import Figure
+from windlass.supervisor.supervisor_metrics import ServiceFigures
 
 DOCS = Path(__file__).parents[2] / "docs"
 NAME = re.compile(r"\bwindlass_[a-z0-9_]+")

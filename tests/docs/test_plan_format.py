@@ -30,7 +30,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         told: list[Any] = []
         patch.chdir(folder)
-        patch.setattr("windlass.cli.plan_fleet.print_json", told.append)
+        patch.setattr("windlass.cli.planning.plan_fleet.print_json", told.append)
         sizes = ["--sizes", "Llama-3.1-8B", "--search", "greedy", "--json"]
         assert main(["plan", "job.toml", "--fleet", "16xH100-SXM5", *sizes]) == 0
     return json.loads(json.dumps(told[0]))

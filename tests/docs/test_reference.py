@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.serve.gateway.errors import CODES
+from windlass.http.errors import CODES
 from windlass.spec.schema import job_template
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from windlass.serve.records.chain import NOTHING, seal
+from windlass.serve.records.audit_log import NOTHING, seal
 from windlass.serve.records.state import open_state
 from windlass.store.database import sqlite_url
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from windlass.serve.gateway.access import Access
-from windlass.spec.calls.write import Whole, write_java
+from windlass.completion.write import Whole, write_java
+from windlass.serve.gateway.edge.access import Access
 
 pytestmark = pytest.mark.slow
 

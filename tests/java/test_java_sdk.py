@@ -21,7 +21,7 @@ import pytest
 
 from windlass import __version__
 from windlass.serve.records.state import open_state
-from windlass.spec.wire import Cancel, Generate
+from windlass.spec.protocol.wire import Cancel, Generate
 from windlass.store.database import sqlite_url
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from windlass.store.journal import Journal
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 LONG = ("train.steps=200000", "train.evaluate_every=200000", "train.checkpoint_every=200000")
 """For a run that goes on until somebody stops it."""

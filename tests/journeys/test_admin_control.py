@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from windlass.operate.failover.asks import write_model
-from windlass.operate.registry import Registry
+from windlass.lab.proofs.failover.requests import write_model
+from windlass.registry.versions import Registry
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 pytestmark = pytest.mark.slow
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from windlass.cluster.choose import LOCAL
-from windlass.cluster.local_backend import LocalBackend
-from windlass.operate.changes import ask_for
-from windlass.operate.registry import Registry
-from windlass.operate.runs import runs_of
+from windlass.cluster.backends import LOCAL
+from windlass.cluster.local.local_backend import LocalBackend
+from windlass.registry.versions import Registry
+from windlass.runs.run_settings import ask_for
+from windlass.runs.training import runs_of
 from windlass.sdk.queue import Queue
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from windlass.operate.chaos.faults import Crawl
+from windlass.lab.chaos.process_faults import Crawl
 
 pytestmark = pytest.mark.slow
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from windlass.operate.proof import prove
-from windlass.spec.progress import silent
-from windlass.spec.proof import RESHARD
+from windlass.lab.proofs.layouts.comparison import RESHARD
+from windlass.lab.proofs.layouts.layouts_proof import prove
+from windlass.spec.protocol.progress import silent
 from windlass.store.journal import Journal
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import pytest
 
 from windlass.models.word2vec_files import load_vectors
 from windlass.store.journal import Journal
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 pytestmark = pytest.mark.slow
 

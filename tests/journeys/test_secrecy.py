@@ -19,13 +19,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
-from windlass.operate.registry import Registry
-from windlass.serve.records.chain_check import verify
+from windlass.registry.versions import Registry
+from windlass.serve.records.audit_verify import verify
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.state import open_state
 from windlass.spec.shape import LlamaShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 pytestmark = pytest.mark.slow
 

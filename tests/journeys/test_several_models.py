@@ -15,17 +15,17 @@ import pytest
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from windlass.cli.first_key import first_key
-from windlass.cli.serve import offer_of
+from windlass.cli.serving.first_key import first_key
+from windlass.cli.serving.serve import offer_of
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
-from windlass.operate.registry import Registry
-from windlass.operate.serving.supervisor import Supervisor
+from windlass.registry.versions import Registry
 from windlass.serve.records.state import state_url
 from windlass.spec.serve import Serve
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
+from windlass.supervisor.supervisor import Supervisor
 
 pytestmark = pytest.mark.slow
 

@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from windlass.operate.serving.offer import Offer
-from windlass.operate.serving.supervisor import Supervisor
 from windlass.spec.serve import Serve
+from windlass.supervisor.service_spec import Offer
+from windlass.supervisor.supervisor import Supervisor
 
 pytestmark = pytest.mark.slow
 

@@ -10,18 +10,18 @@ import jsonschema
 import openai
 import pytest
 
-from windlass.cli.first_key import first_key
-from windlass.cli.serve import offer_of
-from windlass.corpus.vocabulary import train_bpe
+from windlass.cli.serving.first_key import first_key
+from windlass.cli.serving.serve import offer_of
+from windlass.corpus.train_tokenizer import train_bpe
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
-from windlass.operate.registry import Registry
-from windlass.operate.serving.supervisor import Supervisor
+from windlass.registry.versions import Registry
 from windlass.serve.records.state import state_url
 from windlass.spec.serve import Serve
 from windlass.spec.shape import LlamaShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
+from windlass.supervisor.supervisor import Supervisor
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from windlass.operate.kills import prove_kills
+from windlass.lab.proofs.launch_proof import prove_kills
 
 pytestmark = pytest.mark.slow
 

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from windlass.models.hmm import HiddenMarkov, load
-from windlass.models.hmm.path import best_path
-from windlass.models.hmm.product import _library, product, product_by_numpy
+from windlass.models.hmm.deterministic_matmul import _library, product, product_by_numpy
+from windlass.models.hmm.viterbi import best_path
 from windlass.models.hmm.weights import Weights, write_model
-from windlass.models.statistical import Statistical, load_statistical
+from windlass.models.recurrent_state import Statistical, load_statistical
 from windlass.spec.errors import BadInput, Damaged
 from windlass.spec.shape import HmmShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 
 def made(states: int = 5, vocabulary: int = 11, seed: int = 0) -> HiddenMarkov:
@@ -215,5 +215,5 @@ def test_another_family_is_refused(tmp_path: Path) -> None:
 
 
 def test_loading_needs_no_torch() -> None:
-    code = "import windlass.models.hmm, windlass.models.hmm.path, sys; sys.exit('torch' in sys.modules)"
+    code = "import windlass.models.hmm, windlass.models.hmm.viterbi, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -16,7 +16,7 @@ from windlass.models.huggingface import load_model, save_model
 from windlass.spec.errors import BadInput, Damaged, NotFound
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network, RopeScaling
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.models import mlp_scores
+from windlass.models import mlp_numpy
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
-from windlass.models.mlp_scores import MlpScores, load
-from windlass.models.statistical import load_statistical
+from windlass.models.mlp_numpy import MlpScores, load
+from windlass.models.recurrent_state import load_statistical
 from windlass.spec.errors import BadInput
 from windlass.spec.shape import Gpt2Shape, MlpShape
 
@@ -35,8 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(params=["native", "numpy"])
 def model(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> MlpScores:
     if request.param == "numpy":
-        monkeypatch.setattr(mlp_scores, "library", lambda: None)
-    elif mlp_scores.library() is None:
+        monkeypatch.setattr(mlp_numpy, "library", lambda: None)
+    elif mlp_numpy.library() is None:
         pytest.skip("the native library is not built here")
     return load(folder)
 
@@ -77,7 +77,7 @@ def test_a_row_of_scores_is_the_same_bits_in_any_company(folder: Path, data: st.
     states = model.read(model.first(), rows(1, 40)[0])
     chosen = data.draw(st.lists(st.integers(0, 39), min_size=1, max_size=9))
     threads = data.draw(st.integers(1, 3))
-    together = MlpScores(SHAPE, mlp_scores.load_weights(folder), threads).scores(states[chosen])
+    together = MlpScores(SHAPE, mlp_numpy.load_weights(folder), threads).scores(states[chosen])
     for place, row in zip(chosen, together, strict=True):
         np.testing.assert_array_equal(row, model.scores(states[place : place + 1])[0])
 

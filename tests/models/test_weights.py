@@ -17,13 +17,13 @@ from safetensors.torch import load_file, save_file
 
 from windlass.models.build import build, outline
 from windlass.models.huggingface import load_model, save_model
-from windlass.models.mapped import narrowed, widened
+from windlass.models.mmap_tensors import narrowed, widened
 from windlass.models.sizes import weight_sizes
 from windlass.models.weights import Float, load_weights
 from windlass.spec.errors import BadInput, Damaged, NotFound
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, MlpShape, Network
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 LLAMA = LlamaShape(vocabulary=97, context=64, layers=2, width=48, heads=6, kv_heads=2, ffn_width=88)
 SHAPES = {

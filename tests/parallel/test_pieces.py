@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from windlass.models.build import build, first_value, outline
 from windlass.models.loss import IGNORED, summed_loss
-from windlass.parallel.context import own_tokens
-from windlass.parallel.cut import cut_model
-from windlass.parallel.holding import Box, whole
-from windlass.parallel.recompute import recompute_blocks
+from windlass.parallel.activation_checkpoint import recompute_blocks
+from windlass.parallel.context_parallel import own_tokens
+from windlass.parallel.param_shard import Box, whole
+from windlass.parallel.partition import cut_model
 from windlass.parallel.stage import Stage
-from windlass.parallel.vocabulary import repeatable_loss
+from windlass.parallel.vocab_loss import repeatable_loss
 from windlass.spec.layout import Layout
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed.pipelining import schedules as torch_schedules
 
-from windlass.parallel.cut import Costs, cut_model, loads_of
 from windlass.parallel.memory import state_bytes
+from windlass.parallel.partition import Costs, cut_model, loads_of
 from windlass.parallel.schedule import bubble, place, propose_recut
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import Cut, Layout, Schedule

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from windlass.plan.cost.case import Case
 from windlass.plan.cost.device_memory import DeviceMemory
+from windlass.plan.cost.step_config import Case
 from windlass.plan.cost.step_time import StepTime
 from windlass.plan.fleet.explore import Predictor
 

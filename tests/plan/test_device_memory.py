@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.plan.cost.activations import cannot_run, layer_bytes, stages
-from windlass.plan.cost.case import Case, Device, Sharding, Sizes
 from windlass.plan.cost.device_memory import device_memory, fits, stage_parts
-from windlass.plan.cost.memory_known import PUBLISHED
+from windlass.plan.cost.fitted_memory import PUBLISHED
+from windlass.plan.cost.step_config import Case, Device, Sharding, Sizes
 
 DEVICE = Device(
     name="a device",

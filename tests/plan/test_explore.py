@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.plan.cost.case import Sizes
+from windlass.plan.cost.step_config import Sizes
 from windlass.plan.fleet.explore import PUBLISHED, Objective, Predictor, exhaustive, value, weigh
 from windlass.plan.fleet.greedy import greedy
 from windlass.plan.fleet.layouts import RECOMPUTES, cases, divisions, variants

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.plan.cost.case import Sizes
+from windlass.plan.cost.step_config import Sizes
 from windlass.plan.fleet.layouts import cases, divisions
 from windlass.plan.fleet.pools import Pool, pools_of
 from windlass.plan.fleet.work import Work, parse_pins

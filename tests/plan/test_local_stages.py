@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.parallel.cut import cut_model
+from windlass.parallel.partition import cut_model
 from windlass.plan.local.stages import stage_layers
 from windlass.spec.layout import Layout
 from windlass.spec.shape import LlamaShape

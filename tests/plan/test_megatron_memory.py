@@ -13,9 +13,9 @@ from statistics import mean
 
 import pytest
 
-from windlass.plan.cost.case import Case, Device, Sizes
-from windlass.plan.judge.memory_fit import as_measured
-from windlass.plan.judge.rows import Row
+from windlass.lab.planner.fit_memory import as_measured
+from windlass.lab.planner.rows import Row
+from windlass.plan.cost.step_config import Case, Device, Sizes
 
 MEASURED = list(csv.DictReader((Path(__file__).parent / "megatron_memory.csv").open()))
 DEVICE = Device("B200", {"bfloat16": 2.25e15}, 180 * 2**30, 8e12, 900e9, 50e9)

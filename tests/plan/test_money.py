@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.cost.case import Device
 from windlass.plan.cost.money import Prices, added, cost_of, format_dollars, middle
+from windlass.plan.cost.step_config import Device
 from windlass.spec.errors import BadInput
 
 H100 = Device(

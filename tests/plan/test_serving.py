@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windlass.lab.planner.serving_validation import judge
 from windlass.plan.cost.catalogue import device_named
 from windlass.plan.cost.models import model_named, model_of
-from windlass.plan.serving.judge import judge
-from windlass.plan.serving.known import Reach, middle, published, reach_of, spread, text_of
+from windlass.plan.serving.fitted_constants import Reach, middle, published, reach_of, spread, text_of
 from windlass.plan.serving.search import Traffic, cheapest, serving_options
 from windlass.plan.serving.times import FORMATS, Replica, decode_pass, latency, prefill_pass
 from windlass.spec.errors import BadInput, NotFound

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.cost.case import Attention, Case, Device, Sizes
 from windlass.plan.cost.catalogue import device_named
 from windlass.plan.cost.collectives import BASE_S, latency_s
-from windlass.plan.cost.known import Constants, Known, format_known, parse_known, published
+from windlass.plan.cost.fitted_constants import Constants, Known, format_known, parse_known, published
+from windlass.plan.cost.step_config import Attention, Case, Device, Sizes
 from windlass.plan.cost.step_inputs import group, stacked, stage_layers, step_inputs
 from windlass.plan.cost.step_time import MARGIN, ranked_s, step_parts, step_time
 

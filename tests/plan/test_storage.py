@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.cost.case import Case, Device, Sizes
+from windlass.plan.cost.step_config import Case, Device, Sizes
 from windlass.plan.cost.storage import (
     activation_bytes,
     checkpoint_bytes,

@@ -23,8 +23,9 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from windlass.operate.control_api import build_app
-from windlass.operate.control_keys import Keys
+from windlass.control.api.app import build_app
+from windlass.control.api.control_keys import Keys
+from windlass.http.listener import bind, settings
 from windlass.sdk import (
     AsyncClient,
     AsyncJobs,
@@ -36,7 +37,6 @@ from windlass.sdk import (
     Jobs,
     Plans,
 )
-from windlass.serve.gateway.server import bind, settings
 
 
 def _lent(room: str) -> ModuleType:
@@ -62,7 +62,7 @@ given_keys = _gateway.given_keys
 shared_guarded = _gateway.shared_guarded
 guarded = _gateway.guarded
 
-_operate = _lent("operate")
+_operate = _lent("runs")
 start = _operate.start
 tell = _operate.tell
 finish = _operate.finish

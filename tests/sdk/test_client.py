@@ -27,7 +27,7 @@ from windlass.sdk import (
 )
 from windlass.serve.records.state import open_state
 from windlass.spec.errors import AskedWrongly, NotFound
-from windlass.spec.wire import Cancel, Generate
+from windlass.spec.protocol.wire import Cancel, Generate
 from windlass.store.database import sqlite_url
 
 
@@ -481,6 +481,6 @@ def test_no_deadline_is_none(opened: Any, gateway: Any) -> None:
 
 
 def _maker() -> Any:
-    from windlass.serve.records.chain import Actor
+    from windlass.serve.records.audit_log import Actor
 
     return Actor("", "the tests")

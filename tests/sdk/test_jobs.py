@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from windlass.operate.runs import RunFolder
+from windlass.runs.training import RunFolder
 from windlass.sdk import DeadlinePassed, NotAllowed, NotThere, Plan, Refused, ServiceFailed
 from windlass.sdk.progress import Log
 from windlass.spec.errors import AskedWrongly, BadInput

@@ -31,7 +31,7 @@ def test_every_example_of_the_page_runs(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from windlass.serve.gateway.access import Access
+    from windlass.serve.gateway.edge.access import Access
 
     first, second = (start_gateway(name="poems@1", access=Access(keys=given_keys.keys)) for _ in range(2))
     first.service.database = given_keys.keys._database

@@ -10,11 +10,11 @@ from typing import Any
 import psutil
 import pytest
 
-from windlass.operate.failover.asks import MODEL, write_model
-from windlass.operate.serving.background import watched
-from windlass.operate.serving.offer import Offer
-from windlass.operate.serving.supervisor import Supervisor
+from windlass.lab.proofs.failover.requests import MODEL, write_model
 from windlass.spec.serve import Serve
+from windlass.supervisor.background_service import watched
+from windlass.supervisor.service_spec import Offer
+from windlass.supervisor.supervisor import Supervisor
 
 pytestmark = pytest.mark.slow
 

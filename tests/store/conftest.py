@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 BEYOND_THE_EMULATOR = {
     "test_a_write_that_fails_leaves_the_old_file": "uploads cannot be given up",

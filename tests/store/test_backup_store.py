@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from windlass.operate.backup.make import make
-from windlass.operate.backup.prune import prune
-from windlass.operate.backup.restore import restore
-from windlass.operate.backup.vault import open_vault
+from windlass.backup.make import make
+from windlass.backup.prune import prune
+from windlass.backup.repository import open_vault
+from windlass.backup.restore import restore
 from windlass.spec.backup import Keep
 from windlass.spec.errors import Damaged
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 ONE = Keep(last=1, daily=0, weekly=0, monthly=0)
 

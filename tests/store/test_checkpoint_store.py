@@ -15,13 +15,13 @@ import pytest
 import torch
 from torch import nn
 
-from windlass.operate.fault_proxy import FaultProxy, Faults
-from windlass.parallel.crew import Alone
-from windlass.parallel.holding import holdings_of
+from windlass.lab.chaos.fault_proxy import FaultProxy, Faults
+from windlass.parallel.param_shard import holdings_of
+from windlass.parallel.process_group import Alone
 from windlass.spec.job import Job
 from windlass.spec.layout import Cut, Layout
-from windlass.train.checkpoint import State
-from windlass.train.tiers import Checkpoints, Copies
+from windlass.train.checkpoint.async_save import State
+from windlass.train.checkpoint.manager import Checkpoints, Copies
 
 pytestmark = pytest.mark.slow
 

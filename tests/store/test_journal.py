@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from windlass.spec.errors import Damaged, StoreFailed
 from windlass.store.journal import Journal
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 RECORDS = [{"step": i, "text": "月\n" * i} for i in range(5)]
 

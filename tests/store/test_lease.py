@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from windlass.store.lease import ABSTAIN_S, BEAT_S, STALE_S, Lease, leader, vacate
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 CANDIDATE = """
 import sys, time
 from windlass.store.lease import Lease
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 lease = Lease(Place(sys.argv[1]), sys.argv[2], "here:1")
 while True:
     lease.step(time.monotonic())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from windlass.spec.errors import Damaged
 from windlass.store.manifest import DirectoryWriter, load_manifest, read_verified, verify
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 
 def write_directory(place: Place) -> None:
@@ -122,7 +122,7 @@ def test_any_flipped_bit_is_found(tmp_path: Path, at: int, bit: int) -> None:
 WRITER = """
 import sys
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 number = 0
 while True:
     number += 1

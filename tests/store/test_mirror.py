@@ -6,7 +6,7 @@ import pytest
 from windlass.spec.errors import Damaged, NotFound
 from windlass.store.manifest import DirectoryWriter, verify
 from windlass.store.mirror import Mirror
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 
 def finished(path: Path, **files: bytes) -> Path:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from windlass.operate.fault_proxy import FaultProxy, Faults
+from windlass.lab.chaos.fault_proxy import FaultProxy, Faults
 from windlass.spec.errors import BadInput, StoreFailed
 from windlass.store.manifest import DirectoryWriter, verify
 from windlass.store.mirror import Mirror
-from windlass.store.place import Place, opened
+from windlass.store.store_dir import Place, opened
 
 pytestmark = pytest.mark.slow
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.operate.fault_proxy import FaultProxy, Faults
+from windlass.lab.chaos.fault_proxy import FaultProxy, Faults
 from windlass.spec.errors import StoreFailed
 from windlass.store.manifest import DirectoryWriter, verify
 from windlass.store.mirror import Mirror
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 from windlass.store.uploads import Patience, Uploads
 
 QUICK = Patience(first_s=0.02, most_s=0.2)

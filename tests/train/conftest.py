@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from windlass.corpus.build import build_corpus
-from windlass.operate.runs import corpus_facts
 from windlass.plan.local.machine import MachineFacts
 from windlass.plan.search import plan_run
+from windlass.runs.training import corpus_facts
 from windlass.spec.job import Job
 from windlass.spec.run import Run
 

@@ -16,13 +16,13 @@ from windlass.spec.run import Run
 from windlass.store.journal import Journal
 from windlass.store.manifest import MANIFEST, DirectoryWriter
 from windlass.store.mirror import Mirror
-from windlass.store.place import Place
-from windlass.train.checkpoint import committed
+from windlass.store.store_dir import Place
+from windlass.train.checkpoint.async_save import committed
+from windlass.train.checkpoint.manager import note_sent, settle_store
+from windlass.train.checkpoint.shard import FORMAT
+from windlass.train.checkpoint.verifier import Checks
 from windlass.train.checkpoint_verify import verify_checkpoint
 from windlass.train.loop import load_run, save_run, train
-from windlass.train.part import FORMAT
-from windlass.train.tier_check import Checks
-from windlass.train.tiers import note_sent, settle_store
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.corpus.batches import DIGEST_BITS, digest_of_range
-from windlass.train.facts import halves, joined
+from windlass.train.event_log import Record
 from windlass.train.ledger import Ledger
-from windlass.train.record import Record
+from windlass.train.step_sync import halves, joined
 
 BATCH = 8
 

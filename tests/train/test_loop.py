@@ -15,9 +15,9 @@ from windlass.spec.errors import WindlassError
 from windlass.spec.run import Run
 from windlass.store.journal import Journal
 from windlass.store.manifest import verify
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 from windlass.train import ledger
-from windlass.train.checkpoint import Saving, committed
+from windlass.train.checkpoint.async_save import Saving, committed
 from windlass.train.loop import save_run, train
 
 PART = "part-00000.safetensors"

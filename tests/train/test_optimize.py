@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.parallel.holding import holdings_of
+from windlass.parallel.param_shard import holdings_of
 from windlass.spec.job import Train
 from windlass.train.optimize import build_optimizer, rate_share
 

@@ -14,18 +14,18 @@ import torch
 import transformers
 from torch import nn
 
-from windlass.corpus.built import load_corpus
+from windlass.corpus.corpus_dir import load_corpus
 from windlass.models.build import build
 from windlass.models.huggingface import save_model, save_weights
 from windlass.models.language import LanguageModel
-from windlass.parallel.holding import Holding, holdings_of
+from windlass.parallel.param_shard import Holding, holdings_of
 from windlass.spec.run import Run
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
 from windlass.store.manifest import DirectoryWriter, verify
-from windlass.store.place import Place
-from windlass.train.assemble import Assembled
+from windlass.store.store_dir import Place
+from windlass.train.checkpoint.reader import Assembled
+from windlass.train.checkpoint.shard import claims_of, part_name, take_part
 from windlass.train.evaluate import Evaluation
-from windlass.train.part import claims_of, part_name, take_part
 from windlass.train.result import save_result
 
 SHAPES = {
@@ -40,8 +40,8 @@ import json, sys
 from pathlib import Path
 from windlass.models.huggingface import save_weights
 from windlass.spec.shape import Gpt2Shape
-from windlass.store.place import Place
-from windlass.train.assemble import Assembled
+from windlass.store.store_dir import Place
+from windlass.train.checkpoint.reader import Assembled
 
 source, target, shape = Path(sys.argv[1]), sys.argv[2], Gpt2Shape.model_validate_json(sys.argv[3])
 

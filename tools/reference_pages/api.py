@@ -11,9 +11,9 @@ from typing import Any
 
 from reference_pages.markdown import anchor, code, head, table, whole
 from reference_pages.schema_words import words
-from windlass.operate import control_api
+from windlass.control.api import app as control_api
+from windlass.http.errors import CODES
 from windlass.serve.gateway.app import ADMIN, Gateway, router
-from windlass.serve.gateway.errors import CODES
 
 _CODE = re.compile(r"`(\w+)`: ")
 

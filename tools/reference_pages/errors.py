@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reference_pages.markdown import block, code, head, table, whole
-from windlass.serve.gateway.errors import CODES, Code
+from windlass.http.errors import CODES, Code
 
 
 def page() -> str:

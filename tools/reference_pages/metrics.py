@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from reference_pages.markdown import code, head, table, whole
-from windlass.operate.serving.figures import ServiceFigures
-from windlass.serve.figures.series import MOST_SERIES, OTHER, Figure
-from windlass.serve.gateway.metrics import Metrics
+from windlass.serve.gateway.observe.gateway_metrics import Metrics
+from windlass.serve.metrics.series import MOST_SERIES, OTHER, Figure
+from windlass.supervisor.supervisor_metrics import ServiceFigures
 
 
 def page() -> str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from reference_pages.markdown import anchor, block, code, head, table, whole
-from windlass.cli.main import EPILOG, VERBS, Parser
+from windlass.cli.main import EPILOG, VERBS, Parser, module_of
 
 _DEFAULT = re.compile(r"\s*\(default: ([^()]*)\)|; default: (.*)$")
 USUAL = ("positional arguments", "options")
@@ -33,7 +33,7 @@ def page() -> str:
 def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Yield every parser under its full name, verbs before what stands below them."""
     for verb, purpose in VERBS.items():
-        module = importlib.import_module(f"windlass.cli.{verb.replace('-', '_')}")
+        module = importlib.import_module(module_of(verb))
         yield from _walk(_configured(f"windlass {verb}", purpose, module.__name__))
         for word, meaning in getattr(module, "WORDS", {}).items():
             name = f"{module.__name__}_{word.replace('-', '_')}"

@@ -1,12 +1,11 @@
-"""Where this user's corpora, runs and models are: .windlass here, or $WINDLASS_HOME."""
+"""The option --home of every command."""
 
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
-from windlass.spec.errors import BadInput
+from windlass.spec.home import home_dir
 
 
 def add_home(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +16,4 @@ def add_home(parser: argparse.ArgumentParser) -> None:
 
 def home_of(args: argparse.Namespace) -> Path:
     """Return the home directory, which need not exist yet."""
-    home = Path(args.home or os.environ.get("WINDLASS_HOME") or ".windlass").expanduser().absolute()
-    if home.exists() and not home.is_dir():
-        raise BadInput(f"{home}: is a file, not a directory", hint="give another --home")
-    return home
+    return home_dir(args.home)

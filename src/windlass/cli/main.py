@@ -49,6 +49,16 @@ VERBS = {
     "completion": "print the script with which a shell completes these commands",
 }
 
+GROUPS = {
+    "training": ("up", "init", "corpus", "train", "jobs", "eval", "generate", "tag"),
+    "planning": ("plan", "probe"),
+    "serving": ("models", "serve", "rollout", "keys", "limits", "tenants", "audit-log"),
+    "operations": ("kubernetes", "cluster", "control", "sites", "backup", "restore"),
+    "lab": ("prove", "chaos", "bench", "simulate"),
+    "complete": ("complete", "completion"),
+}
+"""Which package of windlass.cli has the module of a verb."""
+
 EPILOG = """\
 examples:
   windlass up --minutes 3                 train a small model on this machine and serve it
@@ -124,10 +134,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 def _configure(verb: str, parser: argparse.ArgumentParser, argv: list[str]) -> list[str]:
     """Let the verb's module declare its arguments; return the command without a word that chose another.
 
-    A verb may have WORDS, each with a module of its own: `plan verify` is cli/plan_verify.py. The word may
-    also stand behind the first argument, as in `plan JOB.toml show-cut`.
+    A verb may have WORDS, each with a module of its own: `plan verify` is cli/planning/plan_verify.py. The
+    word may also stand behind the first argument, as in `plan JOB.toml show-cut`.
     """
-    module = importlib.import_module(f"windlass.cli.{verb.replace('-', '_')}")
+    module = importlib.import_module(module_of(verb))
     words: dict[str, str] = getattr(module, "WORDS", {})
     first = argv.index(verb) + 1
     leading = itertools.takewhile(lambda a: not a.startswith("-"), argv[first : first + 2])
@@ -139,6 +149,12 @@ def _configure(verb: str, parser: argparse.ArgumentParser, argv: list[str]) -> l
     parser.description = words[argv[at]][0].upper() + words[argv[at]][1:] + "."
     importlib.import_module(f"{module.__name__}_{argv[at].replace('-', '_')}").configure(parser)
     return argv[:at] + argv[at + 1 :]
+
+
+def module_of(verb: str) -> str:
+    """Return the module that implements a verb."""
+    group = next(group for group, verbs in GROUPS.items() if verb in verbs)
+    return f"windlass.cli.{group}.{verb.replace('-', '_')}"
 
 
 def _tell(error: WindlassError, *, as_json: bool) -> None:

@@ -4,8 +4,8 @@
 
 The caller chooses the key, and every call may be repeated: whoever died in the midst of one calls again
 and comes to the same end. A backend starts nothing but `python -m MODULE ARGUMENTS`, which keeps the
-promises of spec.door. Members go on when the one who launched them ends; a backend made anew, by anybody,
-finds them again.
+promises of spec.protocol.entrypoint. Members go on when the one who launched them ends; a backend made anew,
+by anybody, finds them again.
 
 tests/cluster/test_backend_contract.py says the same in tests, for every backend.
 """
@@ -69,7 +69,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class Walls:
-    """What keeps the processes of a tenant apart from those of others on one machine (walls.py, fence.py).
+    """What keeps the processes of a tenant apart from those of others on one machine (cluster/process/sandbox.py, cluster/process/cgroup_limits.py).
 
     Kubernetes has namespaces for it and passes these over. Amounts are of all groups of the tenant on a
     machine together; None: no limit.
@@ -99,7 +99,7 @@ class Group:
 
     name: str
     module: str
-    """Of the process door, e.g. windlass.cluster.attend."""
+    """Of the process door, e.g. windlass.elastic.agent_main."""
     args: tuple[str, ...] = ()
     count: int = 1
     tenant: str = "default"

@@ -4,8 +4,8 @@
 
 Input: the [corpus] table. Output: a directory under home/corpora, named by what it was made from, so that
 building the same again finds it there. With a store, a corpus that it has is used and one that it lacks is
-published there (remote.py). A build that dies leaves no manifest and thus no corpus; the next one
-clears its debris and starts over.
+published there (corpus/remote/published.py). A build that dies leaves no manifest and thus no corpus; the
+next one clears its debris and starts over.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from windlass.corpus.built import PARTS, TABLE, load_corpus
 from windlass.corpus.clean import CleanBlock
-from windlass.corpus.gathered import Gathered, gather
-from windlass.corpus.hands import Hands, Pool
-from windlass.corpus.remote import Origin, adopt, origin_for, settle
+from windlass.corpus.corpus_dir import PARTS, TABLE, load_corpus
+from windlass.corpus.document_table import Gathered, gather
+from windlass.corpus.executor import Hands, Pool
+from windlass.corpus.remote.published import Origin, adopt, origin_for, settle
 from windlass.corpus.shards import PartWriter, shard_tokens_of, token_type
 from windlass.corpus.sources import FORMAT, SourceFile, corpus_key, list_sources
 from windlass.corpus.split import Pieces, divide
@@ -29,14 +29,14 @@ from windlass.corpus.stats import PartCount, describe
 from windlass.corpus.streams import Tally
 from windlass.corpus.tokenise import write_part
 from windlass.corpus.tokenizer import CONFIG, FILE, Tokenizer, load_tokenizer
-from windlass.corpus.vocabulary import sample_bytes, take_characters, take_words, train_bpe
+from windlass.corpus.train_tokenizer import sample_bytes, take_characters, take_words, train_bpe
 from windlass.spec.errors import BadInput, Damaged, NotFound
 from windlass.spec.job import Corpus
-from windlass.spec.progress import Progress, Report, silent
+from windlass.spec.protocol.progress import Progress, Report, silent
 from windlass.spec.units import format_count
 from windlass.store.lock import locked
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place, told
+from windlass.store.store_dir import Place, told
 
 KEY_LETTERS = 12
 CLEANED = "cleaned.text"

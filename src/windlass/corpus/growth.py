@@ -1,6 +1,6 @@
 """How many different n-grams a text has, in a quarter, a half and the whole of a sample of it.
 
-From these the planner tells what counting the whole text will take (plan/local/counting.py). The sample is
+From these the planner tells what counting the whole text will take (plan/local/ngram.py). The sample is
 many short pieces from all over the text, because neighbours resemble each other; the smaller ones are every
 fourth and every second of its pieces.
 """

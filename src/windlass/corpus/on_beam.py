@@ -25,19 +25,19 @@ import apache_beam as beam
 import numpy as np
 
 from windlass.corpus.clean import CleanBlock, clean_block
-from windlass.corpus.hands import in_blocks
+from windlass.corpus.executor import in_blocks
+from windlass.corpus.fast_tokenizer import Encoder, encoder_for
 from windlass.corpus.readers import Document, documents
 from windlass.corpus.sources import SourceFile
 from windlass.corpus.split import Pieces
 from windlass.corpus.streams import Tally
 from windlass.corpus.tokenise import Span, TokenBlock, encode_texts, mapped, span_blocks
 from windlass.corpus.tokenizer import Tokenizer
-from windlass.corpus.words import Encoder, encoder_for
 from windlass.spec.errors import BadInput, WindlassError
 from windlass.spec.job import Corpus
-from windlass.spec.progress import Progress, Report, silent
+from windlass.spec.protocol.progress import Progress, Report, silent
 from windlass.store.beam import Runner, running
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 POLL_S = 0.5
 COLUMNS = ("text_bytes", "tail_bytes", "chars", "source", "number", "fingerprint", "sketches")

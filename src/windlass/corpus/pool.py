@@ -16,8 +16,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from windlass.spec.door import die_with_parent
 from windlass.spec.errors import ProcessFailed
+from windlass.spec.protocol.entrypoint import die_with_parent
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -17,7 +17,7 @@ from windlass.corpus.sources import SourceFile
 from windlass.corpus.streams import Tally, plain_bytes
 from windlass.spec.errors import BadInput, did_you_mean
 from windlass.spec.job import Corpus
-from windlass.store.place import opened
+from windlass.store.store_dir import opened
 
 SNIFF_BYTES = 8192
 BATCH_ROWS = 4096

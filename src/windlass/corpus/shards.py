@@ -1,8 +1,8 @@
 """Token ids on disk, memory-mapped, with the borders of documents kept.
 
 A part (train, validation) is a row of files of little-endian integers, and a table with one row for each
-document. Readers see one long row of tokens. Files that lie on a store come through a cache (cached.py).
-The format is docs/formats/corpus.md.
+document. Readers see one long row of tokens. Files that lie on a store come through a cache
+(corpus/remote/remote_part.py). The format is docs/formats/corpus.md.
 """
 
 from __future__ import annotations

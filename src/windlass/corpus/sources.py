@@ -19,7 +19,7 @@ from typing import Literal
 from windlass.corpus.shards import SHARD_TOKENS, shard_tokens_of
 from windlass.spec.errors import NotFound
 from windlass.spec.job import STDLIB, Corpus
-from windlass.store.place import Entry, Place, find
+from windlass.store.store_dir import Entry, Place, find
 
 FORMAT = "windlass-corpus-1"
 TOPICS = f"{STDLIB}/topics"

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from windlass.corpus.sources import SourceFile
 from windlass.spec.errors import BadInput
-from windlass.store.place import opened
+from windlass.store.store_dir import opened
 
 CHUNK_BYTES = 1 << 20
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from windlass.corpus.fast_tokenizer import Encoder, encoder_for
 from windlass.corpus.pool import spread
 from windlass.corpus.shards import PartWriter
 from windlass.corpus.split import Pieces
 from windlass.corpus.tokenizer import Tokenizer
-from windlass.corpus.words import Encoder, encoder_for
 
 BLOCK_BYTES = 1 << 20
 

@@ -16,7 +16,7 @@ from typing import Any
 import tokenizers
 
 from windlass.spec.errors import BadInput, NotFound
-from windlass.store.place import opened
+from windlass.store.store_dir import opened
 
 FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
 END, PAD, MASK, UNKNOWN = "<|end|>", "<|pad|>", "<|mask|>", "<|unknown|>"

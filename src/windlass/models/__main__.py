@@ -14,15 +14,15 @@ from typing import Any
 import torch
 
 from windlass.models.files import COMPANIONS, CONFIG, read_config
-from windlass.models.grouped import without_quantisation
 from windlass.models.huggingface import load_model, save_model
-from windlass.models.statistical import load_statistical
+from windlass.models.quantised import without_quantisation
+from windlass.models.recurrent_state import load_statistical
 from windlass.spec.config import shape_from_config, special_tokens_of
-from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.errors import BadInput, InUse
+from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
 from windlass.spec.shape import HmmShape, NgramShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 
 def convert(

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from windlass.spec.errors import BadInput, Damaged, NotFound
 from windlass.store.manifest import load_manifest, verify
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"

@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 from windlass.models.build import outline
 from windlass.models.files import CONFIG
-from windlass.models.grouped import Grouped
 from windlass.models.language import LanguageModel
 from windlass.models.names import NAMINGS, Pair
+from windlass.models.quantised import Grouped
 from windlass.models.tensors import MOST_SHARD_BYTES, Promise, Writer, write_tensors
 from windlass.models.weights import Weights, load_weights, stored_size
 from windlass.spec.config import config_from_shape
 from windlass.spec.shape import Network
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 
 def load_model(

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.models.files import CONFIG, check_manifest, listed, read_config
-from windlass.models.grouped import BITS, LANES, NIBBLE, Grouped, without_quantisation
-from windlass.models.mapped import MappedTensors, widened
+from windlass.models.mmap_tensors import MappedTensors, widened
 from windlass.models.names import NAMINGS, Pair
+from windlass.models.quantised import BITS, LANES, NIBBLE, Grouped, without_quantisation
 from windlass.models.sizes import weight_sizes
 from windlass.spec.config import network_from_config
 from windlass.spec.errors import BadInput

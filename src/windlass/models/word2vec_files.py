@@ -19,7 +19,7 @@ from safetensors.numpy import save as save_tensors
 
 from windlass.spec.errors import Damaged
 from windlass.store.manifest import DirectoryWriter, load_manifest, read_verified
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 FORMAT = "windlass-word2vec-1"
 TENSORS, TABLE = "vectors.safetensors", "word2vec.json"

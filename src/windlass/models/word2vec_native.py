@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from windlass.models.library import FLOAT, INT, LONG, POINTER, counting_library
+from windlass.models.native_loader import FLOAT, INT, LONG, POINTER, counting_library
 
 KEY = ctypes.c_uint64
 

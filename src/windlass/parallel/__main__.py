@@ -12,11 +12,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from windlass.parallel.cut import cut_model, loads_of
 from windlass.parallel.memory import held_weights, state_bytes
+from windlass.parallel.partition import cut_model, loads_of
 from windlass.parallel.schedule import bubble
-from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.layout import Cut, Layout
+from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
 from windlass.spec.shape import Network
 
 SHAPE: TypeAdapter[Network] = TypeAdapter(Network)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.parallel.inventory import Weights, embedding_weights, features_of, head_weights, layer_weights
+from windlass.parallel.param_specs import Weights, embedding_weights, features_of, head_weights, layer_weights
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import Cut, Layout, Piece
 from windlass.spec.shape import Network

@@ -26,7 +26,7 @@ from torch.distributed.pipelining.schedules import (
     ScheduleZBVZeroBubble,
 )
 
-from windlass.parallel.grid import Grid
+from windlass.parallel.device_mesh import Grid
 from windlass.parallel.stage import Loss, Stage
 from windlass.spec.layout import Cut
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from windlass.parallel.cut import Costs, cut_model, loads_of
+from windlass.parallel.partition import Costs, cut_model, loads_of
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import Cut, Layout, Schedule
 from windlass.spec.shape import Network

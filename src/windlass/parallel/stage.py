@@ -11,7 +11,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from windlass.models.language import LanguageModel
-from windlass.parallel.context import DividedSequence
+from windlass.parallel.context_parallel import DividedSequence
 from windlass.spec.layout import Piece
 
 Loss = Callable[[LanguageModel, Tensor, Tensor], Tensor]

@@ -21,15 +21,15 @@ from windlass.models.huggingface import load_model
 from windlass.models.language import LanguageModel
 from windlass.models.loss import summed_loss
 from windlass.models.word2vec_files import VECTORS, first_embedding, load_vectors
-from windlass.parallel.asynchronous import AsyncPipeline, Between, Source
-from windlass.parallel.context import DividedSequence
-from windlass.parallel.grid import Grid
-from windlass.parallel.held import TIED, Held, rest
+from windlass.parallel.activation_checkpoint import recompute_blocks
+from windlass.parallel.async_pipeline import AsyncPipeline, Between, Source
+from windlass.parallel.context_parallel import DividedSequence
+from windlass.parallel.device_mesh import Grid
+from windlass.parallel.local_params import TIED, Held, rest
 from windlass.parallel.pipeline import SPLIT, Pipeline
-from windlass.parallel.recompute import recompute_blocks
 from windlass.parallel.stage import Loss, Stage
-from windlass.parallel.tensor import divide_features
-from windlass.parallel.vocabulary import VocabularyLoss, repeatable_loss
+from windlass.parallel.tensor_parallel import divide_features
+from windlass.parallel.vocab_loss import VocabularyLoss, repeatable_loss
 from windlass.spec.layout import Cut, Layout, Piece
 from windlass.spec.run import Run
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from windlass.plan.effective import choose_micro
+from windlass.plan.hyperparameters import choose_micro
 from windlass.plan.memory import training_bytes
 from windlass.plan.search import MICRO_BATCH_TOKENS
 from windlass.spec.errors import BadInput

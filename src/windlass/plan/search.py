@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from windlass import __version__
 from windlass.plan.duration import Clock
-from windlass.plan.effective import Effective, effective
+from windlass.plan.hyperparameters import Effective, effective
 from windlass.plan.local.calibrate import Experience
 from windlass.plan.local.machine import MachineFacts
 from windlass.plan.local.memory import local_memory

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 
 from windlass.spec.errors import AskedWrongly, ProcessFailed
+from windlass.spec.processes import CLI
 
 Value = bool | int | float | str
 ASKED_WRONGLY = 2
@@ -82,7 +83,7 @@ def command_of(
     home: str | PathLike[str] | None,
 ) -> list[str]:
     """Write the command; pure."""
-    command = [sys.executable, "-m", "windlass.cli", "jobs", "submit", fspath(job), "--json"]
+    command = [sys.executable, "-m", CLI, "jobs", "submit", fspath(job), "--json"]
     for key, value in settings.items():
         command += ["--set", f"{key}={json.dumps(value, ensure_ascii=False)}"]
     command += [] if workers is None else ["--workers", str(workers)]

@@ -1,4 +1,4 @@
-"""Prompts in, tokens out: two processes that meet only on the wire (windlass.spec.wire).
+"""Prompts in, tokens out: two processes that meet only on the wire (windlass.spec.protocol.wire).
 
     a client -> gateway (HTTP, text, limits) -> the wire -> engine (token ids) -> tokens stream back
 

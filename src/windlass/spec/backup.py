@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from windlass.spec.table import Bytes, Seconds, Table
+from windlass.spec.config_model import Bytes, Seconds, Table
 
 FILE = "backup.toml"
 

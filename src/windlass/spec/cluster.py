@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from windlass.spec.table import Bytes, Table
+from windlass.spec.config_model import Bytes, Table
 
 Backend = Literal["local", "ray", "kubernetes"]
 Placement = Literal["spread", "pack"]

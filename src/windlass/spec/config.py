@@ -1,7 +1,7 @@
 """Shapes to and from the config.json of Hugging Face, without loading any of its libraries.
 
 Input: the parsed config.json of a LlamaForCausalLM, GPT2LMHeadModel or BertForMaskedLM directory, or of a
-family that only Windlass has (own_config.py).
+family that only Windlass has (native_config.py).
 Output: a Shape, or an error that names the field we cannot honour. A field that changes what the model
 computes is either understood or refused, never passed over.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from windlass.spec.errors import BadInput, did_you_mean
-from windlass.spec.own_config import is_own, own_fields, own_shape
+from windlass.spec.native_config import is_own, own_fields, own_shape
 from windlass.spec.shape import (
     BertShape,
     Gpt2Shape,

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from windlass.spec.config_model import Table
 from windlass.spec.errors import BadInput, NotFound
 from windlass.spec.read import parse, read_toml
-from windlass.spec.table import Table
 from windlass.spec.units import parse_bytes, parse_seconds
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=1)]

@@ -14,11 +14,11 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from windlass.spec.cluster import Cluster
+from windlass.spec.config_model import Bytes, Count, Name, Seconds, Share, Table
 from windlass.spec.layout import Layout
 from windlass.spec.serve import Serve
 from windlass.spec.shape import RopeScaling
 from windlass.spec.sync import Sync
-from windlass.spec.table import Bytes, Count, Name, Seconds, Share, Table
 
 STDLIB = "python:stdlib"
 _PASSWORD = re.compile(r"://[^/?#]*:[^/?#]*@|[?&]password=", re.I)

@@ -19,9 +19,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from windlass.spec.config_model import Table
 from windlass.spec.errors import AskedWrongly, BadInput, did_you_mean
 from windlass.spec.shape import HmmShape, LlamaShape, MlpShape, Network, NgramShape, Shape
-from windlass.spec.table import Table
 
 Degree = Annotated[int, Field(ge=1, le=65536)]
 Schedule = Literal[

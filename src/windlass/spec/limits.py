@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from windlass.spec.table import Count, Seconds, Share, Table
+from windlass.spec.config_model import Count, Seconds, Share, Table
 
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 Few = Annotated[int, Field(ge=1, le=1_000_000)]

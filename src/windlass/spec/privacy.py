@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from windlass.spec.table import Seconds, Table
+from windlass.spec.config_model import Seconds, Table
 
 DAY_S = 86400.0
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from windlass.spec.table import Seconds, Share, Table
+from windlass.spec.config_model import Seconds, Share, Table
 
 Small = Annotated[float, Field(gt=0, lt=0.5)]
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from windlass.spec.config_model import Table
 from windlass.spec.job import Job
 from windlass.spec.layout import Layout
 from windlass.spec.shape import HmmShape, Network, NgramShape, Shape
-from windlass.spec.table import Table
 
 RUN_FILE = "run.json"
 JOURNAL = "journal.jsonl"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from windlass.spec.table import Bytes, Seconds, Table
+from windlass.spec.config_model import Bytes, Seconds, Table
 
 Load = Annotated[float, Field(gt=0, le=1)]
 

@@ -11,11 +11,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from windlass.spec.config_model import Bytes, Seconds, Table
 from windlass.spec.limits import ServeLimits
 from windlass.spec.privacy import Privacy
 from windlass.spec.rollout import Health, Rollout
 from windlass.spec.scale import Scale
-from windlass.spec.table import Bytes, Seconds, Table
 
 
 class Transport(Table):

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from windlass.spec.config_model import Table
 from windlass.spec.layout import Layout
 from windlass.spec.run import Run
 from windlass.spec.shape import HmmShape, NgramShape
 from windlass.spec.sync import Sync
-from windlass.spec.table import Table
 
 SETTINGS = "settings.json"
 

@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from windlass.spec.config_model import Bytes, Name, Seconds, Table
 from windlass.spec.read import parse, read_toml
 from windlass.spec.rollout import Rollout
-from windlass.spec.table import Bytes, Name, Seconds, Table
 
 Host = Annotated[
     str, Field(pattern=r"^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.?)+$", max_length=253)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from windlass.spec.table import Table
+from windlass.spec.config_model import Table
 from windlass.spec.units import parse_seconds
 
 Seconds = Annotated[float, BeforeValidator(parse_seconds, json_schema_input_type=float | str), Field(gt=0)]

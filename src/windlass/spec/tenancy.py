@@ -12,8 +12,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from windlass.spec.config_model import Bytes, Table
 from windlass.spec.errors import AskedWrongly
-from windlass.spec.table import Bytes, Table
 
 DEFAULT = "default"
 """The tenant of whoever owns the installation; its home is the home itself."""

@@ -17,7 +17,7 @@ from io import FileIO
 from typing import Any
 
 from windlass.spec.errors import Damaged
-from windlass.store.place import Place, told
+from windlass.store.store_dir import Place, told
 
 BLOCK_BYTES = 1 << 16
 TURN_S = 0.5

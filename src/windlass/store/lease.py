@@ -16,7 +16,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from windlass.spec.errors import NotFound
-from windlass.store.place import Place, told
+from windlass.store.store_dir import Place, told
 
 BEAT_S = 0.25
 STALE_S = 1.0

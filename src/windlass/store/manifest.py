@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from windlass.spec.errors import Damaged, NotFound
-from windlass.store.place import Place, told
+from windlass.store.store_dir import Place, told
 
 MANIFEST = "manifest.json"
 FORMAT = "windlass-manifest-1"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from windlass.spec.errors import Damaged, NotFound, StoreFailed
 from windlass.store.manifest import CHUNK_BYTES, MANIFEST, FileRecord, Manifest, load_manifest
-from windlass.store.place import Place, told
+from windlass.store.store_dir import Place, told
 
 OBJECTS = "objects"
 ROUNDS = 4

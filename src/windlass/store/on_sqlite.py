@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from windlass.spec.errors import Damaged, StoreFailed, WindlassError
-from windlass.store.place import told
 from windlass.store.sql import PATIENCE_S, Conflict, Database, Row, Transaction
+from windlass.store.store_dir import told
 
 COUNTER = """
 CREATE TABLE IF NOT EXISTS changes (number BIGINT NOT NULL);

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from windlass.spec.errors import StoreFailed, WindlassError
-from windlass.store.background import step_back
 from windlass.store.mirror import Mirror
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
+from windlass.store.thread_priority import step_back
 
 Outcome = Literal["sent", "failed", "skipped"]
 Tell = Callable[[str, Outcome, dict[str, Any]], None]

@@ -27,26 +27,26 @@ import torch
 from torch import Tensor
 
 from windlass.corpus.batches import read_batch
-from windlass.corpus.built import BuiltCorpus, load_corpus
+from windlass.corpus.corpus_dir import BuiltCorpus, load_corpus
 from windlass.models.build import outline
 from windlass.models.language import LanguageModel
 from windlass.models.loss import summed_loss
 from windlass.parallel.device import place_process
-from windlass.parallel.holding import whole
-from windlass.spec.door import DoorParser, emit, run_door
+from windlass.parallel.param_shard import whole
 from windlass.spec.errors import Damaged, NotFound, WindlassError
+from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
 from windlass.spec.run import CHECKPOINTS, JOURNAL, RUN_FILE, Run
 from windlass.spec.shape import HmmShape
 from windlass.store.journal import Journal
 from windlass.store.manifest import verify
-from windlass.store.place import Place
-from windlass.train.assemble import Assembled
-from windlass.train.checkpoint import STATE, State, committed
+from windlass.store.store_dir import Place
+from windlass.train.checkpoint.async_save import STATE, State, committed
+from windlass.train.checkpoint.manager import Copies, step_of
+from windlass.train.checkpoint.reader import Assembled
+from windlass.train.checkpoint.shard import MOMENTS
+from windlass.train.data_loader import build_objective
 from windlass.train.evaluate import evaluate
-from windlass.train.feed import build_objective
-from windlass.train.hidden.verify import hold
-from windlass.train.part import MOMENTS
-from windlass.train.tiers import Copies, step_of
+from windlass.train.hmm.verify import hold
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2}
 """Of the loss, relative: another layout adds up in another order."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from windlass.corpus.batches import read_windows, sample_count
 from windlass.corpus.shards import TokenPart
 from windlass.models.loss import IGNORED
-from windlass.spec.progress import Progress, Report, silent
+from windlass.spec.protocol.progress import Progress, Report, silent
 from windlass.train.objective import Objective
 
 BATCH_TOKENS = 4096

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from windlass.corpus.batches import DIGEST_BITS
 from windlass.spec.errors import ProcessFailed
-from windlass.train.record import Record
+from windlass.train.event_log import Record
 
 WRITE_EVERY_S = 1.0
 MOST_STEPS = 256

@@ -15,24 +15,24 @@ from typing import Any, Literal
 
 import torch
 
-from windlass.parallel.crew import Alone, Crew, Together
 from windlass.parallel.device import device_of
-from windlass.parallel.grid import meeting
+from windlass.parallel.device_mesh import meeting
+from windlass.parallel.process_group import Alone, Crew, Together
 from windlass.parallel.strategy import undivided
 from windlass.spec.errors import BadInput, StoreFailed, WindlassError
-from windlass.spec.member import Member
+from windlass.spec.protocol.rank import Member
 from windlass.spec.run import RUN_FILE, Run
-from windlass.store.place import Place
-from windlass.train import control
-from windlass.train.accord import accord
-from windlass.train.assemble import Assembled
-from windlass.train.asynchronous import AsyncTrainer
+from windlass.store.store_dir import Place
+from windlass.train import runtime_settings
+from windlass.train.async_pipeline.async_trainer import AsyncTrainer
+from windlass.train.checkpoint.reader import Assembled
+from windlass.train.collective_errors import accord
 from windlass.train.evaluate import Evaluation
-from windlass.train.facts import StepFacts
-from windlass.train.peak import known_peak
-from windlass.train.record import Record
+from windlass.train.event_log import Record
+from windlass.train.machine_flops import known_peak
 from windlass.train.replan import replanned
 from windlass.train.result import save_result
+from windlass.train.step_sync import StepFacts
 from windlass.train.trainer import Trainer
 from windlass.train.word2vec.start import prepare
 
@@ -77,7 +77,7 @@ def train(folder: Path, stopped: Callable[[], bool], member: Member | None = Non
             trainer = kind(run, folder, record, member)
             tell_start(trainer)
             # Before the checkpoint is loaded: what it keeps of the exchange belongs to these settings.
-            control.begin(trainer)
+            runtime_settings.begin(trainer)
             trainer.restore()
             return go_on(trainer, Wishes(stopped)) == "finished"
     finally:
@@ -123,7 +123,7 @@ def _loop(trainer: Trainer, wishes: Wishes) -> Outcome:
         teller.tell(facts)
         if not facts.agreed:
             continue
-        control.heed(trainer, facts.request)
+        runtime_settings.heed(trainer, facts.request)
         _replan(trainer)
         if facts.written:
             _commit(trainer)
@@ -140,13 +140,13 @@ def _loop(trainer: Trainer, wishes: Wishes) -> Outcome:
 
 def _parted(trainer: Trainer, facts: StepFacts, wishes: Wishes) -> Outcome | None:
     """Stop with a checkpoint or part, if that was asked for; a pause is waited out here."""
-    stop, leave = facts.stop or control.stop_asked(trainer), facts.leave
+    stop, leave = facts.stop or runtime_settings.stop_asked(trainer), facts.leave
     if not stop and not leave and trainer.settings is not None and trainer.settings.paused:
         begin = time.perf_counter()
         trainer.pause()
-        if control.paused(trainer, lambda: wishes.stop() or wishes.leave()):
+        if runtime_settings.paused(trainer, lambda: wishes.stop() or wishes.leave()):
             told = trainer.grid.crew.share([wishes.stop(), wishes.leave()])
-            stop = control.stop_asked(trainer) or any(one for one, _ in told)
+            stop = runtime_settings.stop_asked(trainer) or any(one for one, _ in told)
             leave = any(other for _, other in told)
         trainer.ledger.spend("control", time.perf_counter() - begin)
     if stop:
@@ -233,7 +233,7 @@ def _replan(trainer: Trainer) -> None:
         return
     before = trainer.planned.steps
     trainer.record.tell("replanned", step=trainer.step_number, steps_before=before, steps=run.steps)
-    control.follow_plan(trainer, run)
+    runtime_settings.follow_plan(trainer, run)
     if trainer.grid.crew.rank == 0:
         save_length(trainer.folder, run)
 

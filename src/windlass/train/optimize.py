@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from windlass.parallel.holding import Holding
+from windlass.parallel.param_shard import Holding
 from windlass.spec.job import Train
 from windlass.spec.run import Run
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from windlass import __version__
-from windlass.corpus.built import BuiltCorpus
+from windlass.corpus.corpus_dir import BuiltCorpus
 from windlass.corpus.tokenizer import Tokenizer
 from windlass.models.huggingface import WeightSource, save_weights
 from windlass.spec.run import LINEAGE, RESULT, Run
 from windlass.spec.shape import Shape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 from windlass.train.evaluate import Evaluation
 
 SpecialTokens = Mapping[str, int | list[int] | None]

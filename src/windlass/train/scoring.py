@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from windlass.corpus.tokenizer import load_tokenizer
 from windlass.models.files import CONFIG, read_config
-from windlass.models.grouped import without_quantisation
-from windlass.models.statistical import load_statistical
+from windlass.models.quantised import without_quantisation
+from windlass.models.recurrent_state import load_statistical
 from windlass.spec.config import shape_from_config
-from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.errors import BadInput
+from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
 from windlass.spec.shape import BertShape, HmmShape, MlpShape, NgramShape, Shape
 
 MOST_TOKENS = 1 << 20

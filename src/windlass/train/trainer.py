@@ -19,31 +19,31 @@ import torch.distributed as dist
 from torch import Tensor
 
 from windlass.corpus.batches import DIGEST_BITS
-from windlass.corpus.built import BuiltCorpus, load_corpus
+from windlass.corpus.corpus_dir import BuiltCorpus, load_corpus
 from windlass.parallel.device import place_process
 from windlass.parallel.schedule import propose_recut
 from windlass.parallel.strategy import Strategy, undivided
 from windlass.spec.errors import BadInput, StoreFailed
 from windlass.spec.layout import Cut
-from windlass.spec.member import Member
+from windlass.spec.protocol.rank import Member
 from windlass.spec.run import CHECKPOINTS, Run
 from windlass.spec.settings import Settings
-from windlass.train.checkpoint import NOTHING, State
-from windlass.train.compiled import compiled
+from windlass.train.checkpoint.async_save import NOTHING, State
+from windlass.train.checkpoint.manager import Checkpoints
+from windlass.train.checkpoint.peer_memory import MemoryTier
+from windlass.train.checkpoint.shard import claims_of, take_part
+from windlass.train.compile_model import compiled
+from windlass.train.data_loader import Feed
 from windlass.train.evaluate import Evaluation, evaluate
-from windlass.train.facts import StepFacts, Told, heard
-from windlass.train.feed import Feed
+from windlass.train.event_log import Record
 from windlass.train.ledger import Ledger
 from windlass.train.optimize import build_optimizer, rate_of, set_rate
-from windlass.train.ordered import OrderedSum, not_repeatable
-from windlass.train.part import claims_of, take_part
-from windlass.train.record import Record
-from windlass.train.replicas import Replicas
+from windlass.train.placement import settle_run
 from windlass.train.sample import continue_tokens
-from windlass.train.settings import newest_request
-from windlass.train.settle import settle_run
-from windlass.train.tier_memory import MemoryTier
-from windlass.train.tiers import Checkpoints
+from windlass.train.settings_file import newest_request
+from windlass.train.step_sync import StepFacts, Told, heard
+from windlass.train.sync.data_parallel import Replicas
+from windlass.train.sync.deterministic_reduce import OrderedSum, not_repeatable
 
 Ended = TypeVar("Ended")
 
@@ -52,7 +52,7 @@ REMEMBER_EVERY_S, REMEMBER_SHARE = 1.0, 0.01
 """Between borders that an elastic run of a divided model keeps in memory, twice; and the most of its time
 that this may take."""
 KINDS = ("momentum", "residual")
-"""What the exchange between replicas may keep with each weight (train/replicas.py)."""
+"""What the exchange between replicas may keep with each weight (train/sync/data_parallel.py)."""
 
 
 Watch = Callable[["Trainer", str], None]
@@ -95,7 +95,7 @@ class Trainer:
         self.step_number, self.samples, self.train_s = 0, 0, 0.0
         self.taken, self.sync = 0, run.job.sync
         self.settings: Settings | None = None
-        """What the run was asked to change while it goes on (control.py); `planned` is without it."""
+        """What the run was asked to change while it goes on (runtime_settings.py); `planned` is without it."""
         self.checkpoints: Checkpoints = (
             Checkpoints(folder, run.job, record.tell) if before is None else before.checkpoints
         )

@@ -8,15 +8,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windlass.models.ngram.files import load, promised, save_model
-from windlass.models.ngram.levels import Level
 from windlass.models.ngram.model import Ngram
 from windlass.models.ngram.native import ours
 from windlass.models.ngram.sentences import Sentences
-from windlass.models.statistical import Statistical, load_statistical
+from windlass.models.ngram.trie import Level
+from windlass.models.recurrent_state import Statistical, load_statistical
 from windlass.spec.errors import BadInput, Damaged
 from windlass.spec.shape import NgramShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 END, VOCABULARY, ORDER = 2, 40, 4
 

@@ -18,20 +18,20 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from windlass.lab.bench.bench_models import write_hidden
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.models.language import LanguageModel
-from windlass.models.statistical import Ids, Scores, States, Statistical, load_statistical
+from windlass.models.recurrent_state import Ids, Scores, States, Statistical, load_statistical
 from windlass.models.weights import Weights, load_weights
-from windlass.operate.bench.subjects import write_hidden
-from windlass.serve.engine.drafts import Costs
 from windlass.serve.engine.native import library
 from windlass.serve.engine.native_runner import NativeRunner
 from windlass.serve.engine.runner import Runner
+from windlass.serve.engine.speculative import Costs
 from windlass.serve.engine.state_runner import StateRunner
 from windlass.serve.engine.step import Answer, Engine, Settings
+from windlass.spec.protocol.wire import Tokens
 from windlass.spec.shape import BertShape, Gpt2Shape, HmmShape, LlamaShape, MlpShape, NgramShape, RopeScaling
-from windlass.spec.wire import Tokens
 
 BLOCKS = 64
 STRETCHED = RopeScaling(factor=4.0, original_context=32)
@@ -154,11 +154,11 @@ def write_ngram(folder: Path) -> Path:
     """Count a random text that repeats itself."""
     from windlass.models.ngram.files import save_model as save_ngram
     from windlass.store.manifest import DirectoryWriter
-    from windlass.store.place import Place
-    from windlass.train.counting.blocks import Packing
-    from windlass.train.counting.build import Build
-    from windlass.train.counting.settings import Settings as Counted
-    from windlass.train.counting.source import ArraySource
+    from windlass.store.store_dir import Place
+    from windlass.train.ngram.blocks import Packing
+    from windlass.train.ngram.build import Build
+    from windlass.train.ngram.settings import Settings as Counted
+    from windlass.train.ngram.source import ArraySource
 
     chance = np.random.default_rng(4)
     phrases = [chance.integers(1, VOCABULARY, chance.integers(2, 7)) for _ in range(60)]

@@ -18,8 +18,8 @@ from windlass.models.sizes import weight_sizes
 from windlass.serve.engine.adapters import CONFIG, WEIGHTS, load_adapter
 from windlass.serve.engine.load import Options, load_engine
 from windlass.serve.engine.step import Engine, Settings
+from windlass.spec.protocol.wire import Failed, Generate, Tokens
 from windlass.spec.shape import Gpt2Shape, LlamaShape
-from windlass.spec.wire import Failed, Generate, Tokens
 
 SHAPES = {
     "llama": LlamaShape(vocabulary=97, context=64, layers=2, width=32, heads=4, kv_heads=2, ffn_width=48),

@@ -13,10 +13,10 @@ from windlass.models.__main__ import convert
 from windlass.models.build import build
 from windlass.models.huggingface import load_model, save_model
 from windlass.models.weights import Float, Grouped, load_weights
-from windlass.serve.engine.calibrate import second_moments
-from windlass.serve.engine.compress import compress
+from windlass.serve.engine.compression.calibrate import second_moments
+from windlass.serve.engine.compression.compress import compress
+from windlass.serve.engine.compression.perplexity import summed_loss
 from windlass.serve.engine.load import Options, load_runner
-from windlass.serve.engine.perplexity import summed_loss
 from windlass.spec.errors import BadInput, Damaged
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
 

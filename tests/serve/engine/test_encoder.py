@@ -11,8 +11,8 @@ import torch
 from windlass.models.build import build
 from windlass.models.language import LanguageModel
 from windlass.serve.engine.encoder import TOKENS_PER_STEP, Encoder
-from windlass.serve.engine.station import Reply
-from windlass.spec.wire import Cancel, Embed, Failed, Generate, Tokens, Vectors
+from windlass.serve.engine.engine_api import Reply
+from windlass.spec.protocol.wire import Cancel, Embed, Failed, Generate, Tokens, Vectors
 
 INPUTS = [[1, 2, 3], [4], [5] * 20, [6, 7]]
 

@@ -20,7 +20,7 @@ from windlass.models.weights import Weights
 from windlass.serve.engine.adapters import Adapter
 from windlass.serve.engine.native_runner import NativeRunner
 from windlass.serve.engine.step import Answer, Engine, Settings
-from windlass.spec.wire import Cancel, Embed, Generate, Tokens, Vectors
+from windlass.spec.protocol.wire import Cancel, Embed, Generate, Tokens, Vectors
 
 PRECISIONS = ("float32", "bfloat16", "int8", "int4")
 ALONE = Settings(slots=1, shares_prefixes=False)

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from windlass.models.statistical import Statistical
+from windlass.models.recurrent_state import Statistical
+from windlass.serve.engine.build import _model_bytes
+from windlass.serve.engine.compression.perplexity import summed_loss
 from windlass.serve.engine.load import Options, load_engine, open_runner
-from windlass.serve.engine.opening import _model_bytes
-from windlass.serve.engine.perplexity import summed_loss
 from windlass.serve.engine.runner import block_bytes
 from windlass.serve.engine.state_runner import StateRunner
 from windlass.serve.engine.step import Answer, Engine, Settings
 from windlass.spec.errors import BadInput
-from windlass.spec.wire import Embed, Failed, Vectors
+from windlass.spec.protocol.wire import Embed, Failed, Vectors
 
 FAMILIES = ("ngram", "hmm", "mlp")
 VOCABULARY = 101

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from llguidance import LLTokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from windlass.corpus.vocabulary import train_bpe
-from windlass.serve.engine.draw import Row, draw
-from windlass.serve.engine.grammar import Grammars, Matcher, Outcome, Refused
-from windlass.serve.engine.grammar_compile import BadGrammar, compile_grammar, load_vocabulary
-from windlass.serve.engine.grammar_trial import Trial
-from windlass.serve.engine.grammar_worker import why_not
-from windlass.spec.wire import Generate, Grammar
+from windlass.corpus.train_tokenizer import train_bpe
+from windlass.serve.engine.grammar.compile_grammar import BadGrammar, compile_grammar, load_vocabulary
+from windlass.serve.engine.grammar.token_mask import Grammars, Matcher, Outcome, Refused
+from windlass.serve.engine.grammar.trial import Trial
+from windlass.serve.engine.grammar.trial_worker import why_not
+from windlass.serve.engine.sampler import Row, draw
+from windlass.spec.protocol.wire import Generate, Grammar
 
 MODEL_TOKENS = 420
 TEXTS = [

@@ -18,10 +18,10 @@ from windlass.serve.engine.runner import block_bytes
 from windlass.serve.engine.step import Answer, Engine, Settings
 from windlass.serve.engine.torch_runner import TorchRunner
 from windlass.spec.errors import BadInput, WindlassError
+from windlass.spec.protocol.wire import Generate
 from windlass.spec.shape import LlamaShape
-from windlass.spec.wire import Generate
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 SHAPE = LlamaShape(vocabulary=101, context=200, layers=2, width=48, heads=6, kv_heads=2, ffn_width=72)
 FOR_ONE = 13
@@ -132,9 +132,9 @@ def test_a_native_engine_never_loads_torch(directory: Directory) -> None:
 import sys
 from pathlib import Path
 from windlass.serve.engine.load import Options, load_engine
-from windlass.spec.wire import Generate
+from windlass.spec.protocol.wire import Generate
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 engine = load_engine(Path({str(directory("llama"))!r}), Options(threads=1))
 engine.add("me", Generate("it", [1, 2], 3))
 while not engine.is_idle:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from windlass.models.mapped import widened
+from windlass.models.mmap_tensors import widened
 from windlass.serve.engine.native import Matrix, Team, library
 from windlass.serve.engine.quantise import matmul_reference, quantise
 

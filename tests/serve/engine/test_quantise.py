@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.models.grouped import LIMITS, Grouped, grouped, without_quantisation
+from windlass.models.quantised import LIMITS, Grouped, grouped, without_quantisation
 from windlass.serve.engine.native import Matrix, Team, library
 from windlass.serve.engine.quantise import group_of, matmul_reference, quantise, quantised_rows
 from windlass.spec.errors import BadInput

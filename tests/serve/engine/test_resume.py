@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.serve.engine.step import Answer, Engine, Settings
-from windlass.spec.wire import Generate, Tokens
+from windlass.spec.protocol.wire import Generate, Tokens
 
 MOST = 24
 PROMPT = [1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2]

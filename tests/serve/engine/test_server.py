@@ -23,10 +23,9 @@ from windlass.serve.engine.__main__ import main
 from windlass.serve.engine.load import Options, load_engine
 from windlass.serve.engine.server import Server, listen
 from windlass.serve.engine.step import Engine, Settings
-from windlass.spec.door import exit_code_of
 from windlass.spec.errors import BadInput, InUse
-from windlass.spec.shape import LlamaShape
-from windlass.spec.wire import (
+from windlass.spec.protocol.entrypoint import exit_code_of
+from windlass.spec.protocol.wire import (
     LENGTH,
     MOST_FRAME_BYTES,
     Cancel,
@@ -47,6 +46,7 @@ from windlass.spec.wire import (
     from_engine,
     separated,
 )  # fmt: skip
+from windlass.spec.shape import LlamaShape
 
 SHAPE = LlamaShape(vocabulary=300, context=4096, layers=2, width=32, heads=4, kv_heads=2, ffn_width=48)
 OFFERED = Offered("tiny@1", "llama", SHAPE.parameters, 4096, 300, 32, adapters=["poet"])

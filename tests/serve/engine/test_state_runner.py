@@ -12,8 +12,8 @@ from windlass.serve.engine.runner import BLOCK_TOKENS, Span, block_bytes
 from windlass.serve.engine.state_runner import LEAST, StateRunner
 from windlass.serve.engine.step import Answer, Engine, Settings
 from windlass.spec.errors import BadInput
+from windlass.spec.protocol.wire import Embed, Failed, Generate, PromptScores, Vectors
 from windlass.spec.shape import HmmShape, NgramShape
-from windlass.spec.wire import Embed, Failed, Generate, PromptScores, Vectors
 
 PROMPT = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26, 43, 38, 32, 79, 50, 28, 84]
 QUIET = Settings(drafts=False)

@@ -17,8 +17,8 @@ from windlass.models.language import LanguageModel
 from windlass.models.weights import load_weights
 from windlass.serve.engine.native_runner import NativeRunner
 from windlass.serve.engine.step import Answer, Engine, Settings
+from windlass.spec.protocol.wire import Cancel, Embed, Failed, Generate, PromptScores, Tokens, Vectors
 from windlass.spec.shape import LlamaShape
-from windlass.spec.wire import Cancel, Embed, Failed, Generate, PromptScores, Tokens, Vectors
 
 FAMILIES = ("llama", "gpt2")
 VOCABULARY = 101

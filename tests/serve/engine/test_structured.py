@@ -12,13 +12,13 @@ import msgspec
 import pytest
 from tokenizers import Tokenizer
 
-from windlass.corpus.vocabulary import train_bpe
+from windlass.corpus.train_tokenizer import train_bpe
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.serve.engine.load import Options, load_engine
 from windlass.serve.engine.step import Answer, Engine, Settings
+from windlass.spec.protocol.wire import Failed, Generate, Grammar, Tokens
 from windlass.spec.shape import LlamaShape
-from windlass.spec.wire import Failed, Generate, Grammar, Tokens
 
 SHAPE = LlamaShape(vocabulary=420, context=256, layers=1, width=32, heads=2, kv_heads=1, ffn_width=48)
 SCHEMA: dict[str, Any] = {

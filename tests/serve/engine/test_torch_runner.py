@@ -17,8 +17,8 @@ from windlass.models.language import LanguageModel
 from windlass.serve.engine.runner import Span
 from windlass.serve.engine.step import Answer, Engine, Settings
 from windlass.serve.engine.torch_runner import TorchRunner
+from windlass.spec.protocol.wire import Generate
 from windlass.spec.shape import Gpt2Shape
-from windlass.spec.wire import Generate
 
 FAMILIES = ("llama", "tied", "wide heads", "gpt2")
 TOKENS = np.random.default_rng(5).integers(0, 101, 120).tolist()

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windlass.serve.engine.step import Answer, Engine
-from windlass.spec.wire import Embed, Failed, Generate, Tokens, Vectors, frame, to_engine
+from windlass.spec.protocol.wire import Embed, Failed, Generate, Tokens, Vectors, frame, to_engine
 
 WHOLE = st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 300)
 REAL = st.floats(allow_nan=True, allow_infinity=True, width=64) | st.sampled_from(

@@ -1,4 +1,4 @@
-"""docs/formats/wire.md says what windlass.spec.wire is."""
+"""docs/formats/wire.md says what windlass.spec.protocol.wire is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from windlass.spec.wire import MOST_FRAME_BYTES, FromEngine, Generate, ToEngine
+from windlass.spec.protocol.wire import MOST_FRAME_BYTES, FromEngine, Generate, ToEngine
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats" / "wire.md"
 MESSAGES = [*get_args(ToEngine), *get_args(FromEngine)]

@@ -19,8 +19,7 @@ from safetensors.numpy import save_file
 
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
-from windlass.spec.shape import LlamaShape
-from windlass.spec.wire import (
+from windlass.spec.protocol.wire import (
     LENGTH,
     MOST_FRAME_BYTES,
     Embed,
@@ -36,8 +35,9 @@ from windlass.spec.wire import (
     from_engine,
     separated,
 )
+from windlass.spec.shape import LlamaShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 pytestmark = pytest.mark.slow
 

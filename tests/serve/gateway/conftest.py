@@ -21,23 +21,22 @@ import pytest
 import uvicorn
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from windlass.serve.gateway.access import Access
-from windlass.serve.gateway.access_log import AccessLog
+from windlass.http.listener import bind, bounded_settings, url_of
+from windlass.http.transport import Connections
 from windlass.serve.gateway.app import build_app
+from windlass.serve.gateway.bootstrap import alone
+from windlass.serve.gateway.edge.access import Access
 from windlass.serve.gateway.fleet.fleet import Fleet
-from windlass.serve.gateway.metrics import Metrics
-from windlass.serve.gateway.opening import alone
-from windlass.serve.gateway.served import load_served
-from windlass.serve.gateway.server import bind, bounded_settings, url_of
+from windlass.serve.gateway.observe.access_log import AccessLog
+from windlass.serve.gateway.observe.gateway_metrics import Metrics
+from windlass.serve.gateway.observe.request_observer import Witness
+from windlass.serve.gateway.observe.traces import Traces
 from windlass.serve.gateway.service import Service
-from windlass.serve.gateway.traces import Traces
-from windlass.serve.gateway.transport import Connections
-from windlass.serve.gateway.witness import Witness
-from windlass.serve.records.chain import Actor
+from windlass.serve.gateway.text.served_model import load_served
+from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.keys import SCOPES, Keys
 from windlass.serve.records.state import open_state
-from windlass.spec.serve import Serve, Transport
-from windlass.spec.wire import (
+from windlass.spec.protocol.wire import (
     LENGTH,
     Alternative,
     Cancel,
@@ -58,6 +57,7 @@ from windlass.spec.wire import (
     frame,
     to_engine,
 )
+from windlass.spec.serve import Serve, Transport
 from windlass.store.database import sqlite_url
 
 PATIENCE_S = 60.0

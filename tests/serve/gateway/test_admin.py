@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from windlass.serve.gateway.access import Access
+from windlass.serve.gateway.edge.access import Access
+from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.bucket import Order, rules_of
-from windlass.serve.records.chain import Actor
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.quotas import Name, trade
 from windlass.serve.records.state import open_state

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from windlass.serve.gateway.complete_call import MOST_CHARS
+from windlass.serve.gateway.routes.complete_call import MOST_CHARS
 
 
 def offer(http: httpx.Client, text: str, **more: Any) -> dict[str, Any]:

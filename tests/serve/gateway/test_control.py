@@ -15,16 +15,15 @@ import httpx
 import pytest
 import uvicorn
 
-from windlass.operate.control_api import build_app
-from windlass.operate.control_keys import GatewayKey
-from windlass.operate.control_server import bind_socket
-from windlass.operate.serving.control import write_key
+from windlass.control.api.app import build_app
+from windlass.control.api.control_keys import GatewayKey
+from windlass.control.api.control_server import bind_socket
+from windlass.http.listener import settings
 from windlass.plan.local.machine import MachineFacts
 from windlass.plan.search import CorpusFacts, plan_run
-from windlass.serve.gateway.access import Access
-from windlass.serve.gateway.server import settings
-from windlass.serve.gateway.upstream import Upstream
-from windlass.serve.records.chain import Actor
+from windlass.serve.gateway.control_client import Upstream
+from windlass.serve.gateway.edge.access import Access
+from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.state import open_state
 from windlass.spec.job import Job
@@ -33,7 +32,8 @@ from windlass.spec.settings import SETTINGS
 from windlass.store.database import sqlite_url
 from windlass.store.journal import Journal
 from windlass.store.lock import locked
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
+from windlass.supervisor.control_child import write_key
 
 PATIENCE_S = 20.0
 RUN = "/admin/control/v1/jobs/poems/1"

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from windlass.serve.gateway.bodies import check
-from windlass.serve.gateway.errors import ApiError, envelope
-from windlass.serve.gateway.messages import ChatRequest, CompletionRequest, EmbeddingRequest
-from windlass.serve.gateway.repair import amended
+from windlass.http.errors import ApiError, envelope
+from windlass.serve.gateway.schemas.repair import amended
+from windlass.serve.gateway.schemas.request_body import check
+from windlass.serve.gateway.schemas.requests import ChatRequest, CompletionRequest, EmbeddingRequest
 
 BODY: dict[str, Any] = {"model": "tiny", "prompt": "dog"}
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "dog"}]}

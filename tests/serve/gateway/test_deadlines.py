@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from windlass.spec.wire import Cancel, Generate
+from windlass.spec.protocol.wire import Cancel, Generate
 
 ASKED: dict[str, Any] = {"model": "tiny", "prompt": "dog", "max_tokens": 9}
 

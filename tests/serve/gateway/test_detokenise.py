@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from windlass.serve.gateway.detokenise import StopFilter, WindowDetokenizer, find_stop
-from windlass.serve.gateway.errors import ApiError
-from windlass.serve.gateway.text import NumberText, Text, TokenizerText, load_text, token_name
+from windlass.http.errors import ApiError
+from windlass.serve.gateway.text.detokenise import StopFilter, WindowDetokenizer, find_stop
+from windlass.serve.gateway.text.tokenise import NumberText, Text, TokenizerText, load_text, token_name
 from windlass.spec.errors import BadInput
 
 ALPHABET = st.text(alphabet="ab<|>", max_size=20)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.serve.gateway.error_pages import prose, texts
-from windlass.serve.gateway.errors import CODES, ApiError, envelope, plain
+from windlass.http.errors import CODES, ApiError, envelope, plain
+from windlass.serve.gateway.routes.error_pages import prose, texts
 
 EXAMPLES = [code for code, entry in CODES.items() if entry.wrong]
 
@@ -38,7 +38,7 @@ def test_every_code_is_told_in_chinese_too(http: httpx.Client, code: str) -> Non
 
 
 def test_the_tables_of_both_languages_have_the_same_codes() -> None:
-    folder = files("windlass.serve.gateway")
+    folder = files("windlass.http")
     ours, theirs = (
         tomllib.loads((folder / name).read_text("utf-8")) for name in ("codes.toml", "codes.zh.toml")
     )

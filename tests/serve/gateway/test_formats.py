@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from windlass.spec.wire import Generate, Grammar
+from windlass.spec.protocol.wire import Generate, Grammar
 
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "dog"}], "max_tokens": 2}
 COMPLETION: dict[str, Any] = {"model": "tiny", "prompt": "dog", "max_tokens": 2}

@@ -7,9 +7,9 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.serve.gateway import chat, completions
-from windlass.serve.gateway.frames import QuickFrames
-from windlass.serve.gateway.text import NumberText
+from windlass.serve.gateway.routes import chat, completions
+from windlass.serve.gateway.schemas.frames import QuickFrames
+from windlass.serve.gateway.text.tokenise import NumberText
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 MODELS = st.from_regex(r"[\w.:@-]{1,20}", fullmatch=True)

@@ -35,17 +35,17 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from windlass.operate.control_api import build_app
-from windlass.operate.control_keys import GatewayKey
-from windlass.operate.control_server import bind_socket
-from windlass.operate.serving.control import write_key
-from windlass.serve.gateway.access import Access
-from windlass.serve.gateway.server import settings as uvicorn_settings
-from windlass.serve.gateway.upstream import Upstream
-from windlass.serve.records.chain import Actor
+from windlass.control.api.app import build_app
+from windlass.control.api.control_keys import GatewayKey
+from windlass.control.api.control_server import bind_socket
+from windlass.http.listener import settings as uvicorn_settings
+from windlass.serve.gateway.control_client import Upstream
+from windlass.serve.gateway.edge.access import Access
+from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.state import open_state
 from windlass.store.database import sqlite_url
+from windlass.supervisor.control_child import write_key
 
 EXAMPLES = int(os.environ.get("WINDLASS_FUZZ", "8"))
 CHECKS = [

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from windlass.serve.gateway.access import Access
-from windlass.serve.records.answers import Repeatable, claim
+from windlass.serve.gateway.edge.access import Access
+from windlass.serve.records.idempotency_store import Repeatable, claim
 from windlass.serve.records.state import open_state
-from windlass.spec.wire import Generate
+from windlass.spec.protocol.wire import Generate
 from windlass.store.database import sqlite_url
 
 ASKED: dict[str, Any] = {"model": "tiny", "prompt": "dog", "max_tokens": 3}

@@ -12,9 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from windlass.serve.gateway import bodies, generation, streaming
-from windlass.serve.gateway.streaming import KEEP_ALIVE
-from windlass.spec.wire import Cancel, Generate
+from windlass.http import json_body, streaming
+from windlass.http.streaming import KEEP_ALIVE
+from windlass.serve.gateway.routes import generation
+from windlass.spec.protocol.wire import Cancel, Generate
 
 ASK: dict[str, Any] = {"model": "tiny", "prompt": "dog", "max_tokens": 20}
 
@@ -162,7 +163,7 @@ def test_work_that_others_give_up_is_not_mistaken_for_a_client_that_left() -> No
 
 
 def test_a_body_that_does_not_arrive_is_not_waited_for(gateway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(json_body, "BODY_TIMEOUT_S", 0.05)
     head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
     with socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2])), timeout=20) as line:
         line.sendall(f"{head}Content-Type: application/json\r\n\r\n{{".encode())
@@ -278,7 +279,7 @@ def test_a_mistake_of_ours_is_told_without_its_content(
 
 
 def test_the_error_page_explains_every_code(http: httpx.Client) -> None:
-    from windlass.serve.gateway.errors import CODES
+    from windlass.http.errors import CODES
 
     text = http.get("/errors").text
     assert all(f'id="{code}"' in text for code in CODES)

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from windlass.spec.wire import Embed, Generate, Offered
+from windlass.spec.protocol.wire import Embed, Generate, Offered
 
 PATIENCE_S = 20.0
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from windlass.serve.gateway.fleet.fleet import Fleet
-from windlass.serve.gateway.metrics import Metrics
+from windlass.serve.gateway.observe.gateway_metrics import Metrics
 from windlass.serve.gateway.service import Service
-from windlass.spec.steer import Route, RoutedModel, Routing
+from windlass.spec.protocol.routing import Route, RoutedModel, Routing
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from windlass.spec.wire import Generate
+from windlass.spec.protocol.wire import Generate
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from tests.serve.gateway.test_refusals import (
+from tests.serve.gateway.test_validation_errors import (
     BAD_CHATS,
     BAD_COMPLETIONS,
     BAD_EMBEDDINGS,
@@ -17,13 +17,13 @@ from tests.serve.gateway.test_refusals import (
 
 PROGRAM = """
 import json, sys
-from windlass.serve.gateway import messages
-from windlass.serve.gateway.bodies import check
-from windlass.serve.gateway.errors import ApiError
+from windlass.serve.gateway.schemas import requests
+from windlass.serve.gateway.schemas.request_body import check
+from windlass.http.errors import ApiError
 
 def code(name, body):
     try:
-        check(getattr(messages, name), body)
+        check(getattr(requests, name), body)
     except ApiError as error:
         return error.code
     return "accepted"

@@ -17,8 +17,8 @@ import pytest
 
 from windlass.serve.records.keys import ensure_first_key
 from windlass.serve.records.state import open_state
+from windlass.spec.protocol.wire import Generate
 from windlass.spec.serve import Serve
-from windlass.spec.wire import Generate
 from windlass.store.database import sqlite_url
 
 PATIENCE_S = 60

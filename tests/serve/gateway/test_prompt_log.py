@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.serve.gateway.caller import USE, Caller
-from windlass.serve.gateway.prompt_log import PromptLog, expired, prompts_of
-from windlass.spec.wire import Embed, Generate, Work
+from windlass.serve.gateway.observe.prompt_log import PromptLog, expired, prompts_of
+from windlass.spec.protocol.wire import Embed, Generate, Work
 
 ADA = Caller(key="key_1", tenant="acme", scopes=frozenset({USE}))
 TEXTS = {1: "mail ada@example.com the key wlk_" + "k" * 43, 2: "春花\nsecond line"}

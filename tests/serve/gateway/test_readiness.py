@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from windlass.serve.gateway.errors import ApiError
+from windlass.http.errors import ApiError
 from windlass.serve.gateway.fleet.fleet import Fleet
-from windlass.serve.gateway.metrics import Metrics
-from windlass.spec.steer import Route, RoutedReplica, Routing
-from windlass.spec.wire import Ready, frame
+from windlass.serve.gateway.observe.gateway_metrics import Metrics
+from windlass.spec.protocol.routing import Route, RoutedReplica, Routing
+from windlass.spec.protocol.wire import Ready, frame
 
 
 @pytest.fixture

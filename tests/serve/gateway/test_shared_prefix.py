@@ -5,12 +5,12 @@ from typing import Any
 
 import httpx
 
-from windlass.serve.gateway.access import Access
-from windlass.serve.records.chain import Actor
+from windlass.serve.gateway.edge.access import Access
+from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.state import open_state
 from windlass.serve.records.tenants import Settings, Tenants
-from windlass.spec.wire import Generate
+from windlass.spec.protocol.wire import Generate
 from windlass.store.database import sqlite_url
 
 ASKED = {"model": "tiny", "prompt": "the fox", "max_tokens": 2}

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from windlass.serve.gateway.errors import ApiError
-from windlass.serve.gateway.messages import ChatMessage
-from windlass.serve.gateway.served import load_served, names_of
-from windlass.serve.gateway.templates import compile_template, default_template
+from windlass.http.errors import ApiError
+from windlass.serve.gateway.schemas.requests import ChatMessage
+from windlass.serve.gateway.text.served_model import load_served, names_of
+from windlass.serve.gateway.text.templates import compile_template, default_template
 from windlass.spec.errors import BadInput, NotFound
 
 TALK = [ChatMessage(role="system", content="be brief"), ChatMessage(role="user", content="hi")]

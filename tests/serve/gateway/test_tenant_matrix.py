@@ -14,12 +14,12 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from windlass.serve.figures.series import MOST_SERIES, OTHER
 from windlass.serve.gateway import app
-from windlass.serve.gateway.access import Access
-from windlass.serve.gateway.metrics import Metrics
+from windlass.serve.gateway.edge.access import Access
+from windlass.serve.gateway.observe.gateway_metrics import Metrics
+from windlass.serve.metrics.series import MOST_SERIES, OTHER
+from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.bucket import Order, rules_of
-from windlass.serve.records.chain import Actor
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.quotas import Name, trade
 from windlass.serve.records.state import open_state

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from windlass.serve.gateway.tls import check_tls
+from windlass.http.tls import check_tls
 from windlass.spec.errors import BadInput
 from windlass.spec.serve import Serve
 

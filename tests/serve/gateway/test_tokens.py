@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from windlass.serve.gateway.admission import Room
-from windlass.serve.gateway.limits.gate import Gate
+from windlass.serve.gateway.limits.admission_controller import Gate
+from windlass.serve.gateway.limits.request_cost import Room
 from windlass.serve.records.state import open_state
 from windlass.spec.limits import Limits, ServeLimits
+from windlass.spec.protocol.wire import Generate
 from windlass.spec.serve import Price
-from windlass.spec.wire import Generate
 from windlass.store.database import sqlite_url
 
 TALK = [{"role": "user", "content": "the quick dog"}]

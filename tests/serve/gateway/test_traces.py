@@ -18,10 +18,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from windlass.serve.gateway.access_log import AccessLog
-from windlass.serve.gateway.headers import Sent
-from windlass.serve.gateway.telemetry import Journey, ids_of, trace_of
-from windlass.serve.gateway.traces import QUEUE, Traces, endpoint_of
+from windlass.http.headers import Sent
+from windlass.serve.gateway.observe.access_log import AccessLog
+from windlass.serve.gateway.observe.request_trace import Journey, ids_of, trace_of
+from windlass.serve.gateway.observe.traces import QUEUE, Traces, endpoint_of
 from windlass.spec.errors import BadInput, StoreFailed
 
 PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.serve.gateway import server, transport
-from windlass.serve.gateway.server import bind
-from windlass.serve.gateway.transport import (
+from windlass.http import listener, transport
+from windlass.http.listener import bind
+from windlass.http.transport import (
     PROGRESS_BYTES,
     group_of,
     most_connections,
@@ -26,8 +26,8 @@ from windlass.serve.gateway.transport import (
     verdict,
 )
 from windlass.spec.errors import InUse
+from windlass.spec.protocol.wire import Cancel, Generate
 from windlass.spec.serve import Transport
-from windlass.spec.wire import Cancel, Generate
 
 PATIENCE_S = 20.0
 KERNEL_BYTES = 16 << 20
@@ -43,7 +43,7 @@ def _quick() -> Iterator[None]:
     """Look at connections often, and let the kernel hide little of what a client does not read."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transport, "LOOK_EVERY_S", 0.02)
-        patch.setattr(server, "SEND_BUFFER_BYTES", 4096)
+        patch.setattr(listener, "SEND_BUFFER_BYTES", 4096)
         yield
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from windlass.serve.records.chain import Actor
+from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.state import open_state
 from windlass.store.database import Database
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.serve.records.answers import MOST_ANSWERS, Repeatable, claim, keep, release
+from windlass.serve.records.idempotency_store import MOST_ANSWERS, Repeatable, claim, keep, release
 from windlass.store.database import Database
 
 FIRST = Repeatable("ada", "k", b"body")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.serve.records.chain import (
+from windlass.serve.records.audit_log import (
     Act,
     Actor,
     Record,
@@ -23,7 +23,7 @@ from windlass.serve.records.chain import (
     read_records,
     write_down,
 )
-from windlass.serve.records.chain_check import fold, verify
+from windlass.serve.records.audit_verify import fold, verify
 from windlass.serve.records.state import open_state
 from windlass.spec.errors import Damaged
 from windlass.store.database import Database, sqlite_url
@@ -196,14 +196,14 @@ def test_a_log_that_is_not_whole_is_not_folded(state: Database, me: Actor) -> No
 
 
 def test_a_long_log_is_read_in_pages(monkeypatch: pytest.MonkeyPatch, state: Database) -> None:
-    monkeypatch.setattr("windlass.serve.records.chain_check.PAGE", 2)
+    monkeypatch.setattr("windlass.serve.records.audit_verify.PAGE", 2)
     fill(state, 5)
     assert (verify(state).ok, verify(state).records) == (True, 5)
 
 
 APPENDING = """
 import sys
-from windlass.serve.records.chain import Act, Actor, write_down
+from windlass.serve.records.audit_log import Act, Actor, write_down
 from windlass.serve.records.state import open_state
 state = open_state(sys.argv[1])
 for number in range(20):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from windlass.serve.records.chain import Actor, newest_records
+from windlass.serve.records.audit_log import Actor, newest_records
 from windlass.serve.records.keys import SCOPES, Keys, ensure_first_key
 from windlass.serve.records.state import open_state
 from windlass.serve.records.tenants import Tenants
@@ -128,7 +128,7 @@ def test_a_command_in_another_process_revokes(keys: Keys, state_url: str, me: Ac
     _, token = keys.make("ada", me)
     assert keys.find(token) is not None
     program = (
-        "import sys; from windlass.serve.records.chain import Actor;"
+        "import sys; from windlass.serve.records.audit_log import Actor;"
         "from windlass.serve.records.keys import Keys; from windlass.serve.records.state import open_state;"
         "Keys(open_state(sys.argv[1])).revoke('ada', Actor('', 'another'))"
     )

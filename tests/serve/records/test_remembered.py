@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from windlass.serve.records.chain import Actor
+from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.keys import Keys
-from windlass.serve.records.remembered import ASK_AGAIN_S, TRUST_S, Remembered
+from windlass.serve.records.record_cache import ASK_AGAIN_S, TRUST_S, Remembered
 from windlass.serve.records.state import open_state
 from windlass.spec.errors import StoreFailed
 from windlass.store.sql import Database

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.serve.records.chain import Actor, newest_records
+from windlass.serve.records.audit_log import Actor, newest_records
 from windlass.serve.records.rollouts import ABANDONED_S, Rollouts
 from windlass.spec.errors import AskedWrongly, InUse, NotFound
 from windlass.spec.rollout import Rollout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.serve.records.chain import Actor, newest_records
+from windlass.serve.records.audit_log import Actor, newest_records
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.tenants import Settings, Tenants
 from windlass.spec.errors import AskedWrongly, BadInput, InUse, NotFound

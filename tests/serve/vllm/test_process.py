@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from windlass.spec.wire import (
+from windlass.spec.protocol.wire import (
     LENGTH,
     Cancel,
     Embed,

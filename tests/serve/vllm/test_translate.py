@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.serve.vllm.translate import Garbled, Hearing, body_of, refusal
-from windlass.spec.wire import Alternative, Failed, Generate, Grammar, PromptScores, Tokens
+from windlass.spec.protocol.wire import Alternative, Failed, Generate, Grammar, PromptScores, Tokens
 
 
 def event(**choice: Any) -> str:

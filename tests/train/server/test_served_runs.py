@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from windlass.operate.audit import audit
-from windlass.operate.elastic_run import want
-from windlass.operate.runs import RunFolder
-from windlass.operate.server_proof import updates_lost
-from windlass.operate.server_run import Troupe
+from windlass.lab.proofs.servers.servers_proof import updates_lost
+from windlass.runs.audit import audit
+from windlass.runs.elastic_run import want
+from windlass.runs.server_run import Troupe
+from windlass.runs.training import RunFolder
 from windlass.spec.run import CHECKPOINTS, JOURNAL, Run
 from windlass.store.journal import Journal
-from windlass.store.place import Place
-from windlass.train.assemble import Assembled
-from windlass.train.checkpoint import committed
+from windlass.store.store_dir import Place
+from windlass.train.checkpoint.async_save import committed
+from windlass.train.checkpoint.reader import Assembled
 from windlass.train.loop import save_run, train
 
 pytestmark = pytest.mark.slow

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from windlass.models.build import build
-from windlass.parallel.holding import Holding, holdings_of, whole
+from windlass.parallel.param_shard import Holding, holdings_of, whole
 from windlass.spec.errors import BadInput
 from windlass.spec.run import Run
-from windlass.train.checkpoint import State
+from windlass.train.checkpoint.async_save import State
 from windlass.train.optimize import build_optimizer, set_rate
-from windlass.train.server.network.part import NetworkPart
-from windlass.train.server.part import ROWS
+from windlass.train.server.network.network_shard import NetworkPart
 from windlass.train.server.peers import StarCrew
 from windlass.train.server.shard import Shard
+from windlass.train.server.shard_state import ROWS
 from windlass.train.server.stages import open_shard, untold
 from windlass.train.server.updates import Update
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from windlass.spec.errors import BadInput
-from windlass.train.word2vec.bench import (
+from windlass.lab.torch.word2vec_bench import (
     agreement,
     bench_word2vec,
     kin_recall,
@@ -17,6 +16,7 @@ from windlass.train.word2vec.bench import (
     plural_recall,
     read_text,
 )
+from windlass.spec.errors import BadInput
 
 
 def test_the_nearest_words_leave_out_the_word_itself() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from windlass.corpus.built import BuiltCorpus, load_corpus
+from windlass.corpus.corpus_dir import BuiltCorpus, load_corpus
 from windlass.models.word2vec import Options
 from windlass.models.word2vec_files import TokenVectors, first_embedding, load_vectors, save_vectors
 from windlass.spec.errors import BadInput, Damaged

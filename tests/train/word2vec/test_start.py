@@ -13,8 +13,8 @@ from safetensors.numpy import load_file
 from windlass.models.word2vec_files import first_embedding, load_vectors
 from windlass.spec.run import Run
 from windlass.store.journal import Journal
-from windlass.store.place import Place
-from windlass.train.checkpoint import committed
+from windlass.store.store_dir import Place
+from windlass.train.checkpoint.async_save import committed
 from windlass.train.loop import save_run, train
 from windlass.train.word2vec import learner, start
 

@@ -1,9 +1,9 @@
 """Hidden Markov models: a state that nobody sees emits each token and chooses the state after it.
 
     a directory -> weights.py: three tables of probabilities -> model.py: states in, log-probabilities out
-    tokens -> path.py: the likeliest states behind them
+    tokens -> viterbi.py: the likeliest states behind them
 
-Nothing here loads torch. How the tables are learned is windlass.train.hidden; their files are
+Nothing here loads torch. How the tables are learned is windlass.train.hmm; their files are
 docs/formats/hmm.md. Start at model.py.
 """
 

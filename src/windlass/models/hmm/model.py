@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.models.files import CONFIG, check_manifest, read_config
-from windlass.models.hmm.product import Floats, product
+from windlass.models.hmm.deterministic_matmul import Floats, product
 from windlass.models.hmm.weights import Weights, read_weights
 from windlass.spec.config import shape_from_config
 from windlass.spec.errors import BadInput, Damaged

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from windlass.models.files import CONFIG, SINGLE
-from windlass.models.mapped import MappedTensors
+from windlass.models.mmap_tensors import MappedTensors
 from windlass.spec.config import config_from_shape
 from windlass.spec.errors import Damaged
 from windlass.spec.shape import HmmShape

@@ -18,11 +18,11 @@ from tokenizers import models, pre_tokenizers
 
 from windlass.models.ngram.arpa import Arpa, read_arpa, write_arpa
 from windlass.models.ngram.files import load, promised, save_model
-from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.errors import InUse, NotFound
+from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
 from windlass.spec.shape import NgramShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 CONTEXT = 256
 """Tokens of a sequence where a model does not say it: it looks back at fewer."""

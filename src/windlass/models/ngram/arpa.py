@@ -24,9 +24,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.models.ngram.levels import MOST_ORDER, Level, Logs, ngrams_of, word_type
+from windlass.models.ngram.trie import MOST_ORDER, Level, Logs, ngrams_of, word_type
 from windlass.spec.errors import BadInput
-from windlass.store.place import told
+from windlass.store.store_dir import told
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 NEVER = np.float32(-99)

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.models.files import CONFIG, SINGLE, check_manifest, read_config
-from windlass.models.mapped import MappedTensors
-from windlass.models.ngram.levels import Level, word_type
+from windlass.models.mmap_tensors import MappedTensors
 from windlass.models.ngram.model import Ngram
+from windlass.models.ngram.trie import Level, word_type
 from windlass.spec.config import config_from_shape, shape_from_config
 from windlass.spec.errors import BadInput, Damaged
 from windlass.spec.shape import NgramShape

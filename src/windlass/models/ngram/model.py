@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.models.ngram.levels import Level, Logs
 from windlass.models.ngram.native import NativeTree, cores, ours
-from windlass.models.ngram.walk import LN10, Walk
+from windlass.models.ngram.trie import Level, Logs
+from windlass.models.ngram.trie_numpy import LN10, Walk
 from windlass.spec.errors import BadInput
 from windlass.spec.shape import NgramShape
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.models.library import INT, LONG, POINTER, counting_library
-from windlass.models.ngram.levels import MOST_ORDER, Level, Logs
+from windlass.models.native_loader import INT, LONG, POINTER, counting_library
+from windlass.models.ngram.trie import MOST_ORDER, Level, Logs
 
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "windlass_ngram_windows": (None, [POINTER, LONG, LONG, INT, INT, INT, ctypes.c_uint32, POINTER]),

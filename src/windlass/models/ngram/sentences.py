@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from windlass.models.ngram.model import Ngram
 from windlass.models.ngram.native import NativeVocabulary, cores, ours
-from windlass.models.ngram.walk import Walk
+from windlass.models.ngram.trie_numpy import Walk
 
 # White space as Rust has it, which is what the tokenizers library cuts at; Python's own adds four separators.
 WORD = re.compile("[^\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")

@@ -11,8 +11,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from windlass.plan.cost.case import Case, Sizes
-from windlass.plan.cost.memory_known import Habits
+from windlass.plan.cost.fitted_memory import Habits
+from windlass.plan.cost.step_config import Case, Sizes
 
 ROTATED = 64
 """Width of the part of a head that latent attention rotates, beside `head_width` (arXiv:2405.04434)."""

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from windlass.plan.cost.case import Device
+from windlass.plan.cost.step_config import Device
 from windlass.spec.errors import NotFound, nearest
 
 TABLE = Path(__file__).parents[1] / "tables" / "devices.toml"

@@ -7,7 +7,7 @@ as it has devices in each machine. Arithmetic only, on numbers or on arrays.
 
 from __future__ import annotations
 
-from windlass.plan.cost.known import Constants
+from windlass.plan.cost.fitted_constants import Constants
 from windlass.plan.cost.step_inputs import Group, Number, StepInputs
 
 BASE_S = 8.4e-6

@@ -23,8 +23,8 @@ from windlass.plan.cost.activations import (
     unit_bytes,
     working_bytes,
 )
-from windlass.plan.cost.case import Case, Sizes
-from windlass.plan.cost.memory_known import PUBLISHED, Habits, Known
+from windlass.plan.cost.fitted_memory import PUBLISHED, Habits, Known
+from windlass.plan.cost.step_config import Case, Sizes
 
 FUSED_LOGIT_BYTES = 4
 """A logit and its gradient in the precision of computing, where the loss is compiled or taken in chunks."""

@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from windlass.plan.cost.case import Sizes
+from windlass.plan.cost.step_config import Sizes
 from windlass.spec.errors import NotFound, nearest
 
 TABLE = Path(__file__).parents[1] / "tables" / "models.toml"

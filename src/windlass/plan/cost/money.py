@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from windlass.plan.cost.case import Device
+from windlass.plan.cost.step_config import Device
 from windlass.spec.errors import BadInput
 
 PUE = 1.2

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from windlass.plan.cost.case import Case, Sizes
+from windlass.plan.cost.step_config import Case, Sizes
 
 FFN_UNIT = 64
 LEAST_SCALE = 0.05

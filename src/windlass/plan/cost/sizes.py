@@ -7,7 +7,7 @@ sides, so no half of the scores can be skipped (`causal`).
 
 from __future__ import annotations
 
-from windlass.plan.cost.case import Sizes
+from windlass.plan.cost.step_config import Sizes
 from windlass.spec.shape import BertShape, LlamaShape, Network
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from windlass.plan.cost.case import Case, Device
-from windlass.plan.cost.habits import habits_of
+from windlass.plan.cost.software_defaults import habits_of
+from windlass.plan.cost.step_config import Case, Device
 
 Number = Any
 """A float, or an array with one float for each case."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windlass.plan.cost.collectives import exchange_s, larger, ring_s
-from windlass.plan.cost.known import Constants
+from windlass.plan.cost.fitted_constants import Constants
 from windlass.plan.cost.step_inputs import Number, StepInputs
 
 HALF = 2

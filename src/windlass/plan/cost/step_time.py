@@ -3,17 +3,17 @@
     Case -> step_inputs -> step_layer (one layer, one micro-batch) -> pipeline, gradients -> seconds
 
 Each part is a formula with a source; what formulas cannot know (kernels, overlap, latencies) are the few
-constants of known.py. The pipeline is that of 1F1B, interleaved or not (arXiv:2104.04473, section 2.2); FSDP
-gathers weights layer by layer behind the computation (Zhao et al. 2023, arXiv:2304.11277).
+constants of fitted_constants.py. The pipeline is that of 1F1B, interleaved or not (arXiv:2104.04473, section
+2.2); FSDP gathers weights layer by layer behind the computation (Zhao et al. 2023, arXiv:2304.11277).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windlass.plan.cost.case import Case
 from windlass.plan.cost.collectives import larger, ring_s, send_s
-from windlass.plan.cost.known import Constants, Known, published
+from windlass.plan.cost.fitted_constants import Constants, Known, published
+from windlass.plan.cost.step_config import Case
 from windlass.plan.cost.step_inputs import Number, StepInputs, step_inputs
 from windlass.plan.cost.step_layer import HALF, layer_time, product_s
 

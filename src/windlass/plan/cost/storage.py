@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from windlass.plan.cost.case import Case, Precision
+from windlass.plan.cost.step_config import Case, Precision
 from windlass.spec.errors import BadInput
 
 COMPUTED_BYTES: dict[Precision, float] = {

@@ -11,19 +11,19 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from windlass.plan.cost.case import Case
 from windlass.plan.cost.money import cost_of
+from windlass.plan.cost.step_config import Case
+from windlass.plan.fleet.alternatives import Goal, Way, ways_to_meet, ways_to_serve
 from windlass.plan.fleet.answer_facts import fleet_facts, layout_facts, model_facts, point_facts
 from windlass.plan.fleet.explain import devices_words, explanation
 from windlass.plan.fleet.explore import Weighed, weigh
-from windlass.plan.fleet.obstacle import no_solution
-from windlass.plan.fleet.outlook import Outlook, outlook, worth
+from windlass.plan.fleet.fleet_search import Question, Survey, exact, fewest, survey
+from windlass.plan.fleet.infeasible import no_solution
 from windlass.plan.fleet.pareto import front
-from windlass.plan.fleet.survey import Question, Survey, exact, fewest, survey
-from windlass.plan.fleet.ways import Goal, Way, ways_to_meet, ways_to_serve
+from windlass.plan.fleet.run_estimate import Outlook, outlook, worth
 from windlass.plan.fleet.what_if import savings, with_more
 from windlass.plan.loss import expected_loss
-from windlass.spec.progress import Report, silent
+from windlass.spec.protocol.progress import Report, silent
 from windlass.spec.units import format_seconds
 
 FORMAT = "windlass-plan-1"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from windlass.plan.cost.case import Case
+from windlass.plan.cost.step_config import Case
+from windlass.plan.fleet.alternatives import counted_weights
 from windlass.plan.fleet.explain import layout_name
-from windlass.plan.fleet.outlook import Outlook
 from windlass.plan.fleet.pools import Pool
-from windlass.plan.fleet.ways import counted_weights
+from windlass.plan.fleet.run_estimate import Outlook
 from windlass.plan.fleet.work import Work
 from windlass.plan.loss import expected_loss
 

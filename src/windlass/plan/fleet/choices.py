@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from windlass.plan.cost.case import Device, Precision
 from windlass.plan.cost.catalogue import PROCESSOR, devices
 from windlass.plan.cost.models import Served, models
+from windlass.plan.cost.step_config import Device, Precision
 from windlass.plan.fleet.explore import Objective
-from windlass.plan.fleet.survey import SearchName
+from windlass.plan.fleet.fleet_search import SearchName
 
 
 def choices() -> dict[str, Any]:

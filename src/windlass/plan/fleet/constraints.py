@@ -11,7 +11,7 @@ from typing import Literal
 
 from windlass.plan.cost.money import format_dollars
 from windlass.plan.fleet.explore import Objective
-from windlass.plan.fleet.outlook import Outlook
+from windlass.plan.fleet.run_estimate import Outlook
 from windlass.spec.errors import BadInput
 from windlass.spec.units import format_seconds, parse_seconds
 

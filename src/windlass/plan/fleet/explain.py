@@ -6,10 +6,10 @@ makes most of it, because that is what one would have to change.
 
 from __future__ import annotations
 
-from windlass.plan.cost.case import Case
 from windlass.plan.cost.money import format_dollars
+from windlass.plan.cost.step_config import Case
 from windlass.plan.fleet.constraints import Limits
-from windlass.plan.fleet.outlook import Outlook
+from windlass.plan.fleet.run_estimate import Outlook
 from windlass.plan.fleet.timeline import kind_of
 from windlass.plan.fleet.work import Work
 from windlass.spec.units import format_bytes, format_count, format_seconds

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from windlass.plan.cost.case import Case
 from windlass.plan.cost.device_memory import DeviceMemory, device_memory
+from windlass.plan.cost.step_config import Case
 from windlass.plan.cost.step_time import StepTime, ranked_s, step_time
 from windlass.plan.fleet.layouts import divisions, variants
 from windlass.plan.fleet.pools import Pool
@@ -88,7 +88,8 @@ def found(seen: Iterator[Weighed], objective: Objective) -> Found:
 def value(weighed: Weighed, objective: Objective) -> tuple[float, float]:
     """Return what is to be small: memory, or else time, a pipeline's with a margin.
 
-    On equal devices the quickest run is the cheapest too; survey.py sees whether fewer would be cheaper.
+    On equal devices the quickest run is the cheapest too; fleet_search.py sees whether fewer would be
+    cheaper.
     """
     if objective == "memory":
         return weighed.memory.bytes, weighed.step_s

@@ -14,11 +14,11 @@ from typing import Any
 from windlass.plan.cost.catalogue import PROCESSOR, devices
 from windlass.plan.cost.money import format_dollars
 from windlass.plan.cost.scaled import smaller_sizes
+from windlass.plan.fleet.alternatives import Way, counted_weights
 from windlass.plan.fleet.constraints import Binding
-from windlass.plan.fleet.outlook import Outlook, outlook
+from windlass.plan.fleet.fleet_search import Question, Survey, fewest
 from windlass.plan.fleet.pools import Pool
-from windlass.plan.fleet.survey import Question, Survey, fewest
-from windlass.plan.fleet.ways import Way, counted_weights
+from windlass.plan.fleet.run_estimate import Outlook, outlook
 from windlass.plan.fleet.work import Work
 from windlass.plan.loss import expected_loss
 from windlass.spec.fleet import PER_MACHINE

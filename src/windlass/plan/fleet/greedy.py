@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 
-from windlass.plan.cost.case import Precision
+from windlass.plan.cost.step_config import Precision
 from windlass.plan.fleet.explore import PUBLISHED, Found, Objective, Predictor, Weighed, found, value, weigh
 from windlass.plan.fleet.layouts import (
     Division,

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from windlass.plan.cost.case import Case, Precision, Recompute, Sharding
-from windlass.plan.cost.habits import habits_of
+from windlass.plan.cost.software_defaults import habits_of
+from windlass.plan.cost.step_config import Case, Precision, Recompute, Sharding
 from windlass.plan.fleet.pools import Pool
 from windlass.plan.fleet.work import Work
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from windlass.plan.cost.case import Device
 from windlass.plan.cost.catalogue import device_named
 from windlass.plan.cost.goodput import DEVICE_MTBF_S, RESTART_S, Failures
 from windlass.plan.cost.money import PUE, Prices
+from windlass.plan.cost.step_config import Device
 from windlass.spec.fleet import Fleet, Machines
 
 

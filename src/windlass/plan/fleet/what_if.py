@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from windlass.plan.cost.money import format_dollars
+from windlass.plan.fleet.alternatives import Way
 from windlass.plan.fleet.fixes import Change, way_of
-from windlass.plan.fleet.mixed import together
-from windlass.plan.fleet.outlook import Outlook, outlook
+from windlass.plan.fleet.fleet_search import Question
+from windlass.plan.fleet.heterogeneous import together
 from windlass.plan.fleet.pools import Pool
-from windlass.plan.fleet.survey import Question
-from windlass.plan.fleet.ways import Way
+from windlass.plan.fleet.run_estimate import Outlook, outlook
 from windlass.plan.fleet.work import Work
 from windlass.spec.sync import Sync
 from windlass.spec.units import format_seconds

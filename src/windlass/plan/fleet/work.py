@@ -15,16 +15,16 @@ from typing import Any
 
 from pydantic import create_model
 
-from windlass.plan.cost.case import Precision, Recompute, Sharding, Sizes
 from windlass.plan.cost.models import model_named
 from windlass.plan.cost.sizes import sizes_of
+from windlass.plan.cost.step_config import Precision, Recompute, Sharding, Sizes
 from windlass.plan.search import DEFAULT_CONTEXT, build_shape
+from windlass.spec.config_model import Table
 from windlass.spec.errors import BadInput, BadJob, NotFound, did_you_mean
 from windlass.spec.job import Job
 from windlass.spec.read import parse, read_toml
 from windlass.spec.shape import FAMILIES
 from windlass.spec.sync import Sync
-from windlass.spec.table import Table
 
 DEFAULT_SOFTWARE = "fsdp2-2025"
 """What our own trainer is made of: FSDP2, DTensor and torch's pipelines."""

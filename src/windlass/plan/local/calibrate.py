@@ -22,7 +22,7 @@ from windlass.plan.local.profile import Profile, find_profile
 from windlass.plan.local.step import local_step, step_of
 from windlass.spec.run import JOURNAL, RUN_FILE, Run
 from windlass.store.journal import Journal
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 PRIOR = 0.15
 """How far predictions from a profile are usually off, as a deviation of the logarithm."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from windlass.plan.local.parts import LOSS_CHUNK_TOKENS, VALUE_BYTES, Dims, dims_of
+from windlass.plan.local.kernel_costs import LOSS_CHUNK_TOKENS, VALUE_BYTES, Dims, dims_of
 from windlass.plan.local.profile import Held, Profile
 from windlass.plan.local.stages import stage_layers
 from windlass.plan.local.step import Step, held_weights

@@ -16,9 +16,9 @@ from typing import Literal
 from pydantic import ValidationError
 
 from windlass.plan.local.machine import usable_cores
+from windlass.spec.config_model import Table
 from windlass.spec.errors import BadInput
-from windlass.spec.table import Table
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 PROFILE = "profile.json"
 FRESH_S = 30 * 86400.0

@@ -1,4 +1,4 @@
-"""How many layers each process of a pipeline gets, as parallel/cut.py cuts a model by predicted cost.
+"""How many layers each process of a pipeline gets, as parallel/partition.py cuts a model by predicted cost.
 
 That cutter knows the names of all weights; a plan needs only the numbers. Tests hold one against the other.
 """

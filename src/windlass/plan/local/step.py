@@ -1,7 +1,7 @@
 """How long a step of a run takes on this machine, from what `windlass probe` measured.
 
-    parts of a pass (parts.py) -> curves through measured passes (wholes.py) -> layers, micro-batches,
-    pipeline (timetable.py), exchange of gradients, update -> seconds of a step
+    parts of a pass (kernel_costs.py) -> curves through measured passes (overhead.py) -> layers,
+    micro-batches, pipeline (pipeline_time.py), exchange of gradients, update -> seconds of a step
 
 It is for processes that compute in float32 on cores of their own; with more processes than cores they take
 turns.
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windlass.plan.effective import micro_batches_of
-from windlass.plan.local.parts import Share, dims_of
+from windlass.plan.hyperparameters import micro_batches_of
+from windlass.plan.local.kernel_costs import Share, dims_of
+from windlass.plan.local.overhead import ends_s, layer_s
+from windlass.plan.local.pipeline_time import pipeline_s
 from windlass.plan.local.profile import Profile
 from windlass.plan.local.rates import Rates, rates_for
 from windlass.plan.local.stages import stage_layers
-from windlass.plan.local.timetable import pipeline_s
-from windlass.plan.local.wholes import ends_s, layer_s
 from windlass.spec.layout import Layout
 from windlass.spec.run import Run
 from windlass.spec.shape import Network

@@ -16,9 +16,9 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from windlass.plan.cost.case import Device
 from windlass.plan.cost.models import Served
-from windlass.plan.serving.known import Reach
+from windlass.plan.cost.step_config import Device
+from windlass.plan.serving.fitted_constants import Reach
 from windlass.plan.serving.times import Latency, Replica, WeightFormat, latency
 from windlass.spec.errors import BadInput
 from windlass.spec.units import format_bytes

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from windlass.plan.cost.case import Device
 from windlass.plan.cost.models import Served
-from windlass.plan.serving.known import Reach
+from windlass.plan.cost.step_config import Device
+from windlass.plan.serving.fitted_constants import Reach
 
 Number = Any
 """A float, or a float64 array; numpy's own types cannot say "either, and the same comes out"."""

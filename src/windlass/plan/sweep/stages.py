@@ -16,17 +16,17 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from windlass.plan.cost.case import Precision, Sizes
+from windlass.plan.cost.step_config import Precision, Sizes
 from windlass.plan.fleet.explore import Found
 from windlass.plan.fleet.greedy import greedy
-from windlass.plan.fleet.outlook import Outlook, outlook, worth
 from windlass.plan.fleet.pools import Pool, pools_of
+from windlass.plan.fleet.run_estimate import Outlook, outlook, worth
 from windlass.plan.fleet.work import Work, sized, work_of
 from windlass.plan.search import DEFAULT_CONTEXT
+from windlass.spec.config_model import Table
 from windlass.spec.errors import BadInput
 from windlass.spec.fleet import Fleet, fleet_of
 from windlass.spec.job import Job
-from windlass.spec.table import Table
 from windlass.spec.units import format_bytes, parse_count
 
 Count = Annotated[int, BeforeValidator(parse_count), Field(ge=1)]

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windlass.spec.door import DoorParser, run_door
+from windlass.spec.protocol.entrypoint import DoorParser, run_door
 
 if TYPE_CHECKING:
     from windlass.serve.engine.server import Server
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
 
 
 def _start(args: argparse.Namespace, parent: int) -> Server:
-    from windlass.serve.engine.opening import open_station
+    from windlass.serve.engine.build import open_station
     from windlass.serve.engine.server import Server
 
     station, offered = open_station(args)

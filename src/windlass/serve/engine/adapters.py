@@ -24,16 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.models.files import check_manifest, listed, read_config
-from windlass.models.mapped import MappedTensors, widened
+from windlass.models.mmap_tensors import MappedTensors, widened
 from windlass.models.names import NAMINGS
 from windlass.models.sizes import weight_sizes
 from windlass.spec.config import shape_from_config
-from windlass.spec.door import DoorParser, emit, run_door
 from windlass.spec.errors import BadInput, Damaged, NotFound
+from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
 from windlass.spec.shape import Shape as AnyShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from windlass.serve.engine.sequence import Owner, Sequence, outside
-from windlass.spec.wire import Embed, Failed, Vectors
+from windlass.spec.protocol.wire import Embed, Failed, Vectors
 
 
 @dataclass(eq=False)

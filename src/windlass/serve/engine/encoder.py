@@ -16,10 +16,10 @@ import torch.nn.functional as F
 
 from windlass.models.language import LanguageModel
 from windlass.serve.engine import embed
+from windlass.serve.engine.engine_api import Reply
 from windlass.serve.engine.sequence import Owner
-from windlass.serve.engine.station import Reply
+from windlass.spec.protocol.wire import Embed, Failed, Generate, Order, Tokens
 from windlass.spec.shape import Network
-from windlass.spec.wire import Embed, Failed, Generate, Order, Tokens
 
 TOKENS_PER_STEP = 2048
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import psutil
 
 from windlass.models.files import CONFIG, read_config
-from windlass.models.grouped import without_quantisation
+from windlass.models.quantised import without_quantisation
 from windlass.models.weights import Weights, load_weights
 from windlass.serve.engine.adapters import load_adapter
 from windlass.serve.engine.native import library
@@ -25,7 +25,7 @@ from windlass.spec.shape import BertShape, Gpt2Shape, HmmShape, LlamaShape, MlpS
 
 if TYPE_CHECKING:
     from windlass.serve.engine.encoder import Encoder
-    from windlass.serve.engine.grammar import Grammars
+    from windlass.serve.engine.grammar.token_mask import Grammars
 
 Which = Literal["auto", "native", "torch"]
 
@@ -119,7 +119,7 @@ def block_count(shape: Causal, options: Options, *, half: bool) -> int:
 
 
 def _state_runner(directory: Path, shape: MlpShape | NgramShape | HmmShape, options: Options) -> Runner:
-    from windlass.models.statistical import load_statistical
+    from windlass.models.recurrent_state import load_statistical
     from windlass.serve.engine.state_runner import PRECISION, StateRunner
 
     if options.runner == "torch" or options.precision not in (None, PRECISION):
@@ -176,7 +176,7 @@ def _grammars(directory: Path, vocabulary: int) -> Grammars | None:
     """Return what compiles grammars; a model without a tokenizer beside it has none."""
     if not (directory / "tokenizer.json").exists():
         return None
-    from windlass.serve.engine.grammar import Grammars
+    from windlass.serve.engine.grammar.token_mask import Grammars
 
     return Grammars(directory, vocabulary, stop_tokens_of(directory, vocabulary))
 

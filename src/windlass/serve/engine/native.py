@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.models.library import open_library
+from windlass.models.native_loader import open_library
 
 KINDS = {"float32": 0, "bfloat16": 1, "int8": 2, "int4": 3}
 MIX, OUT, UP, DOWN = range(4)

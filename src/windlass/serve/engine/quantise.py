@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.models.grouped import LANES, LIMITS, NIBBLE, Grouped, grouped
+from windlass.models.quantised import LANES, LIMITS, NIBBLE, Grouped, grouped
 
 Floats = NDArray[np.float32]
 

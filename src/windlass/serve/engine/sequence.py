@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.serve.engine.prefix import Node
-from windlass.spec.wire import Alternative, Generate, Tokens
+from windlass.serve.engine.block_manager import Node
+from windlass.spec.protocol.wire import Alternative, Generate, Tokens
 
 if TYPE_CHECKING:
-    from windlass.serve.engine.grammar import Matcher, Pending
+    from windlass.serve.engine.grammar.token_mask import Matcher, Pending
 
 Owner = Hashable
 """Whoever asked: ids are unique within an owner only."""

@@ -20,9 +20,9 @@ from typing import Literal
 
 import msgspec
 
-from windlass.serve.engine.station import Reply, Station
+from windlass.serve.engine.engine_api import Reply, Station
 from windlass.spec.errors import BadInput, InUse, did_you_mean
-from windlass.spec.wire import (
+from windlass.spec.protocol.wire import (
     LENGTH,
     MOST_FRAME_BYTES,
     Answer,

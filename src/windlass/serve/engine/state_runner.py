@@ -1,4 +1,4 @@
-"""A Runner of models that remember a few numbers after each token (windlass.models.statistical).
+"""A Runner of models that remember a few numbers after each token (windlass.models.recurrent_state).
 
 The state after each token lies in blocks, as keys and values of a transformer do. So prompts are shared,
 guesses are taken back and requests move exactly as theirs do, and neither the scheduler nor the gateway
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.models.statistical import Embedded, States, Statistical
+from windlass.models.recurrent_state import Embedded, States, Statistical
 from windlass.serve.engine.adapters import Adapter
 from windlass.serve.engine.native import Team, library
 from windlass.serve.engine.runner import BLOCK_TOKENS, Computed, Span

@@ -15,16 +15,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.serve.engine import drafts, embed, sequence
-from windlass.serve.engine.draw import Row, draw, score
+from windlass.serve.engine import embed, sequence, speculative
+from windlass.serve.engine.block_manager import Blocks, Policy
 from windlass.serve.engine.embed import Embedding
-from windlass.serve.engine.grammar import Grammars, Matcher, Refused
-from windlass.serve.engine.prefix import Blocks, Policy
+from windlass.serve.engine.grammar.token_mask import Grammars, Matcher, Refused
 from windlass.serve.engine.runner import Causal, Computed, Runner, Span
-from windlass.serve.engine.schedule import Roster, decide_budget, decide_chunks
+from windlass.serve.engine.sampler import Row, draw, score
+from windlass.serve.engine.scheduler import Roster, decide_budget, decide_chunks
 from windlass.serve.engine.sequence import Owner, Sequence
 from windlass.spec.errors import did_you_mean
-from windlass.spec.wire import Alternative, Embed, Failed, Generate, Order, PromptScores, Tokens, Vectors
+from windlass.spec.protocol.wire import (
+    Alternative,
+    Embed,
+    Failed,
+    Generate,
+    Order,
+    PromptScores,
+    Tokens,
+    Vectors,
+)
 
 MOST_PROMPT_TOKENS = 512
 LEAST_PROMPT_TOKENS = 32
@@ -96,7 +105,7 @@ class Engine:
         self._replies: list[Reply] = []
         self._arrivals = itertools.count()
         self._pace = Pace()
-        self._trigrams = drafts.Trigrams()
+        self._trigrams = speculative.Trigrams()
         self._costs = self._measure() if self.settings.drafts else None
 
     @property
@@ -270,27 +279,27 @@ class Engine:
         if self._costs is None or len(decoding) > DRAFTED_SEQUENCES:
             return
         for one in decoding:
-            one.draft = drafts.draft(one, self._trigrams)
+            one.draft = speculative.draft(one, self._trigrams)
         known = [(len(one.draft), one.lucky) for one in decoding if one.draft]
-        if not drafts.decide(self._costs, len(decoding), known):
+        if not speculative.decide(self._costs, len(decoding), known):
             for one in decoding:
                 one.hoped, one.draft = (one.draft[0] if one.draft else -1), []
 
     def _learn(self, one: Sequence, guesses: list[int], token: int) -> None:
         first = guesses[0] if guesses else one.hoped
         if first >= 0:
-            drafts.learn(one, first, token)
+            speculative.learn(one, first, token)
         one.hoped = -1
 
-    def _measure(self) -> drafts.Costs:
+    def _measure(self) -> speculative.Costs:
         """Time steps of few and of more rows, in blocks that are free at the start."""
-        roster, most = self._roster, DRAFTED_SEQUENCES * (1 + drafts.LONGEST)
+        roster, most = self._roster, DRAFTED_SEQUENCES * (1 + speculative.LONGEST)
 
         def run(rows: int) -> None:
             some = min(rows, self.runner.shape.context)
             self.runner.run([Span(0, 0, [0] * some, outs=some)], roster.tables)
 
-        return drafts.Costs.measured(run, most)
+        return speculative.Costs.measured(run, most)
 
     def _sum(self, part: Part, hidden_TD: NDArray[np.float32]) -> None:
         """Add up the states of a sequence that is to become a vector."""

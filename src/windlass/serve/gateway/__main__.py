@@ -24,25 +24,27 @@ from pathlib import Path
 
 import uvicorn
 
-from windlass.serve.gateway.access import Access
-from windlass.serve.gateway.access_log import AccessLog
+from windlass.http.listener import bind, bounded_settings, url_of
+from windlass.http.tls import check_tls
+from windlass.http.transport import Connections
 from windlass.serve.gateway.app import build_app
-from windlass.serve.gateway.limits.gate import Gate
-from windlass.serve.gateway.metrics import Metrics
-from windlass.serve.gateway.opening import add_served, open_service
-from windlass.serve.gateway.prompt_log import PromptLog
-from windlass.serve.gateway.server import GracefulServer, Running, bind, bounded_settings, url_of
+from windlass.serve.gateway.bootstrap import add_served, open_service
+from windlass.serve.gateway.control_client import Upstream
+from windlass.serve.gateway.edge.access import Access
+from windlass.serve.gateway.edge.server import GracefulServer, Running
+from windlass.serve.gateway.limits.admission_controller import Gate
+from windlass.serve.gateway.observe.access_log import AccessLog
+from windlass.serve.gateway.observe.gateway_metrics import Metrics
+from windlass.serve.gateway.observe.prompt_log import PromptLog
+from windlass.serve.gateway.observe.request_observer import Witness
+from windlass.serve.gateway.observe.traces import Traces
 from windlass.serve.gateway.service import Service
-from windlass.serve.gateway.tls import check_tls
-from windlass.serve.gateway.traces import Traces
-from windlass.serve.gateway.transport import Connections
-from windlass.serve.gateway.upstream import Upstream
-from windlass.serve.gateway.witness import Witness
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.state import open_state
-from windlass.spec.door import DoorParser, run_door
 from windlass.spec.errors import BadInput
 from windlass.spec.privacy import Privacy
+from windlass.spec.processes import GATEWAY
+from windlass.spec.protocol.entrypoint import DoorParser, run_door
 from windlass.spec.read import parse
 from windlass.spec.serve import Serve, is_loopback
 from windlass.store.database import Database
@@ -146,7 +148,7 @@ def _serve(args: argparse.Namespace) -> Serve:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = DoorParser(prog="windlass.serve.gateway", description="Serve a model over HTTP.")
+    parser = DoorParser(prog=GATEWAY, description="Serve a model over HTTP.")
     add_served(parser)
     parser.add_argument("--settings", type=Path, metavar="FILE", help="the table [serve], as JSON")
     parser.add_argument("--figures", type=Path, metavar="DIR", help="where gateways count together")

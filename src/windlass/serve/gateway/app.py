@@ -1,11 +1,11 @@
 """The routes: a table of contents.
 
-POST /v1/completions                      completions.py
-POST /v1/chat/completions                 chat.py
-POST /v1/embeddings                       embeddings.py
-POST /v1/tokenize  /v1/detokenize         tokens.py
-POST /v1/dry-run                          dry_run.py
-POST /v1/complete-call                    complete_call.py
+POST /v1/completions                      serve/gateway/routes/completions.py
+POST /v1/chat/completions                 serve/gateway/routes/chat.py
+POST /v1/embeddings                       serve/gateway/routes/embeddings.py
+POST /v1/tokenize  /v1/detokenize         serve/gateway/routes/tokens.py
+POST /v1/dry-run                          serve/gateway/routes/dry_run.py
+POST /v1/complete-call                    serve/gateway/routes/complete_call.py
 GET  /v1/key                              what the caller's key may do
 GET  /v1/models  /v1/models/{model}       what is served
 GET  /healthz  /readyz  /metrics          for those who watch
@@ -32,23 +32,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from windlass import __version__
-from windlass.serve.gateway.access import Access, scope_of
-from windlass.serve.gateway.admin import audit, control, keys, limits, replicas, rollouts, tenants
-from windlass.serve.gateway.admin.messages import (
-    KeyLimits,
-    NewKey,
-    NewRollout,
-    NewTenant,
-    Rotation,
-    TenantChange,
-)
-from windlass.serve.gateway.answering import answer
-from windlass.serve.gateway.bodies import read
-from windlass.serve.gateway.caller import caller_of
-from windlass.serve.gateway.chat import converse
-from windlass.serve.gateway.complete_call import CompleteCallReply, CompleteCallRequest, complete_call
-from windlass.serve.gateway.completions import complete
-from windlass.serve.gateway.document import (
+from windlass.http.error_reply import ErrorReply
+from windlass.http.openapi import (
     BODIES,
     MODELS,
     TERMS,
@@ -61,27 +46,31 @@ from windlass.serve.gateway.document import (
     shows,
     takes,
 )
-from windlass.serve.gateway.dry_run import DryRunReply, DryRunRequest, try_out
-from windlass.serve.gateway.embeddings import embed
-from windlass.serve.gateway.error_pages import LANGUAGE, CodeList, error_response, errors_response
-from windlass.serve.gateway.failures import add_handlers
-from windlass.serve.gateway.guard import Guard
-from windlass.serve.gateway.messages import ChatRequest, CompletionRequest, EmbeddingRequest
-from windlass.serve.gateway.pages import FILES, front_response, page_response
-from windlass.serve.gateway.replies import (
-    ChatReply,
-    CompletionReply,
-    EmbeddingReply,
-    ErrorReply,
-    Health,
-    Model,
-    ModelList,
-    OwnKey,
+from windlass.http.static_files import FILES, front_response, page_response
+from windlass.serve.gateway.admin import audit, control, keys, limits, replicas, rollouts, tenants
+from windlass.serve.gateway.admin.requests import (
+    KeyLimits,
+    NewKey,
+    NewRollout,
+    NewTenant,
+    Rotation,
+    TenantChange,
 )
-from windlass.serve.gateway.service import Desk, Service
-from windlass.serve.gateway.shortcut import Shortcut
-from windlass.serve.gateway.telemetry import watch_lag
-from windlass.serve.gateway.tokens import (
+from windlass.serve.gateway.caller import caller_of
+from windlass.serve.gateway.edge.access import Access, scope_of
+from windlass.serve.gateway.edge.exception_handlers import add_handlers
+from windlass.serve.gateway.edge.fast_path import Shortcut
+from windlass.serve.gateway.edge.middleware import Guard
+from windlass.serve.gateway.observe.request_observer import Witness
+from windlass.serve.gateway.observe.request_trace import watch_lag
+from windlass.serve.gateway.routes.chat import converse
+from windlass.serve.gateway.routes.complete_call import CompleteCallReply, CompleteCallRequest, complete_call
+from windlass.serve.gateway.routes.completions import complete
+from windlass.serve.gateway.routes.dry_run import DryRunReply, DryRunRequest, try_out
+from windlass.serve.gateway.routes.embeddings import embed
+from windlass.serve.gateway.routes.error_pages import LANGUAGE, CodeList, error_response, errors_response
+from windlass.serve.gateway.routes.pipeline import answer
+from windlass.serve.gateway.routes.tokens import (
     DetokenizeRequest,
     TextReply,
     TokenizeRequest,
@@ -89,8 +78,19 @@ from windlass.serve.gateway.tokens import (
     detokenise,
     tokenise,
 )
-from windlass.serve.gateway.witness import Witness
-from windlass.spec.control import ControlRefusal
+from windlass.serve.gateway.schemas.replies import (
+    ChatReply,
+    CompletionReply,
+    EmbeddingReply,
+    Health,
+    Model,
+    ModelList,
+    OwnKey,
+)
+from windlass.serve.gateway.schemas.request_body import read
+from windlass.serve.gateway.schemas.requests import ChatRequest, CompletionRequest, EmbeddingRequest
+from windlass.serve.gateway.service import Desk, Service
+from windlass.spec.protocol.control import ControlRefusal
 
 ASKED: tuple[type[BaseModel], ...] = (
     CompletionRequest,
@@ -150,10 +150,10 @@ def build_app(service: Service, access: Access, witness: Witness | None = None) 
 
 
 class Gateway(Documented):
-    """The API, with a description of the bodies that bodies.py reads, and of who may call what."""
+    """The API, with a description of the bodies that serve/gateway/schemas/request_body.py reads, and of who may call what."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Skip the framework's own tracing, which looks at every request; traces.py has ours."""
+        """Skip the framework's own tracing, which looks at every request; serve/gateway/observe/traces.py has ours."""
         if self.middleware_stack is None:
             self.middleware_stack = self.build_middleware_stack()
         scope["app"] = self

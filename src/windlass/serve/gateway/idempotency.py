@@ -17,10 +17,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windlass.http.errors import ApiError
+from windlass.http.headers import only
 from windlass.serve.gateway.caller import caller_of
-from windlass.serve.gateway.errors import ApiError
-from windlass.serve.gateway.headers import only
-from windlass.serve.records.answers import Repeatable, claim, keep, release
+from windlass.serve.records.idempotency_store import Repeatable, claim, keep, release
 from windlass.spec.errors import Damaged, StoreFailed
 from windlass.store.database import Database
 

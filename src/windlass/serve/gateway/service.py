@@ -17,23 +17,23 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.serve.gateway.admission import Admission, Grant, Unlimited, Wish
+from windlass.http.deadlines import Deadline
+from windlass.http.errors import ApiError, shown
 from windlass.serve.gateway.caller import Caller
-from windlass.serve.gateway.deadlines import Deadline
-from windlass.serve.gateway.errors import ApiError, shown
+from windlass.serve.gateway.control_client import Upstream
 from windlass.serve.gateway.fleet.fleet import Fleet
+from windlass.serve.gateway.fleet.request_handle import Ticket
 from windlass.serve.gateway.fleet.routing import choose_version, place_of
-from windlass.serve.gateway.fleet.steering import Steering
-from windlass.serve.gateway.fleet.ticket import Ticket
-from windlass.serve.gateway.metrics import Metrics
-from windlass.serve.gateway.prompt_log import PromptLog
-from windlass.serve.gateway.served import Served, load_routed
-from windlass.serve.gateway.telemetry import Journey
-from windlass.serve.gateway.upstream import Upstream
+from windlass.serve.gateway.fleet.supervisor_client import Steering
+from windlass.serve.gateway.limits.request_cost import Admission, Grant, Unlimited, Wish
+from windlass.serve.gateway.observe.gateway_metrics import Metrics
+from windlass.serve.gateway.observe.prompt_log import PromptLog
+from windlass.serve.gateway.observe.request_trace import Journey
+from windlass.serve.gateway.text.served_model import Served, load_routed
 from windlass.spec.errors import WindlassError, did_you_mean
+from windlass.spec.protocol.routing import Route, RoutedModel, Routing
+from windlass.spec.protocol.wire import Embed, Generate, Offered, Work
 from windlass.spec.serve import Price
-from windlass.spec.steer import Route, RoutedModel, Routing
-from windlass.spec.wire import Embed, Generate, Offered, Work
 from windlass.store.database import Database
 
 ENCODERS = {"bert"}

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from windlass.serve.records.chain import HEAD, Act, Actor, append
+from windlass.serve.records.audit_log import HEAD, Act, Actor, append
 from windlass.serve.records.naming import checked_name
-from windlass.serve.records.remembered import Remembered
+from windlass.serve.records.record_cache import Remembered
 from windlass.serve.records.tenants import read_limits, read_settings
 from windlass.spec.errors import BadInput, InUse, NotFound, did_you_mean
 from windlass.spec.limits import Limits

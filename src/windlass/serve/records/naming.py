@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import TypeAdapter, ValidationError
 
+from windlass.spec.config_model import Name
 from windlass.spec.errors import BadInput
-from windlass.spec.table import Name
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from windlass.serve.records.chain import HEAD, Act, Actor, append
+from windlass.serve.records.audit_log import HEAD, Act, Actor, append
 from windlass.spec.errors import AskedWrongly, InUse, NotFound
 from windlass.spec.rollout import Rollout
 from windlass.store.database import Database, Row, Schema, Transaction

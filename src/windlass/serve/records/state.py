@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from windlass.serve.records.answers import ANSWERS
-from windlass.serve.records.chain import AUDIT
+from windlass.serve.records.audit_log import AUDIT
+from windlass.serve.records.golden_answers import KNOWN
+from windlass.serve.records.idempotency_store import ANSWERS
 from windlass.serve.records.keys import KEYS
-from windlass.serve.records.known import KNOWN
 from windlass.serve.records.quotas import QUOTAS
 from windlass.serve.records.rollouts import ROLLOUTS
 from windlass.serve.records.tenants import TENANTS

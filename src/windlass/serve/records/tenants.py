@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
-from windlass.serve.records.chain import HEAD, Act, Actor, append
+from windlass.serve.records.audit_log import HEAD, Act, Actor, append
 from windlass.serve.records.naming import checked_name
-from windlass.serve.records.remembered import Remembered
+from windlass.serve.records.record_cache import Remembered
+from windlass.spec.config_model import Table
 from windlass.spec.errors import AskedWrongly, Damaged, InUse, NotFound, did_you_mean
 from windlass.spec.limits import Limits
-from windlass.spec.table import Table
 from windlass.spec.tenancy import DEFAULT, Allowance
 from windlass.store.database import Database, Row, Schema, Transaction
 

@@ -18,10 +18,10 @@ from typing import Any
 
 from windlass.serve.vllm.bridge import Bridge
 from windlass.serve.vllm.child import Child, Order, find_executable, split_options, start
-from windlass.spec.door import DoorParser, named_path, run_door
 from windlass.spec.errors import BadInput, NotFound
-from windlass.spec.own_config import is_own
-from windlass.spec.wire import Ready
+from windlass.spec.native_config import is_own
+from windlass.spec.protocol.entrypoint import DoorParser, named_path, run_door
+from windlass.spec.protocol.wire import Ready
 
 ENCODERS = {"bert"}
 

@@ -16,7 +16,7 @@ import msgspec
 from windlass.serve.vllm.child import Child
 from windlass.serve.vllm.translate import DONE, Garbled, Hearing, body_of, error_text, refusal
 from windlass.spec.errors import BadInput
-from windlass.spec.wire import (
+from windlass.spec.protocol.wire import (
     LENGTH,
     MOST_FRAME_BYTES,
     Cancel,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.spec.errors import did_you_mean
-from windlass.spec.wire import Alternative, Failed, Finish, Generate, Grammar, PromptScores, Tokens
+from windlass.spec.protocol.wire import Alternative, Failed, Finish, Generate, Grammar, PromptScores, Tokens
 
 TOKEN = "token_id:"
 DONE = "[DONE]"

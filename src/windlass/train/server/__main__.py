@@ -1,8 +1,8 @@
 """The doors of a run on parameter servers: `python -m windlass.train.server serve|work FOLDER ...`.
 
-Events go to standard output as JSON lines (see spec.door). SIGTERM lets the first server save and end the
-run, and a worker leave after its task; the other servers stay until they are killed, for what they have is
-written down and somebody may want to save it.
+Events go to standard output as JSON lines (see spec.protocol.entrypoint). SIGTERM lets the first server save
+and end the run, and a worker leave after its task; the other servers stay until they are killed, for what
+they have is written down and somebody may want to save it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from windlass.spec.door import INTERRUPTED, DoorParser, emit, end_after_parent, error_event, run_door
 from windlass.spec.errors import WindlassError
-from windlass.spec.member import ORPHAN_GRACE_S, Member, add_member, member_of, settle
-from windlass.spec.served import CANNOT_FOLLOW
+from windlass.spec.protocol.entrypoint import (
+    INTERRUPTED,
+    DoorParser,
+    emit,
+    end_after_parent,
+    error_event,
+    run_door,
+)
+from windlass.spec.protocol.rank import ORPHAN_GRACE_S, Member, add_member, member_of, settle
+from windlass.spec.protocol.server_registry import CANNOT_FOLLOW
 
 STACK_BYTES = 1 << 20
 LOOK_EVERY_S = 0.1
@@ -69,8 +76,8 @@ def _work(folder: Path, member: Member, asked: _Asked) -> int:
 def _serve(folder: Path, number: int, host: str, asked: _Asked) -> int:
     import torch
 
+    from windlass.train.event_log import Record
     from windlass.train.loop import load_run
-    from windlass.train.record import Record
     from windlass.train.server.stages import open_shard, stage_of, untold
 
     torch.set_num_threads(1)  # an update reads and writes; the cores are for those who compute
@@ -92,7 +99,7 @@ def _serve(folder: Path, number: int, host: str, asked: _Asked) -> int:
 
 def _follow(folder: Path, run: Any, number: int, host: str, shard: Any) -> None:
     """Be a server until the run comes to another stage; whoever started this process ends it at the last."""
-    from windlass.train.server.hall import open_hall
+    from windlass.train.server.rpc_server import open_hall
     from windlass.train.server.stages import stage_of
 
     shard.restore()
@@ -105,8 +112,8 @@ def _follow(folder: Path, run: Any, number: int, host: str, shard: Any) -> None:
 
 
 def _lead(folder: Path, run: Any, record: Any, shard: Any, host: str, asked: _Asked) -> int:
-    from windlass.train.server.hall import open_hall
     from windlass.train.server.peers import CannotFollow
+    from windlass.train.server.rpc_server import open_hall
     from windlass.train.server.stages import open_chief
 
     chief = open_chief(run, folder, record, shard)

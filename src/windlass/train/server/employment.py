@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from windlass.spec.run import Run
-from windlass.train.record import Record
+from windlass.train.event_log import Record
 from windlass.train.server.stages import open_hand, stage_of
 from windlass.train.server.worker import serve
 

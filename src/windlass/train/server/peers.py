@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from windlass.spec.errors import ProcessFailed
-from windlass.spec.served import read_seat
-from windlass.train.checkpoint import State
+from windlass.spec.protocol.server_registry import read_seat
+from windlass.train.checkpoint.async_save import State
 from windlass.train.server.frames import Arrays, Frame, Line
 from windlass.train.server.updates import Update
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from torch import Tensor
 
-from windlass.spec.served import log_file
+from windlass.spec.protocol.server_registry import log_file
 from windlass.spec.sync import Sync
-from windlass.train.checkpoint import State
+from windlass.train.checkpoint.async_save import State
 from windlass.train.server.frames import Frame
 from windlass.train.server.log import Log
-from windlass.train.server.part import Part, ServerCrew, Share
+from windlass.train.server.shard_state import Part, ServerCrew, Share
 from windlass.train.server.updates import Update
 
 LOG_BYTES, LOG_UPDATES = 1 << 30, 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from windlass.spec.elastic import WORKERS
+from windlass.spec.protocol.elastic import WORKERS
 
 
 def wanted_workers(folder: Path) -> int | None:

@@ -11,13 +11,13 @@ from typing import Any
 
 from windlass.spec.run import Run
 from windlass.spec.shape import HmmShape
-from windlass.train.record import Record
-from windlass.train.server.chief import Chief
-from windlass.train.server.course import Course
-from windlass.train.server.part import Part
+from windlass.train.checkpoint.manager import Tell
+from windlass.train.event_log import Record
+from windlass.train.server.primary import Chief
 from windlass.train.server.shard import Shard
+from windlass.train.server.shard_state import Part
+from windlass.train.server.task import Course
 from windlass.train.server.worker import Hand
-from windlass.train.tiers import Tell
 from windlass.train.word2vec.start import is_due
 
 
@@ -32,15 +32,15 @@ def open_shard(stage: str, run: Run, folder: Path, number: int, tell: Tell) -> S
     part: Part
     match stage:
         case "hidden":
-            from windlass.train.server.hidden.part import HiddenPart
+            from windlass.train.server.hmm.hmm_shard import HiddenPart
 
             part = HiddenPart(run, folder, number)
         case "vectors":
-            from windlass.train.server.vectors.part import VectorPart
+            from windlass.train.server.word2vec.word2vec_shard import VectorPart
 
             part = VectorPart(run, folder, number)
         case _:
-            from windlass.train.server.network.part import NetworkPart
+            from windlass.train.server.network.network_shard import NetworkPart
 
             part = NetworkPart(run, folder, number, tell)
     return Shard(part, run.job.sync, folder, number)
@@ -56,15 +56,15 @@ def open_chief(run: Run, folder: Path, record: Record, shard: Shard) -> Chief:
 def _course(run: Run, folder: Path, record: Record, chief: Chief) -> Course:
     match chief.shard.part.stage:
         case "hidden":
-            from windlass.train.server.hidden.course import HiddenCourse
+            from windlass.train.server.hmm.hmm_task import HiddenCourse
 
             return HiddenCourse(run, folder, record, chief)
         case "vectors":
-            from windlass.train.server.vectors.course import VectorCourse
+            from windlass.train.server.word2vec.word2vec_task import VectorCourse
 
             return VectorCourse(run, folder, record, chief)
         case _:
-            from windlass.train.server.network.course import NetworkCourse
+            from windlass.train.server.network.network_task import NetworkCourse
 
             return NetworkCourse(run, folder, record, chief)
 
@@ -73,15 +73,15 @@ def open_hand(stage: str, run: Run, folder: Path, record: Record, threads: int) 
     """Build what a worker computes with at a stage."""
     match stage:
         case "hidden":
-            from windlass.train.server.hidden.worker import HiddenHand
+            from windlass.train.server.hmm.hmm_worker import HiddenHand
 
             return HiddenHand(run, threads)
         case "vectors":
-            from windlass.train.server.vectors.worker import VectorHand
+            from windlass.train.server.word2vec.word2vec_worker import VectorHand
 
             return VectorHand(run, folder)
         case _:
-            from windlass.train.server.network.worker import NetworkHand
+            from windlass.train.server.network.network_worker import NetworkHand
 
             return NetworkHand(run, record, threads)
 

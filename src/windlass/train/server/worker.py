@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from windlass.spec.errors import ProcessFailed
-from windlass.train.server.lines import Facts, Lines
+from windlass.train.server.connections import Facts, Lines
 from windlass.train.server.peers import LOOK_AGAIN_S, PATIENCE_S, Elsewhere
 
 

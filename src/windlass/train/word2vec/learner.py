@@ -22,7 +22,7 @@ from windlass.models.word2vec import Learnt, Options, Sampler, first_matrices, m
 from windlass.models.word2vec_files import TokenVectors, load_vectors, save_vectors
 from windlass.spec.errors import BadInput
 from windlass.store.manifest import load_manifest
-from windlass.store.place import Place
+from windlass.store.store_dir import Place
 
 CHUNK_TOKENS = 1 << 20
 """Read and learnt at once: a few seconds at most between two looks at whether to stop."""

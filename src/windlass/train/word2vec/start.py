@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from windlass.corpus.built import BuiltCorpus, load_corpus
+from windlass.corpus.corpus_dir import BuiltCorpus, load_corpus
 from windlass.models.word2vec import Options
 from windlass.models.word2vec_files import VECTORS
-from windlass.parallel.crew import Crew
-from windlass.spec.progress import Progress
+from windlass.parallel.process_group import Crew
+from windlass.spec.protocol.progress import Progress
 from windlass.spec.run import CHECKPOINTS, Run
 from windlass.spec.shape import MlpShape
 from windlass.store.manifest import load_manifest
-from windlass.store.place import Place
-from windlass.train.accord import accord
-from windlass.train.checkpoint import committed
-from windlass.train.record import Record
+from windlass.store.store_dir import Place
+from windlass.train.checkpoint.async_save import committed
+from windlass.train.collective_errors import accord
+from windlass.train.event_log import Record
 from windlass.train.word2vec.learner import Learner, Plan
 
 THREADS = 1

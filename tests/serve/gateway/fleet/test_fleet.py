@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from windlass.serve.gateway.errors import ApiError
+from windlass.http.errors import ApiError
 from windlass.serve.gateway.fleet import fleet as fleet_module
 from windlass.serve.gateway.fleet.fleet import Fleet
-from windlass.serve.gateway.fleet.ticket import Ticket
-from windlass.serve.gateway.metrics import Metrics
-from windlass.spec.steer import Demand, Outcome, Outcomes, RoutedReplica, Routing, Suspect
-from windlass.spec.wire import (
+from windlass.serve.gateway.fleet.request_handle import Ticket
+from windlass.serve.gateway.observe.gateway_metrics import Metrics
+from windlass.spec.protocol.routing import Demand, Outcome, Outcomes, RoutedReplica, Routing, Suspect
+from windlass.spec.protocol.wire import (
     LENGTH,
     Failed,
     Generate,

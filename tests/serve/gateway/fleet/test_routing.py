@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.serve.gateway.fleet.budget import MOST, RetryBudget
 from windlass.serve.gateway.fleet.reports import repetition
+from windlass.serve.gateway.fleet.retry_budget import MOST, RetryBudget
 from windlass.serve.gateway.fleet.routing import (
     Candidate,
     affinity,
@@ -16,7 +16,7 @@ from windlass.serve.gateway.fleet.routing import (
     choose_version,
     place_of,
 )
-from windlass.spec.steer import Route
+from windlass.spec.protocol.routing import Route
 
 PLACES = st.floats(0.0, 1.0, exclude_max=True)
 names = st.lists(st.sampled_from([f"engine-{n}" for n in range(9)]), unique=True, min_size=1)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.serve.gateway.admission import Wish
 from windlass.serve.gateway.limits.brown_out import Lately, Pressure, Rung, cause_of, decide
-from windlass.serve.gateway.limits.refusals import less
+from windlass.serve.gateway.limits.limit_errors import less
+from windlass.serve.gateway.limits.request_cost import Wish
 from windlass.spec.limits import BrownOut
 
 POLICY = BrownOut()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.serve.gateway.admission import Wish
 from windlass.serve.gateway.limits.estimate import START_TOKENS, Load, Pace, Typical
+from windlass.serve.gateway.limits.request_cost import Wish
 
 ASKED = Wish(model="m", answers=1, prompt_tokens=84, most_tokens=50)
 

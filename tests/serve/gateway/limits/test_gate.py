@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from windlass.serve.gateway.admission import Room, Wish
+from windlass.http.errors import ApiError
 from windlass.serve.gateway.caller import Caller
-from windlass.serve.gateway.errors import ApiError
-from windlass.serve.gateway.limits.gate import Gate
-from windlass.serve.gateway.metrics import Metrics
+from windlass.serve.gateway.limits.admission_controller import Gate
+from windlass.serve.gateway.limits.request_cost import Room, Wish
+from windlass.serve.gateway.observe.gateway_metrics import Metrics
 from windlass.spec.limits import Limits, ServeLimits
 
 WISH = Wish(model="m", answers=1, prompt_tokens=100, most_tokens=20)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.serve.gateway.limits.purse import CLOCKS_DIFFER, TERM_S, Purse
+from windlass.serve.gateway.limits.quota_lease import CLOCKS_DIFFER, TERM_S, Purse
 from windlass.serve.records.bucket import DAY_S, Budget, Order, Rule, exchange, new_budget
 from windlass.serve.records.quotas import Received
 

@@ -13,12 +13,12 @@ from typing import Any
 import httpx
 import pytest
 
-from windlass.serve.records.chain import Actor
+from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.state import open_state
 from windlass.serve.records.tenants import Tenants
 from windlass.spec.limits import Limits
-from windlass.spec.wire import Cancel
+from windlass.spec.protocol.wire import Cancel
 from windlass.store.database import sqlite_url
 
 PATIENCE_S = 30.0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.serve.gateway.limits.purse import TERM_S, Purse
+from windlass.serve.gateway.limits.quota_lease import TERM_S, Purse
 from windlass.serve.records.bucket import DAY_S, Order, Rule, exchange, free_after_s, new_budget
 from windlass.serve.records.quotas import Received
 

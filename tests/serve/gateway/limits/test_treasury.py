@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from windlass.serve.gateway.limits.refusals import short
-from windlass.serve.gateway.limits.treasury import Part, Short, Treasury
+from windlass.serve.gateway.limits.limit_errors import short
+from windlass.serve.gateway.limits.quota_client import Part, Short, Treasury
 from windlass.serve.records.bucket import Rule
 from windlass.serve.records.quotas import ALL, QUOTAS, Name
 from windlass.spec.errors import StoreFailed

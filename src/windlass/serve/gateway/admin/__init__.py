@@ -3,8 +3,8 @@
     keys.py      tenants.py    rollouts.py      change records; each change is in the audit log
     audit.py     limits.py     replicas.py      show what was done, what is left, and what answers
     control.py                                  passes on what the control process knows: runs, models, plans
-    asking.py    what the routes share: the state, who acts, errors in the API's codes
-    messages.py  replies.py                     bodies and answers
+    shared.py    what the routes share: the state, who acts, errors in the API's codes
+    requests.py  replies.py                     bodies and answers
 
 Records are those of windlass.serve.records, which the command line changes too. Start at keys.py.
 """

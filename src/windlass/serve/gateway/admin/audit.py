@@ -8,11 +8,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from windlass.serve.gateway.admin.asking import act, check_query, number_of, state_of, told
+from windlass.http.openapi import QUERIES, gives, takes
 from windlass.serve.gateway.admin.replies import AuditList, AuditVerdict, RecordReply
-from windlass.serve.gateway.document import QUERIES, gives, takes
-from windlass.serve.records.chain import read_records
-from windlass.serve.records.chain_check import verify
+from windlass.serve.gateway.admin.shared import act, check_query, number_of, state_of, told
+from windlass.serve.records.audit_log import read_records
+from windlass.serve.records.audit_verify import verify
 
 MOST_RECORDS = 1000
 LAST_NUMBER = 10**15

@@ -17,15 +17,15 @@ from pydantic import BaseModel
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from windlass.serve.gateway.admin.asking import NO_STORE, actor_of, number_of, record, service_of
-from windlass.serve.gateway.bodies import read_bytes
-from windlass.serve.gateway.document import QUERIES, REQUEST_ID, gives, refers, takes
-from windlass.serve.gateway.errors import ApiError, plain
-from windlass.serve.gateway.replies import ErrorReply
-from windlass.serve.gateway.streaming import EventStream, while_connected
-from windlass.serve.gateway.upstream import Answer, Upstream
-from windlass.serve.records.chain import Act, Actor
-from windlass.spec import control as told
+from windlass.http.error_reply import ErrorReply
+from windlass.http.errors import ApiError, plain
+from windlass.http.json_body import read_bytes
+from windlass.http.openapi import QUERIES, REQUEST_ID, gives, refers, takes
+from windlass.http.streaming import EventStream, while_connected
+from windlass.serve.gateway.admin.shared import NO_STORE, actor_of, number_of, record, service_of
+from windlass.serve.gateway.control_client import Answer, Upstream
+from windlass.serve.records.audit_log import Act, Actor
+from windlass.spec.protocol import control as told
 
 ROOT = "/admin/control"
 RUN = "/v1/jobs/{name}/{number}"

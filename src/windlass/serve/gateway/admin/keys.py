@@ -8,12 +8,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from windlass.serve.gateway.admin.asking import act, actor_of, bound_of, state_of, told
-from windlass.serve.gateway.admin.messages import KeyLimits, NewKey, Rotation
+from windlass.http.errors import ApiError, plain
+from windlass.http.openapi import BODIES, gives, takes
 from windlass.serve.gateway.admin.replies import KeyList, KeyReply, NewKeyReply
-from windlass.serve.gateway.bodies import read
-from windlass.serve.gateway.document import BODIES, gives, takes
-from windlass.serve.gateway.errors import ApiError, plain
+from windlass.serve.gateway.admin.requests import KeyLimits, NewKey, Rotation
+from windlass.serve.gateway.admin.shared import act, actor_of, bound_of, state_of, told
+from windlass.serve.gateway.schemas.request_body import read
 from windlass.serve.records.keys import Key, Keys
 
 router = APIRouter()

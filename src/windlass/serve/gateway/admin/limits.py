@@ -9,9 +9,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from windlass.serve.gateway.admin.asking import act, bound_of, state_of, told
+from windlass.http.openapi import gives
 from windlass.serve.gateway.admin.replies import BudgetList, BudgetReply
-from windlass.serve.gateway.document import gives
+from windlass.serve.gateway.admin.shared import act, bound_of, state_of, told
 from windlass.serve.records.keys import Keys
 from windlass.serve.records.quotas import known_budgets, standings
 

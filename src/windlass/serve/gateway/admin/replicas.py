@@ -6,9 +6,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from windlass.serve.gateway.admin.asking import service_of, told
+from windlass.http.openapi import gives
 from windlass.serve.gateway.admin.replies import ReplicaList, ReplicaReply, RouteReply
-from windlass.serve.gateway.document import gives
+from windlass.serve.gateway.admin.shared import service_of, told
 
 router = APIRouter()
 

@@ -6,11 +6,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from windlass.serve.gateway.admin.asking import act, actor_of, state_of, told
-from windlass.serve.gateway.admin.messages import NewRollout
+from windlass.http.openapi import BODIES, gives, takes
 from windlass.serve.gateway.admin.replies import RolloutList, RolloutReply
-from windlass.serve.gateway.bodies import read
-from windlass.serve.gateway.document import BODIES, gives, takes
+from windlass.serve.gateway.admin.requests import NewRollout
+from windlass.serve.gateway.admin.shared import act, actor_of, state_of, told
+from windlass.serve.gateway.schemas.request_body import read
 from windlass.serve.records.rollouts import RolloutRecord, Rollouts, Wish
 
 router = APIRouter()

@@ -6,12 +6,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from windlass.serve.gateway.admin.asking import act, actor_of, bound_of, state_of, told
-from windlass.serve.gateway.admin.messages import NewTenant, TenantChange
+from windlass.http.errors import ApiError, plain
+from windlass.http.openapi import BODIES, gives, takes
 from windlass.serve.gateway.admin.replies import Done, TenantList, TenantReply
-from windlass.serve.gateway.bodies import read
-from windlass.serve.gateway.document import BODIES, gives, takes
-from windlass.serve.gateway.errors import ApiError, plain
+from windlass.serve.gateway.admin.requests import NewTenant, TenantChange
+from windlass.serve.gateway.admin.shared import act, actor_of, bound_of, state_of, told
+from windlass.serve.gateway.schemas.request_body import read
 from windlass.serve.records.tenants import Tenant, Tenants
 
 router = APIRouter()

@@ -4,8 +4,8 @@
     engine -> link -> fleet (progress, failures) -> ticket -> the route that waits
 
 A task keeps the prompt, the tokens that were sent and the seed, and so can go on at any replica, from the
-character at which another ended. routing.py and budget.py decide, in pure functions; link.py talks to one
-replica; steering.py to the supervisor.
+character at which another ended. routing.py and retry_budget.py decide, in pure functions; engine_link.py
+talks to one replica; supervisor_client.py to the supervisor.
 
 Start at fleet.py.
 """

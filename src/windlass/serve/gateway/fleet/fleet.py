@@ -14,18 +14,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windlass.serve.gateway.admission import Room
-from windlass.serve.gateway.errors import ApiError
-from windlass.serve.gateway.fleet.budget import RetryBudget
-from windlass.serve.gateway.fleet.counting import Counting
-from windlass.serve.gateway.fleet.forms import Forms
-from windlass.serve.gateway.fleet.link import Link, Loss
+from windlass.http.errors import ApiError
+from windlass.serve.gateway.fleet.engine_link import Link, Loss
+from windlass.serve.gateway.fleet.fleet_metrics import Counting
+from windlass.serve.gateway.fleet.known_grammars import Forms
+from windlass.serve.gateway.fleet.replica_pool import Roster
 from windlass.serve.gateway.fleet.reports import Reports
-from windlass.serve.gateway.fleet.roster import Roster
-from windlass.serve.gateway.fleet.ticket import Answer, Task, Ticket
-from windlass.serve.gateway.metrics import Metrics
-from windlass.spec.steer import Routing
-from windlass.spec.wire import Failed, Load, Offered, Tokens, Vectors, Work
+from windlass.serve.gateway.fleet.request_handle import Answer, Task, Ticket
+from windlass.serve.gateway.fleet.retry_budget import RetryBudget
+from windlass.serve.gateway.limits.request_cost import Room
+from windlass.serve.gateway.observe.gateway_metrics import Metrics
+from windlass.spec.protocol.routing import Routing
+from windlass.spec.protocol.wire import Failed, Load, Offered, Tokens, Vectors, Work
 
 TICK_S = 0.25
 MEET_S = 0.05

@@ -8,8 +8,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from windlass.serve.gateway.fleet.ticket import Task
-from windlass.spec.steer import Demand, Outcome, Outcomes, Suspect, VersionDemand
+from windlass.serve.gateway.fleet.request_handle import Task
+from windlass.spec.protocol.routing import Demand, Outcome, Outcomes, Suspect, VersionDemand
 
 MOST_OUTCOMES = 10_000
 """While nobody collects them, only the latest are kept."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from windlass.spec.steer import Route
+from windlass.spec.protocol.routing import Route
 
 AFFINITY_TOKENS = 64
 """Requests that begin with the same tokens, so many of them, like to meet: they share a prefix."""

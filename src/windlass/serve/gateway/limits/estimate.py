@@ -14,7 +14,7 @@ import math
 
 import msgspec
 
-from windlass.serve.gateway.admission import Wish
+from windlass.serve.gateway.limits.request_cost import Wish
 
 STEP = 0.1
 """Share of the way towards an observation, in logarithms."""

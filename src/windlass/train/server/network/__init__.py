@@ -1,5 +1,6 @@
 """Networks on parameter servers: AdamW on the servers, gradients from the workers.
 
-part.py is what a server holds, course.py what the first one decides, worker.py what a worker computes.
-book.py keeps the ledger, requests.py takes what people ask, telling.py tells.
+network_shard.py is what a server holds, network_task.py what the first one decides, network_worker.py what a
+worker computes. commit_order.py keeps the ledger, settings_requests.py takes what people ask, events.py
+tells.
 """

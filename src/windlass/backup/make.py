@@ -1,0 +1,244 @@
+"""Makes a snapshot of a home while training and serving go on.
+
+    look -> claim -> chunks of finished directories, databases, other files -> all there? -> snapshot
+
+Input: a home, and databases elsewhere if there are some. Output: a snapshot in the vault, or nothing:
+whatever was sent before a crash is found there by the next attempt, which goes on from it.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windlass import __version__
+from windlass.backup import databases
+from windlass.backup.contents import FOLDER, Contents, files_of, is_tokens, look, newest_write_s
+from windlass.backup.databases import Kind, check_names
+from windlass.backup.locks import Claim, claimed
+from windlass.backup.repository import Vault
+from windlass.backup.snapshot import FileEntry, Snapshot
+from windlass.backup.uploader import Memory, Pace, Sender, Sent
+from windlass.spec.errors import Damaged, NotFound, StoreFailed, WindlassError
+from windlass.spec.protocol.progress import Progress, Report, silent
+from windlass.store.database import open_database
+from windlass.store.db_backup import copy_sqlite, dump
+from windlass.store.manifest import MANIFEST, load_manifest
+from windlass.store.store_dir import Place
+
+LOOKS = 3
+ROUNDS = 4
+"""Times that what went away is sent again before the store is not believed any more."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a backup is made."""
+
+    databases: Mapping[str, str] = field(default_factory=dict)
+    """URLs of databases that are none of the home's files, by their names (databases.py)."""
+    corpora: bool = False
+    """Whether the tokens of corpora are kept, too; what describes them always is."""
+    parallel: int = 4
+    bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Made:
+    """A snapshot, and what it took."""
+
+    snapshot: Snapshot
+    sent: Sent
+    seconds: float
+
+    def facts(self) -> dict[str, Any]:
+        return {**self.snapshot.facts(), **self.sent.facts(), "seconds": round(self.seconds, 3)}
+
+
+def make(
+    home: Path,
+    vault: Vault,
+    options: Options | None = None,
+    report: Report = silent,
+    clock: Callable[[], float] = time.time,
+) -> Made:
+    """Make one snapshot."""
+    options = options or Options()
+    check_names(options.databases)
+    newest_s = newest_write_s(home)
+    if not newest_s:  # a schedule that goes on after the home was lost must not tell of an empty one
+        raise NotFound(f"{home}: there is nothing to back up", hint="give the --home of your models and runs")
+    began, began_s = time.monotonic(), clock()
+    vault.see(newest_write_s=newest_s, at_s=began_s)
+    with claimed(vault.place, "make") as claim:
+        work = _Work(home, vault, options, report, began_s)
+        with work:
+            snapshot = work.run(claim, clock)
+    vault.see(newest_write_s=newest_write_s(home), at_s=clock())
+    return Made(snapshot, work.sender.sent, time.monotonic() - began)
+
+
+class _Work:
+    """One run through the stages."""
+
+    def __init__(self, home: Path, vault: Vault, options: Options, report: Report, began_s: float) -> None:
+        self.home, self.vault, self.options, self.report, self.began_s = home, vault, options, report, began_s
+        self.files: dict[str, FileEntry] = {}
+        self.left_out: list[str] = []
+        self.memory = Memory(home / FOLDER, vault.id, now_s=began_s)
+        self.sender = Sender(
+            vault,
+            self.memory,
+            parallel=options.parallel,
+            pace=Pace(options.bytes_per_s),
+            passed=self._passed,
+        )
+        self._done, self._total = 0, 0
+
+    def __enter__(self) -> None:
+        self.sender.__enter__()
+
+    def __exit__(self, *args: object) -> None:
+        self.sender.__exit__(*args)
+
+    def run(self, claim: Claim, clock: Callable[[], float]) -> Snapshot:
+        made_s = clock()
+        for _ in range(ROUNDS):
+            self._send_all()
+            self.sender.finish()
+            if not claim.is_good:  # we slept, or the store was away: others may have swept meanwhile
+                claim.renew()
+            snapshot = self._snapshot(made_s)
+            if not self.sender.missing(snapshot.chunks) and claim.is_good:
+                written = self.vault.write(snapshot)
+                self.memory.save()
+                return written
+            self.files.clear()
+            self.left_out.clear()
+        raise StoreFailed(f"{self.vault.place.url}: what is sent there does not stay")
+
+    def _send_all(self) -> None:
+        found = self._look()
+        self._done, self._total = 0, self._size(found)
+        for folder in found.whole:
+            self._send_whole(folder)
+        with tempfile.TemporaryDirectory(prefix="databases-", dir=self._own_folder()) as scratch:
+            self._send_databases(found.databases, Path(scratch))
+        for path in found.loose:
+            self._send_loose(path)
+        for path, data in found.aliases.items():
+            self.files[path] = self.sender.send_bytes(self._aliases(path, data), path)
+
+    def _look(self) -> Contents:
+        """Look again when an alias names a version that is not there: it was registered in between."""
+        for _ in range(LOOKS):
+            found = look(self.home)
+            named = {
+                f"{path.rpartition('/')[0]}/{number}"
+                for path, data in found.aliases.items()
+                for number in json.loads(data).values()
+            }
+            if named <= set(found.whole):
+                break
+        return found
+
+    def _aliases(self, path: str, data: bytes) -> bytes:
+        """Keep aliases of versions that are kept: one may have been deleted meanwhile."""
+        folder = path.rpartition("/")[0]
+        kept = {
+            alias: number
+            for alias, number in json.loads(data).items()
+            if f"{folder}/{number}/{MANIFEST}" in self.files
+        }
+        return json.dumps(kept).encode()
+
+    def _send_whole(self, folder: str) -> None:
+        """Keep a finished directory, all of it or none of it."""
+        try:
+            manifest = load_manifest(Place(self.home / folder))
+            if manifest is None:
+                return  # it went away
+            entries = {}
+            for path in files_of(self.home, folder):
+                if is_tokens(path) and not self.options.corpora:
+                    continue
+                entry = self.sender.send(self.home / path, path)
+                record = manifest.files.get(path[len(folder) + 1 :])
+                if record is not None and (record.bytes, record.sha256) != (entry.bytes, entry.sha256):
+                    raise Damaged(f"{path}: the bytes differ from those written")
+                entries[path] = entry
+            absent = {f"{folder}/{name}" for name in manifest.files} - set(entries)
+            if any(not is_tokens(path) for path in absent):
+                raise NotFound(f"{folder}: a part of it is missing")
+            self.files |= entries
+        except NotFound as error:
+            if (self.home / folder / MANIFEST).exists():
+                self.left_out.append(error.message)
+        except Damaged as error:
+            self.left_out.append(error.message)
+
+    def _send_databases(self, paths: list[str], scratch: Path) -> None:
+        for number, path in enumerate(paths):
+            copy = scratch / str(number)
+            copy_sqlite(self.home / path, copy)
+            copy.chmod((self.home / path).stat().st_mode & 0o777)
+            self.files[path] = self.sender.send(copy, path, role="sqlite")
+        for kind in databases.KINDS:
+            if kind.name in self.options.databases:
+                self._send_dump(kind, self.options.databases[kind.name], scratch / kind.file)
+
+    def _send_dump(self, kind: Kind, url: str, target: Path) -> None:
+        database = open_database(url)
+        try:
+            dump(database, target)
+        finally:
+            database.close()
+        self.files[kind.file] = self.sender.send(target, kind.file, role="dump")
+
+    def _send_loose(self, path: str) -> None:
+        try:
+            self.files[path] = self.sender.send(self.home / path, path)
+        except NotFound:
+            return  # it went away, as leases and requests do
+        except WindlassError as error:
+            self.left_out.append(error.message)
+
+    def _snapshot(self, made_s: float) -> Snapshot:
+        files = tuple(self.files[path] for path in sorted(self.files))
+        return Snapshot(
+            home=str(self.home),
+            host=socket.gethostname(),
+            code=__version__,
+            began_s=self.began_s,
+            made_s=made_s,
+            newest_write_s=max((file.modified_s for file in files), default=0.0),
+            files=files,
+            left_out=tuple(self.left_out),
+        )
+
+    def _size(self, found: Contents) -> int:
+        paths = [path for folder in found.whole for path in files_of(self.home, folder)]
+        sizes = 0
+        for path in (*paths, *found.databases, *found.loose):
+            if not is_tokens(path) or self.options.corpora:
+                try:
+                    sizes += (self.home / path).stat().st_size
+                except FileNotFoundError:
+                    continue
+        return sizes
+
+    def _own_folder(self) -> Path:
+        folder = self.home / FOLDER
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _passed(self, size: int) -> None:
+        self._done += size
+        note = {"sent": f"{self.sender.sent.sent_bytes / 1e6:.1f} MB"}
+        self.report(Progress("backup", self._done, max(self._total, self._done), "B", note))

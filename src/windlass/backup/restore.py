@@ -1,0 +1,226 @@
+"""Brings a home back from a snapshot.
+
+    snapshot -> HOME.restoring, file by file, each checked -> settled for its new place -> renamed to HOME
+
+The home appears all at once. A restore that was cut off goes on with the files that are missing; until the
+rename there is nothing that could be taken for a home.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from windlass.backup.databases import check_names
+from windlass.backup.locks import claimed
+from windlass.backup.relocate import settle
+from windlass.backup.repository import Vault
+from windlass.backup.snapshot import FileEntry, Snapshot
+from windlass.spec.errors import Damaged, InUse, StoreFailed
+from windlass.spec.protocol.progress import Progress, Report, silent
+from windlass.store.lock import locked
+from windlass.store.store_dir import Place, sync_folder, told
+
+MARK = ".snapshot"
+"""In a home that is coming back: which snapshot it comes from."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What is not in the snapshot, as far as the store can tell."""
+
+    age_s: float
+    """Since the snapshot: nothing that was written earlier is lost."""
+    known_s: float
+    """Between the snapshot and the newest write that was seen after it."""
+    bound_s: float | None
+    """What the schedule allows; None where none was kept."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A home that is back."""
+
+    snapshot: Snapshot
+    home: Path
+    seconds: float
+    fetched_bytes: int
+    lost: Loss
+    needs: tuple[str, ...]
+    """What is to be done by hand before everything works."""
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            **self.snapshot.facts(),
+            "restored_to": str(self.home),
+            "seconds": round(self.seconds, 3),
+            "fetched_bytes": self.fetched_bytes,
+            "lost": asdict(self.lost),
+            "needs": list(self.needs),
+        }
+
+
+def restore(
+    vault: Vault,
+    home: Path,
+    wanted: str | None = None,
+    *,
+    databases: Mapping[str, str] | None = None,
+    parallel: int = 4,
+    report: Report = silent,
+) -> Restored:
+    """Restore the newest snapshot, or the one that is named, to a home that is empty or not there."""
+    began = time.monotonic()
+    check_names(databases or {})
+    home = home.absolute()
+    with _coming_back(home) as staging, _reading(vault):
+        snapshot = vault.find(wanted)
+        if _is_occupied(home):
+            raise InUse(f"{home}: is not empty", hint="give another --to, or move it away first")
+        _begin(staging, snapshot)
+        fetched = fetch(vault, snapshot, staging, parallel=parallel, report=report)
+        needs = settle(staging, snapshot, home, databases)
+        _appear(staging, home)
+    return Restored(snapshot, home, time.monotonic() - began, fetched, loss(vault, snapshot), tuple(needs))
+
+
+def fetch(vault: Vault, snapshot: Snapshot, folder: Path, *, parallel: int, report: Report) -> int:
+    """Bring every file of a snapshot to a folder, each checked; return the bytes that had to move."""
+    tally, turn = {"done": 0, "moved": 0}, threading.Lock()
+
+    def bring(entry: FileEntry) -> None:
+        path = folder / _safe(entry)
+        moved = 0 if _is_there(path, entry) else _bring(vault, entry, path)
+        with turn:
+            tally["done"] += entry.bytes
+            tally["moved"] += moved
+            report(Progress("restore", tally["done"], snapshot.bytes, "B"))
+
+    with ThreadPoolExecutor(parallel, "restore") as pool:
+        work = [pool.submit(bring, entry) for entry in snapshot.files]
+        try:
+            for future in work:
+                future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return tally["moved"]
+
+
+def loss(vault: Vault, snapshot: Snapshot, now_s: float | None = None) -> Loss:
+    """Say how much younger than the snapshot the lost home was."""
+    seen = vault.seen()
+    now_s = time.time() if now_s is None else now_s
+    newest = float(seen.get("newest_write_s") or 0.0)
+    every = seen.get("every_s")
+    return Loss(
+        age_s=round(max(0.0, now_s - snapshot.made_s), 3),
+        known_s=round(max(0.0, newest - snapshot.made_s), 3),
+        bound_s=float(every) if every is not None else None,
+    )
+
+
+def staging_of(home: Path) -> Path:
+    return home.with_name(f"{home.name}.restoring")
+
+
+@contextmanager
+def _coming_back(home: Path) -> Iterator[Path]:
+    """One restore at a time to one home."""
+    with told(str(home)):
+        home.parent.mkdir(parents=True, exist_ok=True)
+    lock = home.with_name(f".{home.name}.restoring.lock")
+    with locked(lock, f"the restore to {home}"):
+        yield staging_of(home)
+    lock.unlink(missing_ok=True)
+
+
+@contextmanager
+def _reading(vault: Vault) -> Iterator[None]:
+    """Keep others from pruning meanwhile; with credentials that may only read, that cannot be said."""
+    try:
+        claim = claimed(vault.place, "read")
+        claim.__enter__()
+    except StoreFailed:
+        claim = nullcontext()  # type: ignore[assignment]
+        claim.__enter__()
+    try:
+        yield
+    finally:
+        claim.__exit__(None, None, None)
+
+
+def _begin(staging: Path, snapshot: Snapshot) -> None:
+    """Go on with what is there if it is of the same snapshot, else start over.
+
+    Of an attempt that was killed, files that it was in the midst of writing are left, under names of no file.
+    """
+    mark = staging / MARK
+    if not mark.exists() or mark.read_text() != snapshot.id:
+        shutil.rmtree(staging, ignore_errors=True)
+        Place(staging).write(MARK, snapshot.id.encode())
+        return
+    wanted = {entry.path for entry in snapshot.files}
+    for part in staging.rglob("*.part-*"):
+        if part.relative_to(staging).as_posix() not in wanted:
+            part.unlink()
+
+
+def _appear(staging: Path, home: Path) -> None:
+    with told(str(home)):
+        (staging / MARK).unlink(missing_ok=True)
+        if home.exists():
+            home.rmdir()  # it is empty, or this fails
+        staging.rename(home)
+        sync_folder(home.parent)
+
+
+def _is_occupied(home: Path) -> bool:
+    return home.exists() and (not home.is_dir() or any(home.iterdir()))
+
+
+def _bring(vault: Vault, entry: FileEntry, path: Path) -> int:
+    digest, length = hashlib.sha256(), 0
+    with Place(path.parent).writing(path.name) as target:
+        for chunk in entry.chunks:
+            data = vault.get(chunk)
+            digest.update(data)
+            length += len(data)
+            target.write(data)
+        if (length, digest.hexdigest()) != (entry.bytes, entry.sha256):
+            raise Damaged(f"{entry.path}: what its chunks hold is not what was backed up")
+    _dress(path, entry)
+    return length
+
+
+def _is_there(path: Path, entry: FileEntry) -> bool:
+    """Tell whether an earlier attempt brought this file."""
+    if not path.is_file() or path.stat().st_size != entry.bytes:
+        return False
+    with path.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
+            return False
+    _dress(path, entry)
+    return True
+
+
+def _dress(path: Path, entry: FileEntry) -> None:
+    path.chmod(entry.mode)
+    os.utime(path, (entry.modified_s, entry.modified_s))
+
+
+def _safe(entry: FileEntry) -> PurePosixPath:
+    """Refuse a path that leads out of the home: a backup is data, whoever wrote it."""
+    path = PurePosixPath(entry.path)
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\x00" in entry.path:
+        raise Damaged(f"{entry.path!r}: no path below a home")
+    return path

@@ -1,0 +1,123 @@
+"""Makes and prunes, again and again, and outlives what goes wrong.
+
+    wait until due -> make -> prune -> tell -> ...
+
+When the next snapshot is due goes by the newest one in the store, so a schedule that was started again
+neither hurries nor skips. Between snapshots it writes down there when the home last changed: after a total
+loss, that says what is missing. A failure is told, and tried again after waits that double.
+
+    HOME/backup/journal.jsonl   what happened
+    HOME/backup/metrics.prom    the figures, for Prometheus' text file collector
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windlass.backup.contents import FOLDER, newest_write_s
+from windlass.backup.make import Options, make
+from windlass.backup.prune import prune
+from windlass.backup.repository import Vault
+from windlass.backup.snapshot import moment
+from windlass.spec.backup import Keep
+from windlass.spec.errors import WindlassError
+from windlass.spec.protocol.progress import Report, silent
+from windlass.store.journal import Journal
+from windlass.store.store_dir import Place
+from windlass.store.uploads import Patience
+
+LOOK_EVERY_S = 30.0
+PATIENCE = Patience(first_s=5.0, most_s=600.0)
+METRICS = "metrics.prom"
+HELP = {
+    "last_success_timestamp_seconds": "when the newest snapshot was begun",
+    "last_duration_seconds": "how long the last snapshot took",
+    "last_sent_bytes": "bytes that the last snapshot sent",
+    "snapshots": "snapshots in the store",
+    "made_total": "snapshots made since the schedule was started",
+    "failures_total": "attempts that failed since the schedule was started",
+    "failing": "attempts that failed since the last success",
+}
+
+
+@dataclass
+class Schedule:
+    """A home that is backed up every so often. `step` never raises for what the store or the disk does."""
+
+    home: Path
+    open_vault: Callable[[], Vault]
+    every_s: float
+    keep: Keep
+    options: Options
+    report: Report = silent
+    say: Callable[[str], None] = lambda _: None
+    figures: dict[str, float] = field(default_factory=lambda: dict.fromkeys(HELP, 0.0))
+    _again_at_s: float = 0.0
+
+    def step(self, now_s: float) -> float:
+        """Do what is due; return how many seconds may pass before the next step."""
+        try:
+            vault = self.open_vault()
+            due_s = self._due_s(vault)
+            if now_s < max(due_s, self._again_at_s):
+                vault.see(newest_write_s=newest_write_s(self.home), at_s=now_s, every_s=self.every_s)
+            else:
+                self._make(vault)
+                due_s = self._due_s(vault)
+            return max(0.0, min(LOOK_EVERY_S, due_s - now_s))
+        except (WindlassError, OSError) as error:
+            return self._failed(error, now_s)
+
+    def _due_s(self, vault: Vault) -> float:
+        ids = vault.ids()
+        self.figures["snapshots"] = len(ids)
+        return moment(ids[-1]) + self.every_s if ids else 0.0
+
+    def _make(self, vault: Vault) -> None:
+        vault.see(every_s=self.every_s)
+        made = make(self.home, vault, self.options, self.report)
+        pruned = prune(vault, self.keep)
+        self.figures |= {
+            "last_success_timestamp_seconds": made.snapshot.made_s,
+            "last_duration_seconds": made.seconds,
+            "last_sent_bytes": made.sent.sent_bytes,
+            "failing": 0.0,
+        }
+        self.figures["made_total"] += 1
+        facts = made.facts()
+        self._tell({"event": "made", **facts, "forgotten": list(pruned.forgotten)})
+        self.say(f"snapshot {made.snapshot.id}: {facts['files']} files, {facts['sent_bytes']} bytes sent")
+
+    def _failed(self, error: Exception, now_s: float) -> float:
+        self.figures["failures_total"] += 1
+        self.figures["failing"] += 1
+        wait_s = PATIENCE.wait_s(int(self.figures["failing"]), random.random())
+        self._again_at_s = now_s + wait_s
+        message = error.message if isinstance(error, WindlassError) else str(error)
+        self._tell({"event": "failed", "message": message, "again_in_s": round(wait_s, 1)})
+        self.say(f"failed: {message}; again in {wait_s:.0f} s")
+        return wait_s
+
+    def _tell(self, record: dict[str, Any]) -> None:
+        """Write the journal and the figures; a disk that is full must not end the schedule."""
+        place = Place(self.home / FOLDER)
+        try:
+            Journal(place).append({"time": round(time.time(), 3), **record})
+            place.write(METRICS, exposition(self.figures).encode())
+        except WindlassError as error:
+            self.say(f"the journal could not be written: {error.message}")
+
+
+def exposition(figures: dict[str, float]) -> str:
+    """Write the figures as Prometheus reads them."""
+    lines = []
+    for name, about in HELP.items():
+        kind = "counter" if name.endswith("_total") else "gauge"
+        full = f"windlass_backup_{name}"
+        lines += [f"# HELP {full} {about}", f"# TYPE {full} {kind}", f"{full} {figures[name]:.17g}"]
+    return "\n".join(lines) + "\n"

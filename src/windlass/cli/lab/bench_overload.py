@@ -1,0 +1,56 @@
+"""`windlass bench overload`: ten times as much asked for as can be done."""
+
+from __future__ import annotations
+
+import argparse
+
+from windlass.cli.home import add_home, home_of
+from windlass.cli.terminal import print_json, print_table
+from windlass.lab.bench.overload import TIMES, bench_overload
+from windlass.runs.progress_line import ProgressLine
+from windlass.spec.errors import BadInput
+
+MINUTES = 2.0
+LEAST_GOODPUT, MOST_FIRST, MOST_REJECT_MS, MOST_GROWTH = 0.95, 3.0, 5.0, 0.02
+EPILOG = f"""\
+The real service, with keys, in front of a small model of random weights: first one request at a time, then
+as many as it answers at once, then {TIMES:g} times that rate at random moments. Exit code 1 where it answers
+less than {LEAST_GOODPUT:.0%} of its best, where those that are let in wait for their first token more than
+{MOST_FIRST:g} times as long as alone, where a refusal takes more than {MOST_REJECT_MS:g} ms (99 of 100), or
+where memory grows by more than {MOST_GROWTH:.0%}.
+
+examples:
+  windlass bench overload
+  windlass bench overload --minutes 0.5 --json
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, help=f"of overload (default: {MINUTES:g})", metavar="N"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_home(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    if not 0.1 <= args.minutes <= 600:
+        raise BadInput(f"--minutes {args.minutes:g}: must be from 0.1 to 600")
+    line = ProgressLine(quiet=args.json)
+    result = bench_overload(args.minutes, home_of(args), line)
+    line.close()
+    found = result["figures"]
+    if args.json:
+        print_json(result)
+    else:
+        print_table([(name, f"{value:.4g}") for name, value in found.items()], ("figure", "value"))
+    kept = (
+        found["goodput_vs_peak"] >= LEAST_GOODPUT
+        and found["ttft_p99_vs_unloaded"] <= MOST_FIRST
+        and found["reject_p99_ms"] <= MOST_REJECT_MS
+        and found["memory_growth"] <= MOST_GROWTH
+    )
+    return 0 if kept and not found["failed"] else 1

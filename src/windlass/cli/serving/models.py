@@ -1,0 +1,234 @@
+"""`windlass models`: list, show, import, export, compress, promote, roll back and delete models."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+
+from windlass.cli.home import add_home, home_of
+from windlass.cli.serving.models_near import configure_near, run_near
+from windlass.cli.terminal import print_json, print_table
+from windlass.registry.compress import WEIGHTS, Wanted, compress
+from windlass.registry.import_export import convert, give_arpa, is_arpa, take_adapter, take_arpa
+from windlass.registry.versions import Registry, Version, resolve_model
+from windlass.runs.progress_line import ProgressLine
+from windlass.spec.errors import BadInput, InUse, NotFound
+from windlass.spec.units import format_bytes, format_count
+from windlass.store.manifest import verify
+from windlass.store.store_dir import Place
+
+EPILOG = """\
+examples:
+  windlass models list
+  windlass models import path/to/huggingface-model --name base
+  windlass models import words.arpa.gz --name words   an n-gram model as KenLM or SRILM writes it
+  windlass models export words out.arpa               and back
+  windlass models import path/to/peft-adapter --name poet --adapter-of base
+  windlass models export base@1 out/                  Hugging Face files: config.json, safetensors, tokenizer
+  windlass models compress base@1 --weights int8      base@2, a quarter of the size; prints what it costs
+  windlass models promote base@2                      base@prod is now version 2, base@previous what it was
+  windlass models rollback base
+  windlass models near base king
+"""
+
+
+COMPRESS_EPILOG = """\
+Without --calibrate, int4 is calibrated on the training part of the model's own corpus, if it is here.
+Without --text, the held-out part of that corpus is measured on, else Python's standard library.
+
+examples:
+  windlass models compress base --weights int8
+  windlass models compress base@3 --weights int4 --calibrate notes.txt --name base-small
+  windlass models compress base --weights bfloat16 --json
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    verbs = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    for name, action, purpose in (
+        ("list", run_list, "list models and their versions"),
+        ("show", run_show, "show a version: sizes, metrics, lineage"),
+        ("import", run_import, "register a Hugging Face directory, or an ARPA file"),
+        ("export", run_export, "write a version as a Hugging Face directory, or as an ARPA file"),
+        ("near", run_near, "list the tokens whose vectors are nearest to that of one"),
+        ("compress", run_compress, "make a smaller version and measure what that costs"),
+        ("promote", run_promote, "make a version @prod"),
+        ("rollback", run_rollback, "make @previous @prod again"),
+        ("delete", run_delete, "remove a version that nothing uses"),
+    ):
+        verb = verbs.add_parser(name, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
+        if name == "import":
+            verb.add_argument(
+                "source",
+                type=Path,
+                metavar="DIRECTORY",
+                help="config.json, *.safetensors, tokenizer.json; or a file .arpa or .arpa.gz",
+            )
+            verb.add_argument("--name", help="name to register under (default: the directory's)")
+            verb.add_argument(
+                "--adapter-of", metavar="MODEL", help="it is a LoRA adapter of MODEL, as PEFT writes it"
+            )
+        elif name != "list":
+            verb.add_argument("model", metavar="MODEL", help="NAME, NAME@VERSION or NAME@ALIAS")
+        if name == "export":
+            verb.add_argument(
+                "target",
+                type=Path,
+                metavar="DIRECTORY",
+                help="a directory that does not exist yet; or such a file .arpa or .arpa.gz (n-gram models)",
+            )
+        elif name == "compress":
+            _configure_compress(verb)
+        elif name == "near":
+            configure_near(verb)
+        if name in ("import", "export"):
+            verb.add_argument(
+                "--dequantise", action="store_true", help="write int8 and int4 weights as float32"
+            )
+        add_home(verb)
+        verb.add_argument("--json", action="store_true", help="print JSON")
+        verb.set_defaults(run=action)
+
+
+def _configure_compress(verb: argparse.ArgumentParser) -> None:
+    verb.epilog = COMPRESS_EPILOG
+    verb.add_argument("--weights", choices=WEIGHTS, required=True, help="what the matrices are stored as")
+    verb.add_argument("--calibrate", metavar="TEXT", help="text or corpus to choose the rounding by")
+    verb.add_argument("--text", metavar="TEXT", help="held-out text or corpus to measure perplexity on")
+    verb.add_argument("--name", help="name to register under (default: the model's, as its next version)")
+
+
+def run_list(args: argparse.Namespace) -> int:
+    registry = Registry(home_of(args))
+    versions = [version for name in registry.names() for version in registry.versions(name)]
+    if args.json:
+        print_json([version.facts() for version in versions])
+        return 0
+    if not versions:
+        print("nothing is registered yet; `windlass train` and `windlass models import` do it")
+        return 0
+    print_table(
+        [
+            (
+                str(v),
+                " ".join(f"@{a}" for a in v.aliases),
+                v.lineage.get("shape", {}).get("family", v.manifest.meta.get("family", "")),
+                format_count(v.lineage.get("parameters", 0)),
+                f"{v.lineage['metrics']['loss']:.3f}" if v.lineage.get("metrics") else "",
+                v.precision,
+                format_bytes(v.manifest.bytes),
+                v.registered,
+            )
+            for v in versions
+        ],
+        ("model", "aliases", "family", "weights", "loss", "precision", "size", "registered"),
+    )
+    return 0
+
+
+def run_show(args: argparse.Namespace) -> int:
+    version = Registry(home_of(args)).find(args.model)
+    print_json({**version.facts(), "lineage": version.lineage, "files": sorted(version.manifest.files)})
+    return 0
+
+
+def run_import(args: argparse.Namespace) -> int:
+    home = home_of(args)
+    arpa = is_arpa(args.source)
+    if not (args.source.is_file() if arpa else args.source.is_dir()):
+        what = "file" if arpa else "directory"
+        raise NotFound(
+            f"{args.source}: no such {what}", hint="give a directory with config.json and *.safetensors"
+        )
+    if arpa and args.adapter_of is not None:
+        raise BadInput(f"{args.source}: an ARPA file is no adapter", hint="leave out --adapter-of")
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home, prefix="import-") as scratch:
+        made = Path(scratch) / "model"
+        if arpa:
+            take_arpa(args.source.resolve(), made, home / "logs")
+        elif args.adapter_of is None:
+            convert(args.source.resolve(), made, home / "logs", dequantise=args.dequantise)
+        else:
+            name, base, _ = resolve_model(home, args.adapter_of)
+            take_adapter(args.source.resolve(), base, name, made, home / "logs")
+        version = Registry(home).register(args.name or _name_of(args.source), made)
+    return _tell(args, version, "registered as")
+
+
+def _name_of(source: Path) -> str:
+    """Name a model after its directory, or after its file without what says that it is one."""
+    return source.resolve().name.lower().removesuffix(".gz").removesuffix(".arpa")
+
+
+def run_export(args: argparse.Namespace) -> int:
+    home = home_of(args)
+    _, path, _ = resolve_model(home, args.model)
+    if args.target.exists():
+        raise InUse(f"{args.target}: exists already", hint="give a directory that does not exist yet")
+    verify(Place(path))
+    if is_arpa(args.target):
+        told = give_arpa(path, args.target.absolute(), home / "logs")
+        print_json(told) if args.json else print(f"wrote {args.target}")
+        return 0
+    try:
+        convert(path, args.target.absolute(), home / "logs", dequantise=args.dequantise)
+    except BaseException:
+        shutil.rmtree(args.target, ignore_errors=True)
+        raise
+    if args.json:
+        print_json(
+            {"path": str(args.target.absolute()), "files": sorted(p.name for p in args.target.iterdir())}
+        )
+    else:
+        print(f"wrote {args.target}")
+    return 0
+
+
+def run_compress(args: argparse.Namespace) -> int:
+    line = ProgressLine(quiet=args.json)
+    wanted = Wanted(args.weights, args.calibrate, args.text, args.name)
+    version = compress(home_of(args), args.model, wanted, line)
+    line.close()
+    told = version.lineage["compressed"]
+    if args.json:
+        print_json({**version.facts(), "compressed": told})
+        return 0
+    smaller = told["bytes_before"] / told["bytes_after"]
+    print(f"registered as {version}, {told['weights']} made from {told['from']} ({told['was']})")
+    print(
+        f"weights     {format_bytes(told['bytes_before'])} -> {format_bytes(told['bytes_after'])}"
+        f"  ({smaller:.2f} times smaller)"
+    )
+    if "after" not in told:
+        print("perplexity  not measured: the model has no tokenizer.json")
+        return 0
+    before, after = told["before"]["perplexity"], told["after"]["perplexity"]
+    print(
+        f"perplexity  {before:.4f} -> {after:.4f}  ({after / before - 1:+.2%}, on {told['after']['tokens']} "
+        f"held-out tokens of {Path(told['measured_on']).name})"
+    )
+    return 0
+
+
+def run_promote(args: argparse.Namespace) -> int:
+    return _tell(args, Registry(home_of(args)).promote(args.model), "@prod is now")
+
+
+def run_rollback(args: argparse.Namespace) -> int:
+    return _tell(args, Registry(home_of(args)).roll_back(args.model.partition("@")[0]), "@prod is again")
+
+
+def run_delete(args: argparse.Namespace) -> int:
+    return _tell(args, Registry(home_of(args)).delete(args.model), "deleted")
+
+
+def _tell(args: argparse.Namespace, version: Version, what: str) -> int:
+    if args.json:
+        print_json(version.facts())
+    else:
+        print(f"{what} {version}")
+    return 0

@@ -1,0 +1,217 @@
+"""`windlass tenants`: make, list, change and remove those whom a service works for."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from windlass.cli.home import home_of
+from windlass.cli.serving.state_argument import (
+    add_limits,
+    described,
+    limits_of,
+    limits_text,
+    opened_state,
+    person,
+    when,
+)
+from windlass.cli.terminal import print_json, print_table
+from windlass.cluster.process.sandbox import MOST_SECRET_BYTES
+from windlass.control.tenants.tenant_registry import keep_secret
+from windlass.serve.records.tenants import Settings, Tenant, Tenants
+from windlass.spec.errors import AskedWrongly
+from windlass.spec.read import parse
+from windlass.spec.tenancy import Allowance, Quota, quota_from
+from windlass.spec.units import format_bytes
+
+EPILOG = """\
+Tenants share no limits and, unless both agree, no computed beginnings of prompts. docs/guides/tenants.md says
+what else is kept apart, and where it is not.
+
+examples:
+  windlass tenants make acme --limit tokens_per_minute=100k --limit concurrent=8
+  windlass tenants list
+  windlass tenants set acme --quota cores=8,memory=16GiB,gpus=0,jobs=4 --weight 2
+  windlass tenants set acme --root s3://bucket/acme --credential AWS_SECRET_ACCESS_KEY=acme-s3/secret
+  windlass tenants secret acme acme-s3/secret < secret.txt
+  windlass tenants set acme --suspend                  none of its keys opens, until --resume
+  windlass tenants remove acme                         once its keys are revoked
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    verbs = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    made = described(verbs, "make", "add a tenant", ["tenants make acme --limit concurrent=8"])
+    changed = described(
+        verbs,
+        "set",
+        "change a tenant",
+        ["tenants set acme --suspend", "tenants set acme --no-limits", "tenants set acme --quota jobs=4"],
+    )
+    removed = described(verbs, "remove", "remove a tenant that has no keys", ["tenants remove acme"])
+    kept = described(
+        verbs,
+        "secret",
+        "keep the value of a credential, read from standard input, for its processes on this machine",
+        ["tenants secret acme acme-s3/secret < secret.txt", "tenants secret acme acme-s3/secret --drop"],
+    )
+    kept.add_argument("name", metavar="TENANT", help="its name")
+    kept.add_argument(
+        "reference", metavar="SECRET/KEY", help="as its credentials, or [cluster.secrets], name it"
+    )
+    kept.add_argument("--drop", action="store_true", help="remove the value")
+    kept.set_defaults(run=run_secret)
+    listed = described(verbs, "list", "list tenants", ["tenants list --json"])
+    listed.set_defaults(run=run_list)
+    for verb, action in ((made, run_make), (changed, run_set), (removed, run_remove)):
+        verb.add_argument("name", metavar="TENANT", help="its name")
+        verb.set_defaults(run=action)
+    for verb in (made, changed):
+        add_limits(verb)
+        verb.add_argument(
+            "--shared-prefix",
+            action=argparse.BooleanOptionalAction,
+            help="share computed beginnings of prompts with tenants that agree too",
+        )
+        _add_allowance(verb)
+    standing = changed.add_mutually_exclusive_group()
+    standing.add_argument(
+        "--suspend", dest="suspended", action="store_const", const=True, help="close all its keys"
+    )
+    standing.add_argument(
+        "--resume", dest="suspended", action="store_const", const=False, help="open them again"
+    )
+
+
+def _add_allowance(verb: argparse.ArgumentParser) -> None:
+    group = verb.add_argument_group("jobs", "what its jobs may have, and where their data stays")
+    group.add_argument(
+        "--quota",
+        metavar="WHAT=AMOUNT,...",
+        action="append",
+        default=[],
+        help=f"the most at once: {', '.join(Quota.model_fields)}; WHAT=none lifts one (may be repeated)",
+    )
+    group.add_argument("--weight", type=float, help="its share beside other tenants (default: 1)")
+    group.add_argument("--priority", type=int, help="the highest that its jobs may ask for (default: 0)")
+    group.add_argument("--root", metavar="URL", help="store prefix below which its data stays; '' for none")
+    group.add_argument(
+        "--credential",
+        metavar="VARIABLE=SECRET/KEY",
+        action="append",
+        default=[],
+        help="a variable of its processes and the secret that has its value (may be repeated; all together)",
+    )
+
+
+def run_make(args: argparse.Namespace) -> int:
+    with opened_state(args) as state:
+        tenant = Tenants(state).make(
+            args.name,
+            person(),
+            limits=limits_of(args),
+            settings=_settings(args),
+            allowance=_allowed(args, Allowance()),
+        )
+    return _tell(args, tenant)
+
+
+def run_set(args: argparse.Namespace) -> int:
+    limits, settings = limits_of(args), _settings(args)
+    single = (args.weight, args.priority, args.root)
+    allows = bool(args.quota or args.credential) or any(each is not None for each in single)
+    if limits is None and settings is None and args.suspended is None and not allows:
+        raise AskedWrongly("say what to change", hint="`windlass tenants set --help` shows what is possible")
+    with opened_state(args) as state:
+        tenant = Tenants(state).set(
+            args.name,
+            person(),
+            limits=limits,
+            settings=settings,
+            suspended=args.suspended,
+            allow=(lambda old: _allowed(args, old)) if allows else None,
+        )
+    return _tell(args, tenant)
+
+
+def run_secret(args: argparse.Namespace) -> int:
+    with opened_state(args) as state:
+        Tenants(state).get(args.name)
+    value = None if args.drop else sys.stdin.buffer.read(MOST_SECRET_BYTES + 1)
+    keep_secret(home_of(args), args.name, args.reference, value)
+    done = "dropped" if args.drop else "kept"
+    print_json({done: args.reference}) if args.json else print(f"{args.reference} of '{args.name}' is {done}")
+    return 0
+
+
+def run_remove(args: argparse.Namespace) -> int:
+    with opened_state(args) as state:
+        Tenants(state).remove(args.name, person())
+    print_json({"removed": args.name}) if args.json else print(f"tenant '{args.name}' is gone")
+    return 0
+
+
+def run_list(args: argparse.Namespace) -> int:
+    with opened_state(args) as state:
+        tenants = Tenants(state).list()
+    if args.json:
+        print_json([tenant.facts() for tenant in tenants])
+    else:
+        _print(tenants)
+    return 0
+
+
+def _tell(args: argparse.Namespace, tenant: Tenant) -> int:
+    print_json(tenant.facts()) if args.json else _print((tenant,))
+    return 0
+
+
+def _print(tenants: tuple[Tenant, ...]) -> None:
+    rows = [
+        (
+            tenant.name,
+            "suspended" if tenant.suspended_s is not None else "open",
+            "shared" if tenant.settings.shared_prefix else "its own",
+            limits_text(tenant.limits),
+            f"{tenant.allowance.weight:g}",
+            _quota_text(tenant.allowance.quota),
+            tenant.allowance.root or "",
+            when(tenant.made_s or None),
+        )
+        for tenant in tenants
+    ]
+    print_table(rows, ("tenant", "is", "prefixes", "limits", "weight", "quota", "root", "made"))
+
+
+def _settings(args: argparse.Namespace) -> Settings | None:
+    return None if args.shared_prefix is None else Settings(shared_prefix=args.shared_prefix)
+
+
+def _allowed(args: argparse.Namespace, old: Allowance) -> Allowance:
+    """Return what a tenant is allowed once the options are taken; a quota changes entry by entry."""
+    told = old.model_dump(exclude_none=True)
+    for text in args.quota:
+        for name, value in quota_from(text).items():
+            told["quota"][name] = None if value == "none" else value
+    for name in ("weight", "priority"):
+        if getattr(args, name) is not None:
+            told[name] = getattr(args, name)
+    if args.root is not None:
+        told["root"] = args.root or None
+    if args.credential:
+        told["credentials"] = dict(_credential(text) for text in args.credential)
+    return parse(Allowance, told, "allowance")
+
+
+def _credential(text: str) -> tuple[str, str]:
+    variable, equals, reference = text.partition("=")
+    if not equals:  # nothing of it is shown: it may be the secret
+        raise AskedWrongly("--credential: write VARIABLE=SECRET/KEY, the name of a secret and not its value")
+    return variable, reference
+
+
+def _quota_text(quota: Quota) -> str:
+    told = quota.model_dump(exclude_none=True)
+    sizes = ("memory", "disk", "log")
+    return " ".join(f"{k}={format_bytes(v) if k in sizes else f'{v:g}'}" for k, v in told.items())

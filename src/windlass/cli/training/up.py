@@ -1,0 +1,151 @@
+"""`windlass up`: corpus, plan, train, evaluate, register and serve, in one go.
+
+Every stage leaves something whole behind and is skipped when that is already there, so running the
+same command again goes on where the last one stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from windlass.cli.home import add_home, home_of
+from windlass.cli.serving.serve import add_address, check_port, run_service, serve_of
+from windlass.cli.terminal import print_json
+from windlass.registry.versions import Registry, Version
+from windlass.runs.follower import Follower
+from windlass.runs.progress_line import ProgressLine
+from windlass.runs.training import RunFolder, newest_of, prepare, train
+from windlass.sdk import Client
+from windlass.spec.errors import BadInput
+from windlass.spec.job import STDLIB, Job
+from windlass.spec.protocol.entrypoint import INTERRUPTED
+from windlass.spec.read import anchored, parse
+from windlass.spec.serve import Serve
+from windlass.spec.units import format_count
+from windlass.supervisor.service_spec import Offer
+from windlass.supervisor.supervisor import Supervisor
+
+EPILOG = """\
+Without arguments it trains on Python's own library for three minutes and serves the result.
+Run it again to go on where it stopped; a finished model is served at once.
+
+examples:
+  windlass up
+  windlass up --minutes 10 --corpus 'books/*.txt'
+  windlass up --minutes 1 --once            answer one request, then exit
+  windlass up --family ngram --once         count instead of learning: seconds
+"""
+
+VOCABULARY = 4096
+"""Small models learn most from a small vocabulary: their output matrix is most of their work."""
+PROMPT = {STDLIB: "def "}
+ANSWER_TOKENS = 40
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "--corpus",
+        action="append",
+        metavar="URL",
+        help="text to train on: file, directory, glob or URL (may be repeated)",
+    )
+    parser.add_argument(
+        "--model", metavar="SIZE", help="about how many weights, e.g. 5M (default: what time allows)"
+    )
+    parser.add_argument("--family", default="llama", help="llama, gpt2, mlp, hmm or ngram (default: llama)")
+    parser.add_argument("--minutes", type=float, default=3.0, help="time to train (default: 3)")
+    parser.add_argument("--name", default="up", help="name of the run and of the model (default: up)")
+    add_address(parser)
+    add_home(parser)
+    parser.add_argument("--once", action="store_true", help="answer one request, then exit")
+    parser.add_argument("--fresh", action="store_true", help="train again, even if there is a finished model")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON (with --once)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    home, job = home_of(args), job_of(args)
+    serve = serve_of(args, home)
+    if not args.once:
+        check_port(serve)  # rather now than after minutes of training
+    line = ProgressLine(quiet=args.json)
+    version = ready_version(job, home, line, fresh=args.fresh)
+    if version is None:
+        line.say("stopped; the same command goes on from here")
+        return INTERRUPTED
+    offer = Offer(str(version), version.path, serve, version.aliases)
+    if not args.once:
+        _announce(version)
+        run_service(home, offer, [version], as_json=False)
+        return 0
+    alone = Serve(port=0, open=True)
+    with Supervisor(Offer(offer.name, offer.model, alone), home / "logs") as service:
+        answered = answer(service, job)
+    if args.json:
+        print_json({"model": str(version), "metrics": version.lineage.get("metrics"), **answered})
+    else:
+        print(f"{version} answered at {service.url}:\n{answered['prompt']}{answered['text']}")
+    return 0
+
+
+def job_of(args: argparse.Namespace) -> Job:
+    """Turn the options into a job, as if they had been written in a job file."""
+    if not 0 < args.minutes < 1e6:
+        raise BadInput(f"--minutes {args.minutes}: must be more than 0")
+    sources = args.corpus or [STDLIB]
+    data: dict[str, Any] = {
+        "name": args.name,
+        "corpus": {"sources": sources, "tokenizer": {"vocabulary": VOCABULARY}},
+        "model": {"family": args.family},
+        "train": {"time": args.minutes * 60, "sample_prompts": [PROMPT.get(sources[0], "The ")]},
+    }
+    if args.family == "bert":
+        raise BadInput(
+            "--family bert cannot answer requests: it fills in masked words",
+            hint="use llama, gpt2, mlp, hmm or ngram",
+        )
+    if args.model is not None:
+        data["model"]["parameters"] = args.model
+    return anchored(parse(Job, data, "up"), Path.cwd())
+
+
+def ready_version(job: Job, home: Path, line: ProgressLine, *, fresh: bool) -> Version | None:
+    """Return a registered model of this job, trained as far as need be; None when interrupted."""
+    folder = None if fresh else newest_of(job, home)
+    if folder is None:
+        line.say("preparing: corpus, then a plan for this machine")
+        folder = prepare(job, home, line)
+        line.close()
+        for reason in folder.load().predicted.reasons:
+            line.say(f"- {reason}")
+    if not folder.finished:
+        finished = train(folder, Follower(line))
+        line.close()
+        if not finished:
+            return None
+    return registered(folder, job, home)
+
+
+def registered(folder: RunFolder, job: Job, home: Path) -> Version:
+    """Return the version made of a finished run, registering and promoting it when it is not there yet."""
+    registry = Registry(home)
+    digest = folder.result_digest
+    known = [v for v in registry.versions(job.name) if v.manifest.digest == digest]
+    return known[-1] if known else registry.promote(str(registry.register(job.name, folder.result)))
+
+
+def answer(service: Supervisor, job: Job) -> dict[str, Any]:
+    """Ask the service one question."""
+    prompt = job.train.sample_prompts[0]
+    with Client(service.url) as client:
+        done = client.complete(prompt, max_tokens=ANSWER_TOKENS, temperature=0.7, seed=job.seed)
+    return {"url": service.url, "prompt": prompt, "text": done.text}
+
+
+def _announce(version: Version) -> None:
+    metrics = version.lineage.get("metrics") or {}
+    weights = format_count(version.lineage.get("parameters", 0))
+    print(f"{version}: {weights} weights, validation loss {metrics.get('loss', float('nan')):.3f}")

@@ -1,0 +1,310 @@
+"""The only one who speaks to a Kubernetes API server.
+
+Seven verbs over plain objects: apply, create, get, list, delete, watch, log. What is refused becomes one
+sentence; what it does not answer becomes ProcessFailed, and the caller tries again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from windlass.cluster.kubernetes.kubeconfig import Access, find_access, prove, tls_of
+from windlass.cluster.kubernetes.labels import MANAGER, Manifest
+from windlass.spec.errors import AskedWrongly, BadInput, InUse, ProcessFailed, WindlassError
+
+ANSWER_S = 30.0
+QUIET_S = 300.0
+"""The longest silence on a watch; the server is asked to end it earlier."""
+PAGE = 500
+TRIES = 3
+"""For requests that may be repeated without harm, when the server is busy or the connection broke."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Where objects of a kind are found."""
+
+    group: str
+    version: str
+    plural: str
+    namespaced: bool = True
+
+    def path(self, namespace: str | None, name: str | None = None) -> str:
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        within = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        return f"{root}{within}/{self.plural}" + (f"/{name}" if name else "")
+
+
+KINDS = {
+    "Job": Kind("batch", "v1", "jobs"),
+    "CronJob": Kind("batch", "v1", "cronjobs"),
+    "StatefulSet": Kind("apps", "v1", "statefulsets"),
+    "Deployment": Kind("apps", "v1", "deployments"),
+    "Service": Kind("", "v1", "services"),
+    "ConfigMap": Kind("", "v1", "configmaps"),
+    "Pod": Kind("", "v1", "pods"),
+    "Event": Kind("", "v1", "events"),
+    "Node": Kind("", "v1", "nodes", namespaced=False),
+    "Namespace": Kind("", "v1", "namespaces", namespaced=False),
+    "ResourceQuota": Kind("", "v1", "resourcequotas"),
+    "LimitRange": Kind("", "v1", "limitranges"),
+    "ServiceAccount": Kind("", "v1", "serviceaccounts"),
+    "PersistentVolumeClaim": Kind("", "v1", "persistentvolumeclaims"),
+    "NetworkPolicy": Kind("networking.k8s.io", "v1", "networkpolicies"),
+    "Role": Kind("rbac.authorization.k8s.io", "v1", "roles"),
+    "RoleBinding": Kind("rbac.authorization.k8s.io", "v1", "rolebindings"),
+    "PriorityClass": Kind("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False),
+    "HorizontalPodAutoscaler": Kind("autoscaling", "v2", "horizontalpodautoscalers"),
+    "PodDisruptionBudget": Kind("policy", "v1", "poddisruptionbudgets"),
+}
+
+
+class Expired(WindlassError):
+    """A watch began too far in the past; whoever watches lists again."""
+
+
+class Api:
+    """One API server, as one user."""
+
+    def __init__(self, access: Access) -> None:
+        self.access, self._closed = access, False
+        self._http = self._connect()
+
+    @classmethod
+    def find(cls, context: str | None = None) -> Api:
+        return cls(find_access(context))
+
+    def close(self) -> None:
+        """End it; whoever watches in another thread gets ProcessFailed."""
+        self._closed = True
+        self._http.close()
+
+    def apply(self, manifest: Manifest) -> Manifest:
+        """Make an object what the manifest says, or make it; return what was stored.
+
+        Fields that others set are theirs, fields that we name are ours. Misspelt ones are refused.
+        """
+        metadata, kind = manifest["metadata"], KINDS[manifest["kind"]]
+        told = self._ask(
+            "PATCH",
+            kind.path(metadata.get("namespace"), metadata["name"]),
+            params={"fieldManager": MANAGER, "force": "true", "fieldValidation": "Strict"},
+            content=json.dumps(manifest).encode(),
+            headers={"content-type": "application/apply-patch+yaml"},
+        )
+        assert told is not None
+        return told
+
+    def create(self, manifest: Manifest) -> Manifest:
+        """Make an object that is not there yet; InUse when it is."""
+        metadata, kind = manifest["metadata"], KINDS[manifest["kind"]]
+        told = self._ask(
+            "POST",
+            kind.path(metadata.get("namespace")),
+            params={"fieldManager": MANAGER, "fieldValidation": "Strict"},
+            content=json.dumps(manifest).encode(),
+            headers={"content-type": "application/json"},
+        )
+        assert told is not None
+        return told
+
+    def get(self, kind: str, namespace: str | None, name: str) -> Manifest | None:
+        """Return an object; None when there is none."""
+        return self._ask("GET", KINDS[kind].path(namespace, name), missing=True)
+
+    def list(
+        self,
+        kind: str,
+        namespace: str | None,
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> tuple[list[Manifest], str]:
+        """Return the objects that have all labels and fields, and the version from which to watch them."""
+        params = {"limit": str(PAGE), **_selecting(labels)}
+        if fields:
+            params["fieldSelector"] = ",".join(f"{key}={value}" for key, value in fields.items())
+        items: list[Manifest] = []
+        while True:
+            told = self._ask("GET", KINDS[kind].path(namespace), params=params) or {}
+            items += told.get("items") or []
+            metadata = told.get("metadata") or {}
+            if not metadata.get("continue"):
+                return items, str(metadata.get("resourceVersion", ""))
+            params["continue"] = metadata["continue"]
+
+    def delete(self, kind: str, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
+        """Ask for the end of an object and of all that it owns, these first. Return whether it was there."""
+        body: Manifest = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
+        if uid is not None:
+            body["preconditions"] = {"uid": uid}
+        path = KINDS[kind].path(namespace, name)
+        headers = {"content-type": "application/json"}
+        answer = self._ask("DELETE", path, content=json.dumps(body).encode(), headers=headers, missing=True)
+        return answer is not None
+
+    def watch(
+        self,
+        kind: str,
+        namespace: str | None,
+        version: str,
+        labels: Mapping[str, str] | None = None,
+        *,
+        quiet_s: float = QUIET_S,
+    ) -> Iterator[tuple[str, Manifest]]:
+        """Yield (ADDED, MODIFIED, DELETED or BOOKMARK, object) from a version on, until the server ends it.
+
+        Raises Expired when the server has forgotten what happened since.
+        """
+        params = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(max(1, int(quiet_s))),
+            **_selecting(labels),
+        }
+        with self._stream(KINDS[kind].path(namespace), params, quiet_s + ANSWER_S) as lines:
+            for line in lines:
+                try:
+                    event = json.loads(line)
+                except ValueError as error:
+                    raise ProcessFailed("a watch was cut off in the midst of a line") from error
+                if event["type"] == "ERROR":
+                    raise _refusal(int(event["object"].get("code", 500)), event["object"], "watch")
+                yield event["type"], event["object"]
+
+    def log(self, namespace: str, pod: str, container: str, *, follow: bool = False) -> Iterator[str]:
+        """Yield the lines that a container printed, and goes on to print."""
+        params = {"container": container, **({"follow": "true"} if follow else {})}
+        path = f"{KINDS['Pod'].path(namespace, pod)}/log"
+        with self._stream(path, params, None if follow else ANSWER_S) as lines:
+            yield from lines
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        missing: bool = False,
+    ) -> Manifest | None:
+        """Send a request, again when that can help; None for what is not there, if that is allowed."""
+        for left in reversed(range(TRIES)):
+            try:
+                answer = self._http.request(method, path, params=params, content=content, headers=headers)
+            except httpx.HTTPError as error:
+                if left and isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError):
+                    continue
+                raise self._unreachable(error) from error
+            except RuntimeError as error:
+                raise self._ended(error) from error
+            if answer.status_code == 401 and left and self.access.command is not None:
+                self._renew()
+                continue
+            if answer.status_code not in (429, 503, 504) or not left:
+                break
+        if answer.status_code == 404 and missing and _names_object(answer):
+            return None
+        if answer.is_error:
+            raise _refusal(answer.status_code, _status(answer), f"{method} {path}")
+        told: Manifest = answer.json()
+        return told
+
+    @contextlib.contextmanager
+    def _stream(
+        self, path: str, params: Mapping[str, str], silence_s: float | None
+    ) -> Iterator[Iterator[str]]:
+        timeout = httpx.Timeout(ANSWER_S, read=silence_s)
+        try:
+            with self._http.stream("GET", path, params=params, timeout=timeout) as answer:
+                if answer.is_error:
+                    answer.read()
+                    raise _refusal(answer.status_code, _status(answer), f"GET {path}")
+                yield answer.iter_lines()
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        except RuntimeError as error:
+            raise self._ended(error) from error
+
+    def _ended(self, error: RuntimeError) -> Exception:
+        """httpx says by a RuntimeError that it was closed; any other is a mistake of ours."""
+        return ProcessFailed("the connection was closed") if self._closed else error
+
+    def _connect(self) -> httpx.Client:
+        secure = self.access.server.startswith("https:")
+        return httpx.Client(
+            base_url=self.access.server,
+            verify=tls_of(self.access) if secure else False,
+            timeout=ANSWER_S,
+            auth=self._sign,
+            headers={"accept": "application/json", "user-agent": MANAGER},
+        )
+
+    def _sign(self, request: httpx.Request) -> httpx.Request:
+        if token := self.access.bearer():
+            request.headers["authorization"] = f"Bearer {token}"
+        if self.access.server_name:
+            request.extensions["sni_hostname"] = self.access.server_name
+        return request
+
+    def _renew(self) -> None:
+        """Let the program of the kubeconfig prove anew who we are."""
+        self._http.close()
+        self.access = prove(self.access)
+        self._http = self._connect()
+
+    def _unreachable(self, error: httpx.HTTPError) -> ProcessFailed:
+        why = str(error) or type(error).__name__
+        return ProcessFailed(f"the Kubernetes API server {self.access.server} does not answer: {why}")
+
+
+def _selecting(labels: Mapping[str, str] | None) -> dict[str, str]:
+    return {"labelSelector": ",".join(f"{key}={value}" for key, value in labels.items())} if labels else {}
+
+
+def _names_object(answer: httpx.Response) -> bool:
+    """Whether a 404 speaks of the object, not of an API that the server does not have."""
+    return _status(answer).get("details", {}).get("name") is not None
+
+
+def _status(answer: httpx.Response) -> Manifest:
+    with contextlib.suppress(ValueError):
+        told: Any = answer.json()
+        if isinstance(told, dict):
+            return told
+    return {"message": answer.text[:500]}
+
+
+def _refusal(code: int, status: Manifest, what: str) -> WindlassError:
+    """Say what the server refused, by the code of its answer."""
+    message = str(status.get("message") or f"{what}: {code}")
+    if code in (401, 403):
+        return AskedWrongly(
+            f"the cluster does not let us: {message}",
+            hint="the Role of `windlass kubernetes render --tenant` has all that is needed",
+        )
+    if code == 404:
+        return BadInput(
+            f"the cluster does not have it: {message}",
+            hint="a namespace is made by `windlass kubernetes render --tenant T | kubectl apply -f -`",
+        )
+    if code == 409:
+        return InUse(f"somebody else holds it: {message}")
+    if code == 410:
+        return Expired(message)
+    if code in (400, 422):
+        return BadInput(f"the API server refuses it: {message}", hint=_causes(status))
+    return ProcessFailed(f"the API server failed ({code}): {message}")
+
+
+def _causes(status: Manifest) -> str | None:
+    causes = (status.get("details") or {}).get("causes") or ()
+    told = [f"{cause.get('field')}: {cause.get('message')}" for cause in causes]
+    return "; ".join(told) or None

@@ -1,0 +1,151 @@
+"""A group in Kubernetes.
+
+Members that end are indices of an indexed Job: each index is restarted by itself (backoffLimitPerIndex), and
+a pod that the cluster took away does not count as a failure. Members that shall always run are replicas of a
+StatefulSet. Either way member I answers at NAME-I.SERVICE even before it is ready, as ranks must meet first.
+
+All else of a group is owned by the Job or StatefulSet, so deleting it removes everything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.cluster.backend import INDEX, Group, check, group_bytes
+from windlass.cluster.kubernetes.labels import (
+    INDEX_KEY,
+    LAUNCH,
+    LAUNCH_KEY,
+    ORDINAL_KEY,
+    WANTED,
+    Manifest,
+    group_labels,
+    selector,
+    service_name,
+)
+from windlass.cluster.kubernetes.pod import CALLS, CONTAINER, PORT, Setting, callers, front, pod_template
+from windlass.spec.errors import AskedWrongly, BadInput
+
+JOB_FIELDS = {INDEX: f"metadata.annotations['{INDEX_KEY}']", LAUNCH: f"metadata.labels['{LAUNCH_KEY}']"}
+SET_FIELDS = {INDEX: f"metadata.labels['{ORDINAL_KEY}']"}
+MOST_MEMBERS = 10_000
+"""Parallelism of an indexed Job that has limits per index may not be more (batch/v1)."""
+
+
+def workload(group: Group, setting: Setting, *, suspended: bool = False) -> Manifest:
+    """Return the object that owns all others of a group."""
+    check(group)
+    if group.count > MOST_MEMBERS:
+        raise BadInput(f"group {group.key}: {group.count} members are more than {MOST_MEMBERS}")
+    if group.restart.policy == "always":
+        return stateful_set(group, setting)
+    return indexed_job(group, setting, suspended=suspended)
+
+
+def indexed_job(group: Group, setting: Setting, *, suspended: bool = False) -> Manifest:
+    """Return the Job of a group whose members come to an end.
+
+    No members at all is a suspended Job of one: a Job of none would be complete at once, for ever.
+    """
+    count = max(1, group.count)
+    spec: dict[str, Any] = {
+        "completionMode": "Indexed",
+        "completions": count,
+        "parallelism": count,
+        "backoffLimitPerIndex": 0 if group.restart.policy == "never" else group.restart.most,
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {"rules": _rules()},
+        "suspend": suspended or group.count == 0,
+        "template": pod_template(group, setting, group_labels(group), JOB_FIELDS, "Never"),
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(group, setting), "spec": spec}
+
+
+def _rules() -> list[Manifest]:
+    """The first rule that fits decides: taken away by the cluster, asked wrongly, else counted."""
+    taken = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    codes = {"containerName": CONTAINER, "operator": "In", "values": [AskedWrongly.exit_code]}
+    return [taken, {"action": "FailIndex", "onExitCodes": codes}]
+
+
+def stateful_set(group: Group, setting: Setting) -> Manifest:
+    """Return the StatefulSet of a group whose members shall always run."""
+    template = pod_template(group, setting, group_labels(group), SET_FIELDS, "Always")
+    del template["spec"]["subdomain"]  # its controller sets it
+    spec: dict[str, Any] = {
+        "serviceName": service_name(group),
+        "replicas": group.count,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": selector(group)},
+        "template": template,
+    }
+    metadata = _metadata(group, setting)
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
+
+
+def dependents(group: Group, setting: Setting) -> list[Manifest]:
+    """Return what a group needs beside its pods."""
+    called = [] if group.port is None else [front_service(group, setting)]
+    return [headless_service(group, setting), group_policy(group, setting), *called]
+
+
+def headless_service(group: Group, setting: Setting) -> Manifest:
+    """Return the Service that gives every member a name in DNS."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {**_metadata(group, setting, wanted=False), "name": service_name(group)},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": selector(group),
+            "ports": [{"name": "meet", "port": PORT, "targetPort": "meet", "protocol": "TCP"}],
+        },
+    }
+
+
+def front_service(group: Group, setting: Setting) -> Manifest:
+    """Return the Service that callers from outside the group use."""
+    metadata = {**_metadata(group, setting, wanted=False), "name": f"{service_name(group)}-{CALLS}"}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": front(selector(group))}
+
+
+def group_policy(group: Group, setting: Setting) -> Manifest:
+    """Let members of one group talk to each other, at any port: ranks choose theirs as they meet.
+
+    Callers from outside get no further than the group's own port, if it has one.
+    """
+    peers = [{"podSelector": {"matchLabels": selector(group)}}]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _metadata(group, setting, wanted=False),
+        "spec": {
+            "podSelector": {"matchLabels": selector(group)},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": peers}, *([callers()] if group.port else [])],
+            "egress": [{"to": peers}],
+        },
+    }
+
+
+def owned(manifest: Manifest, owner: Manifest) -> Manifest:
+    """Return a manifest that goes when its owner goes."""
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+    }
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [reference]}}
+
+
+def _metadata(group: Group, setting: Setting, *, wanted: bool = True) -> Manifest:
+    metadata: Manifest = {
+        "name": group.name,
+        "namespace": setting.of(group.tenant),
+        "labels": group_labels(group),
+    }
+    if wanted:
+        metadata["annotations"] = {WANTED: group_bytes(group).decode()}
+    return metadata

@@ -1,0 +1,101 @@
+"""Groups on a Ray cluster, from any process that reaches it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from typing import Any
+
+import ray
+from ray._private import services, worker
+from ray.exceptions import RayError
+
+from windlass.cluster.backend import Group, Standing, Survey, check, group_bytes
+from windlass.cluster.launch.local_process import error_of
+from windlass.cluster.on_ray.ray_controller import Steward
+from windlass.spec.errors import ProcessFailed
+from windlass.spec.protocol.link import parse_address
+
+STEWARD = "steward"
+NAMESPACE = "windlass"
+HEAD = {"node:__internal_head__": 0.001}
+"""Keeps the steward where Ray's own store is: it is lost with it, and with nothing else."""
+PATIENCE_S = 60.0
+KNOCK_S = 5.0
+
+
+class RayBackend:
+    """The groups of one namespace of a Ray cluster."""
+
+    def __init__(self, address: str | None = None, namespace: str | None = None) -> None:
+        self._address, self._namespace = address or "auto", namespace or NAMESPACE
+
+    def launch(self, group: Group) -> None:
+        self._ask("launch", group_bytes(check(group)))
+
+    def observe(self, key: str) -> Standing | None:
+        standing: Standing | None = self._ask("observe", key)
+        return standing
+
+    def stop(self, key: str) -> None:
+        self._ask("stop", key)
+
+    def scale(self, key: str, count: int) -> None:
+        self._ask("scale", key, count)
+
+    def survey(self, tenant: str | None = None) -> Survey:
+        survey: Survey = self._ask("survey", tenant)
+        return survey
+
+    def _ask(self, what: str, *args: Any) -> Any:
+        """Ask the steward; every question may be repeated, so Ray may ask again when it died."""
+        connect(self._address)
+        try:
+            told = ray.get(self._steward().ask.remote(what, *args), timeout=PATIENCE_S)
+        except RayError as error:
+            reason = str(error).partition("\n")[0]
+            raise ProcessFailed(f"Ray at {self._address} did not answer: {reason}") from None
+        if "error" in told:
+            raise error_of(told["error"])
+        return told["told"]
+
+    def _steward(self) -> Any:
+        return (
+            ray.remote(Steward)
+            .options(
+                name=STEWARD,
+                namespace=self._namespace,
+                lifetime="detached",
+                get_if_exists=True,
+                num_cpus=0,
+                resources=HEAD,
+                max_restarts=-1,
+                max_task_retries=-1,
+            )
+            .remote(self._namespace)
+        )
+
+
+def connect(address: str) -> None:
+    """Connect this process to a Ray cluster, once; Ray is told to report nothing to anybody.
+
+    Where nobody listens, Ray itself would try for more than ten minutes, so we knock first.
+    """
+    if ray.is_initialized():
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        found = services.get_ray_address_from_environment(address, None) if address == "auto" else address
+        if found is None:
+            raise ConnectionError("none runs on this machine")
+        with socket.create_connection(parse_address(found), timeout=KNOCK_S):
+            pass
+        ray.init(address=found, log_to_driver=False, logging_level=logging.CRITICAL)
+        worker._worker_logs_enabled = False  # or news of dead nodes would stand in the midst of our JSON
+    except (OSError, RuntimeError, ValueError, RayError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ProcessFailed(
+            f"no Ray cluster at '{address}': {reason}",
+            hint="start one: ray start --head --disable-usage-stats; [cluster] address says where it is",
+        ) from None

@@ -1,0 +1,117 @@
+"""A body inside any text: which operation it is for, what may come next in it, and the whole call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from windlass.completion.body import Body, fixes_of
+from windlass.completion.cursor import Spot, find_spot
+from windlass.completion.fill import Filler
+from windlass.completion.json_text import read_value
+from windlass.completion.schema import Field, Operation
+from windlass.completion.shell_text import Piece
+from windlass.completion.suggestions import Candidate, Explanation, Fix
+from windlass.completion.tree import Node
+from windlass.completion.write import Whole, write_all
+
+T = TypeVar("T", Candidate, Fix)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is offered for a body, in the places of the text around it."""
+
+    candidates: tuple[Candidate, ...]
+    fixes: tuple[Fix, ...]
+    explains: Explanation | None
+    operation: Operation | None
+
+
+def in_body(piece: Piece, cursor: int, filler: Filler, operation: Operation | None) -> Part:
+    """Look at a body of JSON; without an operation, its keys tell which one it is for."""
+    tree, slips = read_value(piece.text)
+    spot = find_spot(read_value(piece.text[:cursor])[0], cursor)
+    if operation is None or operation.body is None:
+        chosen, others = guess(tree, spot, filler)
+    else:
+        chosen, others = operation, ()
+    if chosen is None or chosen.body is None:
+        return Part((), (), None, chosen)
+    if tree is None:
+        return Part((_opening(piece, cursor),), (), None, chosen)
+    body = Body(piece.text, cursor, with_keys(spot, tree), chosen.body, filler, others=others)
+    candidates = body.candidates()
+    fixes = [*slips, *fixes_of(piece.text, tree, chosen.body, filler, python=False)]
+    return Part(
+        tuple(_moved(each, piece) for each in candidates),
+        tuple(_moved(each, piece) for each in fixes),
+        body.explains(candidates),
+        chosen,
+    )
+
+
+def guess(tree: Node | None, spot: Spot, filler: Filler) -> tuple[Operation | None, tuple[Field, ...]]:
+    """Return the operation that a body is likeliest for, and what else it could be as well."""
+    typed = spot.typed if spot.role == "key" and not spot.path else ""
+    keys = [key for key in (tree.keys if tree is not None else ()) if key != typed]
+    fitting = filler.api.fitting(keys, typed)
+    if not fitting:
+        return None, ()
+    others = [each.body for each in fitting[1:] if each.path.startswith("/v1/") and each.body is not None]
+    fits = [each for each in others if set(keys) <= {field.name for field in filler.api.fields(each)}]
+    return fitting[0], tuple(fits)
+
+
+def with_keys(spot: Spot, tree: Node | None) -> Spot:
+    """Add the keys that stand behind the cursor to those before it."""
+    node = tree
+    for part in spot.path if spot.role != "value" else ():
+        node = _child(node, part)
+    if node is None or not node.entries or spot.role == "value":
+        return spot
+    later = [entry.key for entry in node.entries if entry.key is not None and entry.key.start > spot.start]
+    return replace(spot, keys=(*spot.keys, *(str(key.value) for key in later if key.value not in spot.keys)))
+
+
+def whole_call(
+    operation: Operation | None,
+    body: Any,
+    filler: Filler,
+    server: str,
+    *,
+    path: str = "",
+    headers: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Write the call with a body that the server takes."""
+    if operation is None:
+        return {}
+    whole = None
+    if operation.body is not None:
+        whole = filler.filled(body if isinstance(body, dict) else {}, operation.body)
+    names = path if path and filler.api.find(path, operation.method) == operation else operation.path
+    if "{model}" in names and filler.models:
+        names = names.replace("{model}", filler.models[0])
+    url = server.removesuffix("/") + names
+    return write_all(Whole(operation.method, url, whole, headers or {}, operation.needs_key))
+
+
+def _child(node: Node | None, part: str | int) -> Node | None:
+    if node is None:
+        return None
+    if isinstance(part, int):
+        return node.items[part] if part < len(node.items) else None
+    return next(
+        (entry.value for entry in node.entries if entry.key is not None and entry.key.value == part), None
+    )
+
+
+def _opening(piece: Piece, cursor: int) -> Candidate:
+    insert, place = piece.put("{", (0, cursor))
+    return Candidate("{", insert, place, "object", about="the body begins")
+
+
+def _moved(change: T, piece: Piece) -> T:
+    insert, place = piece.put(change.insert, change.replace)
+    return replace(change, insert=insert, replace=place)

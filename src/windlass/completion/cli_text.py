@@ -1,0 +1,147 @@
+"""Reads a half-typed command of our own: its verbs, options and arguments, and the slips in them.
+
+`Verbs` describes the command line as argparse has it; whoever asks makes it from the parsers themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from windlass.completion.shell_text import Word
+from windlass.completion.suggestions import Fix
+from windlass.spec.errors import nearest
+
+PROGRAM = "windlass"
+MOST_NAME = 100
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option, or an argument without a name where `names` is empty."""
+
+    names: tuple[str, ...] = ()
+    metavar: str = ""
+    """What stands for its value; "" where it takes none."""
+    about: str = ""
+    default: str = ""
+    choices: tuple[str, ...] = ()
+    type: str = ""
+    repeats: bool = False
+    required: bool = False
+
+    @property
+    def name(self) -> str:
+        return next((name for name in self.names if name.startswith("--")), (*self.names, self.metavar)[0])
+
+
+@dataclass(frozen=True)
+class Verbs:
+    """A verb: what may follow it."""
+
+    about: str = ""
+    options: tuple[Option, ...] = ()
+    arguments: tuple[Option, ...] = ()
+    words: Mapping[str, Verbs] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Verbs:
+        return cls(
+            told["about"],
+            tuple(_option(each) for each in told["options"]),
+            tuple(_option(each) for each in told["arguments"]),
+            {word: cls.from_json(inner) for word, inner in told["words"].items()},
+        )
+
+
+def _option(told: Mapping[str, Any]) -> Option:
+    tuples = {"names": tuple(told["names"]), "choices": tuple(told["choices"])}
+    return Option(**{**told, **tuples})
+
+
+@dataclass
+class Line:
+    """A command as far as it was typed."""
+
+    verbs: Verbs
+    words: list[str] = field(default_factory=list)
+    """Verbs, from the first on."""
+    given: list[str] = field(default_factory=list)
+    """Arguments without names."""
+    used: set[str] = field(default_factory=set)
+    waiting: Option | None = None
+    """The option whose value comes next."""
+    ended: bool = False
+    """Whether `--` said that no options follow."""
+    slips: list[Fix] = field(default_factory=list)
+
+    def take(self, word: Word) -> None:
+        """Add a finished word."""
+        text = word.text
+        if self.waiting is not None:
+            self._choice(self.waiting, word, 0)
+            self.waiting = None
+        elif text == "--" and not self.ended:
+            self.ended = True
+        elif text.startswith("-") and len(text) > 1 and not self.ended:
+            self._option(word)
+        elif not self.given and self.verbs.words:
+            self._verb(word)
+        else:
+            self._placed(word)
+
+    def _option(self, word: Word) -> None:
+        name, equals, _ = word.text.partition("=")
+        known = {each: option for option in self.verbs.options for each in option.names}
+        option = known.get(name)
+        if option is None:
+            near = nearest(name[:MOST_NAME], [each for each in known if each.startswith("--")])
+            if near is None:
+                return
+            option = known[near]
+            self.slips.append(
+                Fix(f"there is no {name}; {near} is meant", near, (word.start, word.start + len(name)))
+            )
+        self.used |= set(option.names)
+        if option.metavar and not equals:
+            self.waiting = option
+        elif equals:
+            self._choice(option, word, len(name) + 1)
+
+    def _verb(self, word: Word) -> None:
+        found = self.verbs.words.get(word.text)
+        if found is None and not self.verbs.arguments:
+            near = nearest(word.text[:MOST_NAME], list(self.verbs.words))
+            if near is not None:
+                self.slips.append(
+                    Fix(f"there is no '{word.text}'; '{near}' is meant", near, (word.start, word.end))
+                )
+                found, word = self.verbs.words[near], Word(near, 0, 0, ())
+        if found is None:
+            self._placed(word)
+        else:
+            self.verbs = found
+            self.words.append(word.text)
+
+    def _placed(self, word: Word) -> None:
+        argument = self.argument
+        if argument is not None:
+            self._choice(argument, word, 0)
+        self.given.append(word.text)
+
+    def _choice(self, option: Option, word: Word, skip: int) -> None:
+        value = word.text[skip:]
+        near = nearest(value[:MOST_NAME], list(option.choices)) if option.choices else None
+        if near is not None and value not in option.choices:
+            about = f"{option.name} takes {', '.join(option.choices)}"
+            self.slips.append(Fix(about, near, (word.start + skip, word.end)))
+
+    @property
+    def argument(self) -> Option | None:
+        """The argument without a name that comes next."""
+        found = self.verbs.arguments
+        place = len(self.given)
+        if place < len(found):
+            return found[place]
+        return found[-1] if found and found[-1].repeats else None

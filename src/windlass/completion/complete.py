@@ -1,0 +1,64 @@
+"""The door: a text with a cursor in it, and what the server says of itself, to an Offer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windlass.completion import kinds
+from windlass.completion.bodies import in_body, whole_call
+from windlass.completion.fill import Filler
+from windlass.completion.from_curl import complete_curl
+from windlass.completion.from_python import complete_python
+from windlass.completion.json_text import read_value
+from windlass.completion.schema import Api
+from windlass.completion.shell_text import whole_text
+from windlass.completion.suggestions import SERVER, Offer, put_all
+from windlass.completion.tree import plain
+
+
+def complete(
+    text: str,
+    cursor: int | None = None,
+    *,
+    document: Mapping[str, Any],
+    models: Sequence[str] = (),
+    kind: str = "auto",
+    path: str = "",
+    server: str = SERVER,
+) -> Offer:
+    """Offer what may come next in a body of JSON, a curl command or Python; `path` names a body's route."""
+    place = len(text) if cursor is None else max(0, min(cursor, len(text)))
+    filler = Filler(Api(document), list(models))
+    match kinds.kind_of(text) if kind == "auto" else kind:
+        case kinds.CURL:
+            return complete_curl(text, place, filler, server)
+        case kinds.PYTHON:
+            return complete_python(text, place, filler, server)
+    return complete_json(text, place, filler, server, path)
+
+
+def complete_json(text: str, cursor: int, filler: Filler, server: str, path: str = "") -> Offer:
+    """Offer what may come next in a body."""
+    part = in_body(whole_text(text), cursor, filler, filler.api.find(path, "POST") if path else None)
+    fixed = put_all(text, part.fixes)
+    operation = part.operation
+    return Offer(
+        kinds.JSON,
+        operation.method if operation is not None else "",
+        operation.path if operation is not None else "",
+        part.candidates,
+        part.fixes,
+        fixed,
+        part.explains,
+        whole_call(operation, plain(read_value(fixed)[0]), filler, server, path=path),
+    )
+
+
+def names_of(ids: Sequence[str]) -> list[str]:
+    """Return what may be asked for, given the ids that the server lists: bare names, versions, adapters."""
+    bare = [each.partition("@")[0].partition(":")[0] for each in ids]
+    adapters = [
+        f"{name}:{each.partition(':')[2]}" for name, each in zip(bare, ids, strict=True) if ":" in each
+    ]
+    return list(dict.fromkeys([*bare, *ids, *adapters]))

@@ -1,0 +1,88 @@
+"""Where in a value somebody stopped typing: before a key, in a value, behind one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from windlass.completion.tree import Entry, Kind, Node, plain
+
+Role = Literal["key", "colon", "value", "after", "done"]
+Steps = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A place in a tree, which ends where the cursor stands.
+
+    `path` leads to the value where the role is "value", and to the holder otherwise.
+    """
+
+    role: Role
+    path: Steps
+    start: int
+    """Where what is being typed begins; the cursor's own place if nothing is."""
+    typed: str = ""
+    quote: str = ""
+    holder: Kind = "object"
+    keys: tuple[str, ...] = ()
+    """Those that the holder has already."""
+    comma: bool = True
+    """Whether a comma, or the beginning of the holder, stands before the place."""
+    places: int = 0
+    """Arguments without a name that stand before."""
+    like: Any = None
+    """What the first item of the list is, where the holder is one that has items."""
+
+
+def find_spot(node: Node | None, end: int, path: Steps = ()) -> Spot:
+    """Return the place at the end of a text whose tree this is."""
+    if node is None:
+        return Spot("value", path, end)
+    if node.kind in ("object", "arguments") and not node.closed:
+        return _in_object(node, end, path)
+    if node.kind == "list" and not node.closed:
+        return _in_list(node, end, path)
+    if _is_open(node, end):
+        return Spot("value", path, node.start, str(node.value), node.quote)
+    return Spot("done", path, end)
+
+
+def _in_object(node: Node, end: int, path: Steps) -> Spot:
+    here = Spot("key", path, end, holder=node.kind, keys=tuple(node.keys), places=_places(node))
+    if not node.entries or node.comma:
+        return here
+    last = node.entries[-1]
+    if last.key is None:
+        return _placed(last, here, end)
+    if last.colon < 0:
+        role: Role = "colon" if last.key.closed and last.key.kind == "string" else "key"
+        typed, quote = str(last.key.value), last.key.quote
+        return replace(here, role=role, start=last.key.start, typed=typed, quote=quote, keys=here.keys[:-1])
+    inner = find_spot(last.value, end, (*path, str(last.key.value)))
+    return inner if inner.role != "done" else replace(here, role="after", comma=False)
+
+
+def _placed(last: Entry, here: Spot, end: int) -> Spot:
+    """Look into an argument without a name."""
+    inner = find_spot(last.value, end, (*here.path, here.places - 1))
+    return inner if inner.role != "done" else replace(here, role="after", comma=False)
+
+
+def _in_list(node: Node, end: int, path: Steps) -> Spot:
+    like = plain(node.items[0]) if node.items else None
+    if not node.items or node.comma:
+        return Spot("value", (*path, len(node.items)), end, holder="list", like=like)
+    inner = find_spot(node.items[-1], end, (*path, len(node.items) - 1))
+    return inner if inner.role != "done" else Spot("after", path, end, holder="list", comma=False, like=like)
+
+
+def _places(node: Node) -> int:
+    return sum(1 for entry in node.entries if entry.key is None)
+
+
+def _is_open(node: Node, end: int) -> bool:
+    """Tell whether more of a value may come: its quote is missing, or it is a word that the text ends in."""
+    if node.kind == "string":
+        return not node.closed
+    return node.kind == "word" and node.end == end

@@ -1,0 +1,284 @@
+"""Half-typed Python: which call, argument, value, address or header may stand at the cursor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from windlass.completion import kinds
+from windlass.completion.addresses import addresses, header_values, near_path, split
+from windlass.completion.bodies import guess, whole_call, with_keys
+from windlass.completion.body import Body, fixes_of
+from windlass.completion.cursor import Spot, find_spot
+from windlass.completion.fill import Filler
+from windlass.completion.json_text import read_arguments
+from windlass.completion.python_text import (
+    HTTP_ARGUMENTS,
+    NOT_OPENAI,
+    OPENAI_OWN,
+    SDK,
+    SDK_NAMES,
+    SDK_OWN,
+    SDK_SETTINGS,
+    Asking,
+    callables,
+    find_asking,
+    server_in,
+)
+from windlass.completion.rank import ranked
+from windlass.completion.schema import Api, Field, Operation
+from windlass.completion.suggestions import Candidate, Explanation, Fix, Offer, put_all
+from windlass.completion.tree import written
+from windlass.completion.write import KEY
+
+MOST_NAME = 200
+
+_REST = re.compile(r"[^\"'\s,)]*[\"']?")
+_NAME = re.compile(r"[A-Za-z_][\w.]*$|[A-Za-z_][\w.]*\.$")
+
+
+def complete_python(text: str, cursor: int, filler: Filler, server: str) -> Offer:
+    """Offer what may come next in a program."""
+    asking = find_asking(text, cursor, filler.api)
+    if asking is not None and asking.holds(cursor):
+        candidates, explains = Arguments(text, cursor, asking, filler, server).offered()
+    else:
+        candidates, explains = _callees(text, cursor, filler.api), None
+    if asking is None:
+        return Offer(kinds.PYTHON, "", "", tuple(candidates), (), text, explains, {})
+    fixes = _fixes(text, asking, filler)
+    fixed = put_all(text, fixes)
+    done = find_asking(fixed, min(cursor, len(fixed)), filler.api) or asking
+    operation = done.operation or _likely(done, filler, server)
+    path = split(done.url)[1] if done.style == "http" else ""
+    base = split(done.url)[0] if path else server_in(fixed)
+    return Offer(
+        kinds.PYTHON,
+        operation.method if operation is not None else "",
+        operation.path if operation is not None else "",
+        tuple(candidates),
+        tuple(fixes),
+        fixed,
+        explains,
+        whole_call(operation, done.body(), filler, base or server, path=path),
+    )
+
+
+def _likely(asking: Asking, filler: Filler, server: str) -> Operation | None:
+    """Return the operation that is most likely meant: by what there is of its path, or by its body."""
+    found = addresses(filler.api, filler.models, server, asking.url) if split(asking.url)[1] else []
+    if found:
+        return filler.api.find(found[0].path, asking.call.method)
+    return guess(asking.argument("json"), Spot("done", (), 0), filler)[0]
+
+
+def _callees(text: str, cursor: int, api: Api) -> list[Candidate]:
+    """Offer what may be called, in the place of the name that is being typed."""
+    found = _NAME.search(text[max(0, cursor - MOST_NAME) : cursor])
+    name = found[0] if found else ""
+    receiver, dot, typed = name.partition(".")
+    start = cursor - len(name)
+    names = callables(text, receiver, api)
+    if not dot:
+        typed, receiver = "", receiver if receiver in ("httpx", "requests") else "client"
+        if name and not receiver.startswith(name):
+            return []
+    return [
+        Candidate(f"{receiver}.{each}", f"{receiver}.{each}", (start, cursor))
+        for each in ranked(typed, names)
+    ]
+
+
+def _fixes(text: str, asking: Asking, filler: Filler) -> list[Fix]:
+    end = asking.call.end if asking.call.end is not None else len(text)
+    part = text[:end]
+    if asking.style == "http":
+        return [*asking.slips, *_http_fixes(part, asking, filler)]
+    root, known = _root(asking, filler.api)
+    moved = _into_extra_body(text, asking)
+    fixes = [*asking.slips, *moved, *fixes_of(part, asking.tree, root, filler, python=True, known=known)]
+    return _with_outer(fixes, asking, len(text))
+
+
+def _into_extra_body(text: str, asking: Asking) -> list[Fix]:
+    """Let OpenAI's client send what it does not know by name."""
+    operation = asking.operation
+    unknown = NOT_OPENAI.get(operation.path, frozenset()) if operation is not None else frozenset()
+    named = [(str(entry.key.value), entry) for entry in asking.tree.entries if entry.key is not None]
+    found = [
+        (name, entry.value, entry) for name, entry in named if name in unknown and entry.value is not None
+    ]
+    if asking.style != "openai" or len(found) != 1 or asking.argument("extra_body") is not None:
+        return []
+    name, value, entry = found[0]
+    about = f"OpenAI's client sends '{name}' only inside extra_body"
+    inner = f"extra_body={{{written(name)}: {text[value.start : value.end]}}}"
+    return [Fix(about, inner, (entry.start, entry.end))] if value.closed else []
+
+
+def _http_fixes(part: str, asking: Asking, filler: Filler) -> list[Fix]:
+    """Set right the body and the path of a call of httpx or requests, and close it."""
+    body = asking.argument("json")
+    operation = asking.operation or guess(body, Spot("done", (), 0), filler)[0]
+    root = filler.api.field("", {"type": "object", "properties": {"json": {}}})
+    if operation is not None and operation.body is not None:
+        schema = {"type": "object", "properties": {"json": operation.body.schema}}
+        root = filler.api.field("", schema)
+    known = frozenset(
+        {*HTTP_ARGUMENTS, "url", "params", "content", "data", "follow_redirects", "verify", "stream"}
+    )
+    fixes = fixes_of(part, asking.tree, root, filler, python=True, known=known - {"json"})
+    path = split(asking.url)[1]
+    near = near_path(filler.api, path)
+    if near is not None and (at := part.find(path, asking.call.open)) >= 0 and asking.tree.closed:
+        fixes.append(Fix(f"there is no path {path}; {near} is meant", near, (at, at + len(path))))
+    return _with_outer(fixes, asking, len(part))
+
+
+def _with_outer(fixes: list[Fix], asking: Asking, end: int) -> list[Fix]:
+    """Let the fix that ends the call end what is around it as well."""
+    if asking.tree.closed or not asking.outer:
+        return fixes
+    return [
+        replace(fix, insert=fix.insert + asking.outer) if fix is fixes[-1] and fix.replace[1] == end else fix
+        for fix in fixes
+    ]
+
+
+def _root(asking: Asking, api: Api) -> tuple[Field, frozenset[str]]:
+    """Return the arguments of a client's method as a field, and the names that only the client knows."""
+    assert asking.operation is not None
+    assert asking.operation.body is not None
+    schema = asking.operation.body.arms[0]
+    properties = dict(schema.get("properties", {}))
+    if asking.style == "openai":
+        return api.field("", schema), OPENAI_OWN
+    first = SDK[asking.call.method][1]
+    theirs = {SDK_NAMES.get(first, first): first}
+    allowed = SDK_SETTINGS if asking.call.method not in ("embed", "tokenize", "detokenize") else {"model"}
+    if "chat" in asking.call.method:
+        allowed = allowed - {"logprobs"}  # a number there, and a truth value in the body
+    kept = {
+        theirs.get(name, name): each for name, each in properties.items() if name in allowed | set(theirs)
+    }
+    return api.field("", {"type": "object", "properties": kept, "required": [first]}), SDK_OWN
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The cursor inside the arguments of a call that asks the server."""
+
+    text: str
+    cursor: int
+    asking: Asking
+    filler: Filler
+    server: str
+
+    def offered(self) -> tuple[list[Candidate], Explanation | None]:
+        tree, _ = read_arguments(self.text[: self.cursor], self.asking.call.open)
+        spot = with_keys(find_spot(tree, self.cursor), self.asking.tree)
+        if self.asking.style == "http":
+            return self._http(spot)
+        root, _ = _root(self.asking, self.filler.api)
+        if spot.path[:1] == ("extra_body",):
+            candidates, explains = self._body(replace(spot, path=spot.path[1:]), root)
+            own = len(spot.path) == 1 and spot.role != "value"
+            theirs = [
+                each for each in candidates if each.text in self._unknown or not each.text[:1].isalpha()
+            ]
+            return theirs if own else candidates, explains
+        return self._named(spot, root)
+
+    @property
+    def _unknown(self) -> frozenset[str]:
+        """The parameters that OpenAI's client does not take by name."""
+        operation = self.asking.operation
+        return NOT_OPENAI.get(operation.path, frozenset()) if operation is not None else frozenset()
+
+    def _named(self, spot: Spot, root: Field) -> tuple[list[Candidate], Explanation | None]:
+        """Offer arguments of a client; a place without a name is that of its first argument."""
+        if spot.path and isinstance(spot.path[0], int):
+            first = SDK[self.asking.call.method][1] if self.asking.style == "sdk" else ""
+            spot = replace(spot, path=(first, *spot.path[1:]))
+        candidates, explains = self._body(spot, root)
+        if self.asking.style != "openai" or spot.path or spot.role == "value":
+            return candidates, explains
+        kept = [each for each in candidates if each.text not in self._unknown]
+        if "extra_body" not in spot.keys and spot.role == "key" and "extra_body".startswith(spot.typed):
+            about = "what OpenAI's client does not know: " + ", ".join(sorted(self._unknown))
+            kept.append(
+                Candidate("extra_body", "extra_body={", (spot.start, self.cursor), "object", about=about)
+            )
+        return kept, explains
+
+    def _body(
+        self, spot: Spot, root: Field, others: Sequence[Field] = ()
+    ) -> tuple[list[Candidate], Explanation | None]:
+        body = Body(self.text, self.cursor, spot, root, self.filler, python=True, others=tuple(others))
+        candidates = body.candidates()
+        return candidates, body.explains(candidates)
+
+    def _http(self, spot: Spot) -> tuple[list[Candidate], Explanation | None]:
+        inner = replace(spot, path=spot.path[1:])
+        if spot.path[:1] == ("json",):
+            return self._json(inner)
+        if spot.path[:1] == ("headers",):
+            return self._headers(spot), None
+        if spot.role == "value" and spot.path in ((self.asking.url_place,), ("url",)):
+            return self._urls(spot), None
+        if spot.role == "value":
+            return [], None
+        return self._parameters(spot), None
+
+    def _json(self, spot: Spot) -> tuple[list[Candidate], Explanation | None]:
+        tree = self.asking.argument("json")
+        operation = self.asking.operation
+        others: tuple[Field, ...] = ()
+        if operation is None or operation.body is None:
+            operation, others = guess(tree, spot, self.filler)
+        if operation is None or operation.body is None:
+            return [], None
+        return self._body(spot, operation.body, others)
+
+    def _urls(self, spot: Spot) -> list[Candidate]:
+        found = addresses(self.filler.api, self.filler.models, self.server, spot.typed)
+        rest = _REST.match(self.text, self.cursor) if spot.quote else None
+        place = (spot.start, rest.end() if rest is not None else self.cursor)
+        return [Candidate(each.path, written(each.url), place, about=each.about) for each in found]
+
+    def _parameters(self, spot: Spot) -> list[Candidate]:
+        """Offer the arguments of httpx and requests."""
+        lead = "" if spot.comma else ", "
+        free = [name for name in HTTP_ARGUMENTS if name not in spot.keys]
+        if self.asking.call.method == "get":
+            free = [name for name in free if name != "json"]
+        place = (spot.start, self.cursor)
+        if not spot.places and "url" not in spot.keys:
+            return [replace(each, replace=place) for each in self._urls(replace(spot, typed="", quote=""))]
+        found = [
+            Candidate(name, f"{lead}{name}=", place, about=HTTP_ARGUMENTS[name])
+            for name in ranked(spot.typed, free)
+        ]
+        ends = [Candidate(")", ")", place, about="ends it")] if spot.role == "after" else []
+        return [*ends, *found] if "json" in spot.keys and "headers" in spot.keys else [*found, *ends]
+
+    def _headers(self, spot: Spot) -> list[Candidate]:
+        told = header_values(self.asking.operation, f"{{os.environ['{KEY}']}}")
+        lead = "" if spot.comma else ", "
+        place = (spot.start, self.cursor)
+        pairs = {name: _header(value) for name, (value, _) in told.items() if name not in spot.keys}
+        if spot.role == "value":
+            if len(spot.path) == 1:
+                name = next(iter(pairs))
+                return [Candidate("{", f"{{{written(name)}: {pairs[name]}}}", place)]
+            return [Candidate(pairs[name], pairs[name], place) for name in pairs if name == spot.path[-1]]
+        found = [
+            Candidate(name, f"{lead}{written(name)}: {pairs[name]}", place, about=told[name][1])
+            for name in ranked(spot.typed, list(pairs))
+        ]
+        return [Candidate("}", "}", place), *found] if spot.role == "after" else found
+
+
+def _header(value: str) -> str:
+    return f'f"{value}"' if "{" in value else written(value)

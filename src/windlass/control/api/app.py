@@ -1,0 +1,326 @@
+"""The control API: what `windlass jobs`, `models` and `plan` do, over HTTP, for pages and programs.
+
+GET  /v1/jobs                                    all runs
+GET  /v1/jobs/{name}/{number}                    how one stands
+GET  /v1/jobs/{name}/{number}/journal            what it told; as server-sent events, while it tells it
+GET  /v1/jobs/{name}/{number}/audit              whether every sample was used exactly once
+GET  /v1/jobs/{name}/{number}/goodput            where every second went
+GET  /v1/jobs/{name}/{number}/incidents          what went wrong, in plain words
+POST /v1/jobs/{name}/{number}/set                change settings
+POST /v1/jobs/{name}/{number}/scale              change the number of workers
+POST /v1/jobs/{name}/{number}/pause|resume|stop|undo
+/v1/models...                                    models.py: the registry
+/v1/plan...                                      plans.py: the planner
+/v1/queue... /v1/shares... /v1/plane             queue.py: what shall run on the cluster
+GET  /healthz                                    without a key
+GET  /openapi.json                               all of this, for programs
+
+Routes only translate; what may be asked for is decided in runs/run_settings.py, for the command line too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, FastAPI, Query
+from fastapi import Path as InPath
+from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windlass import __version__
+from windlass.control.api import models, plans, queue
+from windlass.control.api.bodies import OwnRoute, body_of, home_of, lodging_of, read_body, with_rights
+from windlass.control.api.control_errors import ControlError, refusal, respond
+from windlass.control.api.control_keys import GatewayKey, Keys
+from windlass.control.api.journal import finite, follow, read_records
+from windlass.control.api.middleware import Guard
+from windlass.control.api.planner_pool import Planners
+from windlass.control.plane.control_plane import Plane
+from windlass.control.tenants.impersonate import sound
+from windlass.control.tenants.tenant_registry import House
+from windlass.http.errors import plain
+from windlass.http.openapi import Documented
+from windlass.runs.audit import audit
+from windlass.runs.goodput import goodput
+from windlass.runs.incidents import incidents
+from windlass.runs.run_settings import ask_for, pause, scale, stop, undo, unpause
+from windlass.runs.run_status import Standing, all_runs, facts_of, find_run, journal_of, standing_of
+from windlass.runs.training import RunFolder
+from windlass.spec.errors import NotFound, WindlassError, did_you_mean
+from windlass.spec.protocol.control import (
+    Asked,
+    AuditReply,
+    ControlRefusal,
+    GoodputReply,
+    Health,
+    Incidents,
+    JobList,
+    JobReply,
+    Nothing,
+    PlanBody,
+    PromoteBody,
+    Records,
+    ScaleBody,
+    Scaled,
+    SetBody,
+    Value,
+)
+from windlass.spec.protocol.queue import PriorityBody, QueueBody, ShareBody
+from windlass.spec.settings import Settings
+
+T = TypeVar("T")
+
+MOST_RECORDS = 10_000
+BODIES = (SetBody, ScaleBody, PlanBody, PromoteBody, Nothing, QueueBody, PriorityBody, ShareBody)
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
+
+Name = Annotated[str, InPath(description="the job's name")]
+Number = Annotated[str, InPath(description="which of its runs, from 1")]
+
+router = APIRouter(
+    route_class=OwnRoute, responses={"4XX": {"model": ControlRefusal}, "5XX": {"model": ControlRefusal}}
+)
+ROUTERS = (router, models.router, plans.router, queue.router)
+
+
+def build_app(
+    home: Path, *, loopback: bool = True, keys: GatewayKey | None = None, plane: Plane | None = None
+) -> FastAPI:
+    """Put the routes and the guard together, for the runs of one home; without `keys`, with the home's.
+
+    With a `plane` there is a queue, too; it works for as long as the app runs.
+    """
+    app = Control(
+        title="Windlass control",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan,
+    )
+    app.state.home, app.state.plane = home, plane
+    app.state.house = House(home) if plane is None else plane.house
+    for each in ROUTERS:
+        app.include_router(each)
+    app.add_middleware(Guard, keys=keys or Keys(home), loopback=loopback)
+    app.add_exception_handler(WindlassError, _on_error)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_wrong_query)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Have processes for plans at hand, and keep the queue moving, for as long as the app runs."""
+    app.state.planners = Planners()
+    plane: Plane | None = app.state.plane
+    if plane is not None:
+        plane.start()
+    try:
+        yield
+    finally:
+        app.state.planners.close()
+        if plane is not None:
+            await run_in_threadpool(plane.close)
+
+
+class Control(Documented):
+    """The API, with keys asked for on every route but one."""
+
+    def describe(self) -> dict[str, Any]:
+        document = super().describe()
+        for body in BODIES:
+            document["components"]["schemas"][body.__name__] = body.model_json_schema()
+        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"key": []}]
+        document["paths"]["/healthz"]["get"]["security"] = []
+        return document
+
+
+@router.get("/healthz")
+async def show_health() -> Health:
+    """Say that the process lives; the only answer without a key."""
+    return Health()
+
+
+@router.get("/v1/jobs")
+def list_jobs(request: Request) -> JobList:
+    """List all runs and how they stand."""
+    standings = [standing_of(folder) for folder in all_runs(home_of(request))]
+    return JobList(jobs=[_reply(standing) for standing in standings])
+
+
+@router.get("/v1/jobs/{name}/{number}")
+def show_job(request: Request, name: Name, number: Number) -> JobReply:
+    """Show how a run stands, what was changed in it and by whom."""
+    return _reply(standing_of(_folder(request, name, number)))
+
+
+@router.get(
+    "/v1/jobs/{name}/{number}/journal",
+    response_model=Records,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def show_journal(
+    request: Request,
+    name: Name,
+    number: Number,
+    after: Annotated[int, Query(ge=0, description="leave out so many records from the first on")] = 0,
+    most: Annotated[int, Query(ge=1, le=MOST_RECORDS, description="at most so many records")] = 1000,
+) -> Records | Response:
+    """Read what a run told. With `Accept: text/event-stream`, record by record until the run ends."""
+
+    def rights(work: Callable[[], T]) -> T:
+        return with_rights(request, work)
+
+    folder = await run_in_threadpool(rights, lambda: _folder(request, name, number))
+    if "text/event-stream" in request.headers.get("accept", ""):
+        return follow(folder, max(after, _last_event(request)), rights)
+    records = await run_in_threadpool(rights, lambda: read_records(folder, after, most))
+    return Records(records=records, next=after + len(records))
+
+
+@router.get("/v1/jobs/{name}/{number}/audit")
+def audit_job(request: Request, name: Name, number: Number) -> AuditReply:
+    """Prove from the ledger that every sample was used exactly once, or name what was not."""
+    found = audit(_folder(request, name, number).path)
+    return AuditReply(ok=found.ok, facts=finite(found.facts()))
+
+
+@router.get("/v1/jobs/{name}/{number}/goodput")
+def show_goodput(request: Request, name: Name, number: Number) -> GoodputReply:
+    """Say where every second of a run went."""
+    return GoodputReply.model_validate(goodput(journal_of(_folder(request, name, number))).facts())
+
+
+@router.get("/v1/jobs/{name}/{number}/incidents")
+def list_incidents(request: Request, name: Name, number: Number) -> Incidents:
+    """Say what went wrong in a run, when it was seen, what was done and what it cost."""
+    found = incidents(journal_of(_folder(request, name, number)))
+    return Incidents(incidents=[finite(incident.facts()) for incident in found])
+
+
+@router.post("/v1/jobs/{name}/{number}/set", openapi_extra=body_of(SetBody))
+async def set_job(request: Request, name: Name, number: Number) -> Asked:
+    """Ask a run to go on with other settings from its next step border on."""
+    body = await read_body(request, SetBody)
+    wanted = [assignment(key, value) for key, value in body.changes.items()]
+    return await _asked(request, name, number, lambda folder, by: ask_for(folder, wanted, by=by))
+
+
+@router.post("/v1/jobs/{name}/{number}/scale", openapi_extra=body_of(ScaleBody))
+async def scale_job(request: Request, name: Name, number: Number) -> Scaled:
+    """Ask an elastic run to go on with another number of workers."""
+    body = await read_body(request, ScaleBody)
+
+    def work() -> Scaled:
+        folder = _folder(request, name, number)
+        scale(folder, body.workers, by=request.state.key.name)
+        return Scaled(run=folder.name, workers=body.workers)
+
+    return await run_in_threadpool(with_rights, request, work)
+
+
+@router.post("/v1/jobs/{name}/{number}/pause", openapi_extra=body_of(Nothing, required=False))
+async def pause_job(request: Request, name: Name, number: Number) -> Asked:
+    """Ask a run to wait at its next step border."""
+    await read_body(request, Nothing)
+    return await _asked(request, name, number, lambda folder, by: pause(folder, by=by))
+
+
+@router.post("/v1/jobs/{name}/{number}/resume", openapi_extra=body_of(Nothing, required=False))
+async def resume_job(request: Request, name: Name, number: Number) -> Asked:
+    """Ask a paused run to go on."""
+    await read_body(request, Nothing)
+    return await _asked(request, name, number, lambda folder, by: unpause(folder, by=by))
+
+
+@router.post("/v1/jobs/{name}/{number}/stop", openapi_extra=body_of(Nothing, required=False))
+async def stop_job(request: Request, name: Name, number: Number) -> Asked:
+    """Ask a run to save a checkpoint and end."""
+    await read_body(request, Nothing)
+    return await _asked(request, name, number, lambda folder, by: stop(folder, by=by))
+
+
+@router.post("/v1/jobs/{name}/{number}/undo", openapi_extra=body_of(Nothing, required=False))
+async def undo_job(request: Request, name: Name, number: Number) -> Asked:
+    """Ask a run to go back to the settings before its last change."""
+    await read_body(request, Nothing)
+    return await _asked(request, name, number, lambda folder, by: undo(folder, by=by))
+
+
+def assignment(key: str, value: Value) -> str:
+    """Write a change as the command line does, so that both are checked by the same rules."""
+    if "=" in key:
+        raise ControlError("refused", f"'{plain(key, 100)}': write it as TABLE.KEY, without '='")
+    return f"{key}={json.dumps(value, ensure_ascii=False)}"
+
+
+async def _asked(
+    request: Request, name: str, number: str, ask: Callable[[RunFolder, str], Settings]
+) -> Asked:
+    def work() -> Asked:
+        folder = _folder(request, name, number)
+        return Asked(run=folder.name, request=ask(folder, request.state.key.name))
+
+    return await run_in_threadpool(with_rights, request, work)
+
+
+def _folder(request: Request, name: str, number: str) -> RunFolder:
+    """Find a run; what could not be the name of one is not looked for."""
+    if not _NAME.fullmatch(name) or not _NUMBER.fullmatch(number):
+        raise NotFound(f"there is no run {plain(name, 100)}/{plain(number, 20)}")
+    folder, lodging = find_run(home_of(request), f"{name}/{number}"), lodging_of(request)
+    if lodging is not None:
+        sound(folder.path, lodging.home)
+    return folder
+
+
+def _reply(standing: Standing) -> JobReply:
+    return JobReply.model_validate(finite(facts_of(standing)))
+
+
+def _last_event(request: Request) -> int:
+    """What a client that lost its connection has seen already."""
+    given = request.headers.get("last-event-id", "")
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 16 else 0
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, WindlassError)
+    return respond(refusal(error), request.state.request_id)
+
+
+async def _on_wrong_query(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    name = plain(str(first["loc"][-1]), 40)
+    return respond(
+        ControlError("refused", f"'{name}': {first['msg'][0].lower()}{first['msg'][1:]}"),
+        request.state.request_id,
+    )
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    """Say the framework's own refusals (no such path, wrong method) in our envelope."""
+    assert isinstance(error, HTTPException)
+    path = plain(request.url.path, 100)
+    if error.status_code == 405:
+        response = respond(
+            ControlError("method_not_allowed", f"{request.method[:20]} {path} is not possible"),
+            request.state.request_id,
+        )
+        response.headers.update(error.headers or {})
+        return response
+    known = [str(getattr(route, "path", "")) for each in ROUTERS for route in each.routes]
+    hint = did_you_mean(path, known)
+    return respond(ControlError("not_found", f"there is no path {path}", hint=hint), request.state.request_id)

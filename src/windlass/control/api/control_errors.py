@@ -1,0 +1,91 @@
+"""Every way in which the control API refuses, in the one envelope that the gateway has too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from windlass.control.plane.job_store import NameTaken
+from windlass.http import errors as gateway
+from windlass.http.errors import PERMISSION, REQUEST, SERVER, ApiError, Code, plain
+from windlass.spec.errors import AskedWrongly, InUse, NotFound, WindlassError
+
+SHARED = (
+    "invalid_json",
+    "foreign_origin",
+    "foreign_host",
+    "not_found",
+    "method_not_allowed",
+    "body_timeout",
+    "body_too_large",
+    "url_too_long",
+    "internal",
+)
+CODES = {name: gateway.CODES[name] for name in SHARED} | {
+    "unauthorized": Code(401, PERMISSION, "No key, or none that is known: Authorization: Bearer KEY."),
+    "forbidden": Code(403, PERMISSION, "The key may read, but this changes something."),
+    "refused": Code(400, REQUEST, "What was asked for cannot be; the message says why, the hint what can."),
+    "run_not_found": Code(404, REQUEST, "There is no such run; GET /v1/jobs lists those that there are."),
+    "model_not_found": Code(
+        404, REQUEST, "No such model or version is registered; GET /v1/models lists them."
+    ),
+    "too_many_requests": Code(
+        429, REQUEST, "A tenant asks too often, or has too many jobs waiting; ask later."
+    ),
+    "in_use": Code(409, REQUEST, "Somebody else holds what this needs right now; try again."),
+    "name_taken": Code(
+        409, REQUEST, "A job of that name goes on; stop it, or give the new one another name."
+    ),
+    "failed": Code(500, SERVER, "The store or a process failed; the message says which."),
+}
+
+
+class ControlError(ApiError):
+    """A request to the control API that is refused."""
+
+    def __init__(self, code: str, message: str, *, hint: str | None = None) -> None:
+        super().__init__(code, message)
+        self.hint = None if hint is None else plain(hint)
+
+    @property
+    def status(self) -> int:
+        return CODES[self.code].status
+
+
+def refusal(error: WindlassError) -> ControlError:
+    """Turn any error of ours into one with a code; what the command line says, HTTP says too."""
+    if isinstance(error, ControlError):
+        return error
+    if isinstance(error, ApiError):
+        return ControlError(error.code, error.message)
+    if isinstance(error, NotFound):
+        return ControlError("run_not_found", error.message, hint=error.hint)
+    if isinstance(error, NameTaken):
+        return ControlError("name_taken", error.message, hint=error.hint)
+    if isinstance(error, InUse):
+        return ControlError("in_use", error.message, hint=error.hint)
+    if isinstance(error, AskedWrongly):
+        return ControlError("refused", error.message, hint=error.hint)
+    return ControlError("failed", error.message, hint=error.hint)
+
+
+def envelope(error: ControlError, request_id: str) -> dict[str, Any]:
+    return {
+        "error": {
+            "code": error.code,
+            "type": CODES[error.code].type,
+            "message": error.message,
+            "hint": error.hint,
+            "request_id": request_id,
+        }
+    }
+
+
+def respond(error: ControlError, request_id: str) -> JSONResponse:
+    headers = {"www-authenticate": "Bearer"} if error.code == "unauthorized" else {}
+    if error.code == "too_many_requests":
+        headers["retry-after"] = "1"
+    if error.code in ("body_too_large", "body_timeout"):
+        headers["connection"] = "close"
+    return JSONResponse(envelope(error, request_id), status_code=error.status, headers=headers)

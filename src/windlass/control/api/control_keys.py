@@ -1,0 +1,128 @@
+"""Who may use the control API: keys with a name and scopes, of which only digests are kept.
+
+    HOME/control/keys.json   {"keys": [{"name", "sha256", "scopes", "made", "tenant"}]}, its owner's alone
+
+A key is 256 random bits, so a plain digest of it tells nothing; it is shown once, when it is made. Inside a
+service the only key is that of its gateways, which no file of the home has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from windlass.spec.config_model import Name, Table
+from windlass.spec.errors import BadInput, Damaged, InUse, NotFound, did_you_mean
+from windlass.store.lock import locked
+from windlass.store.store_dir import Place
+
+Scope = Literal["read", "write"]
+PREFIX = "wlk_"
+FILE = "keys.json"
+BY = "x-windlass-by"
+"""The header in which a gateway says whose request it passes on."""
+GATEWAY = "gateway"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+
+class Key(Table):
+    """One key, as it is kept."""
+
+    name: Name
+    sha256: str
+    scopes: tuple[Scope, ...]
+    made: float
+    tenant: str | None = None
+    """Whose jobs it opens; None: all, it is an administrator's."""
+
+
+class _File(Table):
+    keys: tuple[Key, ...] = ()
+
+
+class Keys:
+    """The keys of a home. Read at every use, so that one that was dropped is dropped at once."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home / "control"
+
+    def list(self) -> tuple[Key, ...]:
+        file = self._folder / FILE
+        try:
+            return _File.model_validate_json(file.read_bytes()).keys
+        except FileNotFoundError:
+            return ()
+        except ValidationError:
+            raise Damaged(f"{file}: is not a list of keys", hint="remove it to make new ones") from None
+
+    def make(
+        self, name: str, *, scopes: tuple[Scope, ...] = ("read", "write"), tenant: str | None = None
+    ) -> str:
+        """Make a key and return it; nobody can read it again."""
+        token = PREFIX + secrets.token_urlsafe(32)
+        key = {"name": name, "sha256": _digest(token), "scopes": scopes, "made": round(time.time(), 3)}
+        if tenant is not None:
+            key["tenant"] = tenant
+        with self._locked():
+            keys = self.list()
+            if any(other.name == name for other in keys):
+                raise InUse(
+                    f"a key called '{name}' exists already", hint="drop it first, or use another name"
+                )
+            try:
+                self._write((*keys, Key.model_validate(key)))
+            except ValidationError:
+                raise BadInput(f"'{name}' is no name: a-z, 0-9, '.', '_' and '-', at most 63") from None
+        return token
+
+    def drop(self, name: str) -> None:
+        with self._locked():
+            keys = self.list()
+            if all(key.name != name for key in keys):
+                raise NotFound(f"no key called '{name}'", hint=did_you_mean(name, [key.name for key in keys]))
+            self._write(tuple(key for key in keys if key.name != name))
+
+    def find(self, token: str) -> Key | None:
+        """Return the key that a token is; every key is compared, in the same time whatever is sent."""
+        digest, found = _digest(token), None
+        for key in self.list():
+            if hmac.compare_digest(key.sha256, digest):
+                found = key
+        return found
+
+    def _write(self, keys: tuple[Key, ...]) -> None:
+        told = {"keys": [key.model_dump(mode="json") for key in keys]}
+        with Place(self._folder).writing(FILE) as opened:
+            Path(opened.name).chmod(0o600)
+            opened.write(json.dumps(told, indent=1).encode())
+
+    def _locked(self) -> AbstractContextManager[None]:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return locked(self._folder / ".lock", "the list of keys")
+
+
+class GatewayKey:
+    """The key of a service's gateways, which have found out who asks them and whether they may."""
+
+    def __init__(self, token: str) -> None:
+        self._digest = _digest(token)
+
+    def find(self, token: str, by: str) -> Key | None:
+        """Return a key in the name of whoever asked the gateway."""
+        if not hmac.compare_digest(self._digest, _digest(token)):
+            return None
+        name = by if _NAME.fullmatch(by) else GATEWAY
+        return Key(name=name, sha256=self._digest, scopes=("read", "write"), made=0.0)
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -1,0 +1,372 @@
+"""The queue in the control API: what shall run on the cluster, whenever there is room for it.
+
+POST /v1/queue                         submit a job or a service; `Idempotency-Key` makes a repeat harmless
+GET  /v1/queue                         jobs, oldest first, page by page
+GET  /v1/queue/{name}                  how one stands: the newest of that name, or by its uid
+GET  /v1/queue/{name}/events           what happened to it, in plain words
+GET  /v1/queue/{name}/explain          why it waits
+GET  /v1/queue/{name}/journal          what its run told
+POST /v1/queue/{name}/stop             take it out of the queue, or let it save and end
+POST /v1/queue/{name}/priority         let it go before or behind others
+GET  /v1/shares, PUT /v1/shares/{t}    what tenants may have
+GET  /v1/plane                         who leads, and how it goes
+
+A key that belongs to a tenant sees and changes that tenant's alone; any other key is an administrator's.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from fastapi import Path as InPath
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from windlass.control.api.bodies import body_of, read_body
+from windlass.control.api.control_errors import ControlError
+from windlass.control.api.journal import read_records
+from windlass.control.plane.control_plane import Plane
+from windlass.control.plane.job_store import Wait
+from windlass.control.plane.job_to_group import submission_of
+from windlass.control.plane.leader_lease import leader
+from windlass.control.plane.queued_job import PLACED, Entry
+from windlass.control.scheduler.snapshot import Quota, Share
+from windlass.control.tenants.impersonate import acting_for, inside, small_json, sound
+from windlass.control.tenants.policy import check_priority
+from windlass.control.tenants.tenant_registry import Lodging
+from windlass.http.errors import plain
+from windlass.runs.training import RunFolder
+from windlass.spec.errors import NotFound
+from windlass.spec.protocol.control import ControlRefusal, Nothing, Records
+from windlass.spec.protocol.queue import (
+    Explained,
+    PlaneReply,
+    PriorityBody,
+    QueueBody,
+    QueuedJob,
+    QueueEvent,
+    QueueEvents,
+    QueueList,
+    ShareBody,
+    ShareList,
+    ShareReply,
+)
+from windlass.spec.run import RUN_FILE
+from windlass.spec.tenancy import DEFAULT, Allowance
+
+MOST = 1000
+AHEAD = 10
+LAUNCHES = "launches"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_TENANT = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
+_TOKEN = re.compile(r"[\x21-\x7e]{1,200}")
+_KEY = re.compile(r"(?<![\w/.-])([a-z0-9][-a-z0-9]{0,51})/[a-z0-9][a-z0-9._-]{0,62}")
+_AFTER = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)_([A-Za-z0-9]{1,40})")
+
+Name = Annotated[str, InPath(description="the job's name, or its uid")]
+OfTenant = Annotated[str | None, Query(description="whose, for keys that are an administrator's")]
+
+router = APIRouter(responses={"4XX": {"model": ControlRefusal}, "5XX": {"model": ControlRefusal}})
+
+
+@router.post("/v1/queue", status_code=201, openapi_extra=body_of(QueueBody))
+async def submit(request: Request, response: Response) -> QueuedJob:
+    """Put a job into the queue: 201, or 200 where this very request has done so before."""
+    body = await read_body(request, QueueBody)
+    plane, token = plane_of(request), _token(request)
+
+    def work() -> tuple[Entry, bool]:
+        lodging = plane.house.lodging(tenant_of(request, body.tenant) or DEFAULT)
+        check_room(plane, lodging)
+        return plane.records.submit(submission_of(body, lodging, request.state.key.name, token))
+
+    entry, new = await run_in_threadpool(work)
+    response.status_code = 201 if new else 200
+    plane.poke()
+    return _reply(request, entry, None)
+
+
+@router.get("/v1/queue")
+def list_queue(
+    request: Request,
+    tenant: OfTenant = None,
+    phase: Annotated[str | None, Query(description="only these, e.g. queued,running")] = None,
+    after: Annotated[str | None, Query(max_length=60, description="`next` of the page before")] = None,
+    most: Annotated[int, Query(ge=1, le=MOST, description="jobs on a page")] = 100,
+) -> QueueList:
+    """List jobs, oldest first, with the place and the reason of those that wait."""
+    records = plane_of(request).records
+    phases = tuple(phase.split(",")) if phase else ()
+    if unknown := [each for each in phases if each not in PHASES]:
+        raise ControlError("refused", f"no phase '{plain(unknown[0], 40)}'", hint=", ".join(PHASES))
+    found = records.list(tenant=tenant_of(request, tenant), phases=phases, after=_after(after), most=most + 1)
+    page = found[:most]
+    waits = records.waits([entry.uid for entry in page if entry.phase == "queued"])
+    cursor = f"{page[-1].asked_s!r}_{page[-1].uid}" if len(found) > most else None
+    return QueueList(jobs=[_reply(request, entry, waits.get(entry.uid)) for entry in page], next=cursor)
+
+
+@router.get("/v1/queue/{name}")
+def show_queued(request: Request, name: Name, tenant: OfTenant = None) -> QueuedJob:
+    """Show how a job stands."""
+    return _replied(request, _entry(request, name, tenant))
+
+
+@router.get("/v1/queue/{name}/events")
+def list_events(
+    request: Request,
+    name: Name,
+    tenant: OfTenant = None,
+    after: Annotated[int, Query(ge=0, description="`next` of the answer before")] = 0,
+    most: Annotated[int, Query(ge=1, le=MOST)] = MOST,
+) -> QueueEvents:
+    """Tell what happened to a job."""
+    entry = _entry(request, name, tenant)
+    events = plane_of(request).records.events(entry.uid, after=after, most=most)
+    own = request.state.key.tenant
+    told = [QueueEvent(number=e.number, at_s=e.at_s, by=e.by, what=redacted(e.what, own)) for e in events]
+    return QueueEvents(events=told, next=events[-1].number if events else after)
+
+
+@router.get("/v1/queue/{name}/explain")
+def explain(request: Request, name: Name, tenant: OfTenant = None) -> Explained:
+    """Say why a job waits: what is missing, who goes first, and who holds the room."""
+    records, entry = plane_of(request).records, _entry(request, name, tenant)
+    own = request.state.key.tenant
+    job = _replied(request, entry)
+    queued = records.list(phases=("queued",), most=MOST)
+    waits = records.waits([each.uid for each in queued])
+    places = {each.key: waits[each.uid].place for each in queued if each.uid in waits}
+    before = sorted((place, key) for key, place in places.items() if job.place and place < job.place)
+    running: dict[str, int] = {}
+    for each in records.list(phases=tuple(PLACED), most=MOST):
+        whose = each.tenant if own in (None, each.tenant) else "others"
+        running[whose] = running.get(whose, 0) + 1
+    ahead = [key if own in (None, key.partition("/")[0]) else "another tenant's" for _, key in before[:AHEAD]]
+    share = records.shares().get(entry.tenant, Share(entry.tenant))
+    return Explained(job=job, text=_sentence(job), ahead=ahead, running=running, share=_share(share))
+
+
+@router.get("/v1/queue/{name}/journal")
+def show_run_journal(
+    request: Request,
+    name: Name,
+    tenant: OfTenant = None,
+    after: Annotated[int, Query(ge=0, description="leave out so many records from the first on")] = 0,
+    most: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+) -> Records:
+    """Read what the run of a job told; nothing while it has none."""
+    plane, entry = plane_of(request), _entry(request, name, tenant)
+    lodging = plane.house.lodging(entry.tenant)
+    with acting_for(lodging.uid):
+        folder = _run_of(entry, lodging)
+        records = [] if folder is None else read_records(folder, after, most)
+    return Records(records=records, next=after + len(records))
+
+
+@router.post("/v1/queue/{name}/stop", openapi_extra=body_of(Nothing, required=False))
+async def stop_queued(request: Request, name: Name, tenant: OfTenant = None) -> QueuedJob:
+    """Take a job out of the queue; one that runs saves a checkpoint and ends."""
+    await read_body(request, Nothing)
+    plane = plane_of(request)
+
+    def work() -> Entry:
+        return plane.records.stop(_entry(request, name, tenant).uid, request.state.key.name)
+
+    entry = await run_in_threadpool(work)
+    plane.poke()
+    return _reply(request, entry, None)
+
+
+@router.post("/v1/queue/{name}/priority", openapi_extra=body_of(PriorityBody))
+async def set_priority(request: Request, name: Name, tenant: OfTenant = None) -> QueuedJob:
+    """Let a job go before or behind others."""
+    body = await read_body(request, PriorityBody)
+    plane = plane_of(request)
+
+    def work() -> Entry:
+        entry = _entry(request, name, tenant)
+        if entry.tenant != DEFAULT:
+            allowance = plane.house.lodging(entry.tenant).allowance
+            check_priority(body.priority, entry.tenant, allowance, "priority")
+        return plane.records.set_priority(entry.uid, body.priority, request.state.key.name)
+
+    entry = await run_in_threadpool(work)
+    plane.poke()
+    return _reply(request, entry, None)
+
+
+@router.get("/v1/shares")
+def list_shares(request: Request) -> ShareList:
+    """List what tenants may have, and had lately; a tenant sees its own."""
+    own, found = request.state.key.tenant, plane_of(request).records.shares()
+    return ShareList(shares=[_share(found[t]) for t in sorted(found) if own in (None, t)])
+
+
+@router.put("/v1/shares/{tenant}", openapi_extra=body_of(ShareBody))
+async def set_share(request: Request, tenant: Annotated[str, InPath(description="whose")]) -> ShareReply:
+    """Say what a tenant may have. For administrators."""
+    body = await read_body(request, ShareBody)
+    if request.state.key.tenant not in (None, tenant):
+        raise NotFound(f"there is no tenant '{plain(tenant, 60)}'")
+    if request.state.key.tenant is not None:
+        raise ControlError("forbidden", "what a tenant may have is not its own to change")
+    if not _TENANT.fullmatch(tenant):
+        raise ControlError(
+            "refused", f"'{plain(tenant, 60)}' is no name of a tenant", hint="a-z, 0-9 and '-'"
+        )
+    quota = Quota(body.cores, body.memory_bytes, body.gpus)
+    share = Share(tenant, body.weight, quota, body.jobs, body.priority)
+    plane = plane_of(request)
+
+    def work() -> None:
+        plane.house.allow(tenant, lambda old: _allowed(old, body), request.state.key.name)
+        plane.records.set_share(share)
+
+    await run_in_threadpool(work)
+    plane.poke()
+    return _share(share)
+
+
+@router.get("/v1/plane")
+def show_plane(request: Request) -> PlaneReply:
+    """Say who leads, how many jobs are in which phase, and what is in the way."""
+    plane = plane_of(request)
+    epoch, holder, address = leader(plane.database)
+    return PlaneReply(
+        leader=address or holder,
+        epoch=epoch,
+        leads=plane.leads(),
+        backend=plane.setting.backend_name,
+        phases=plane.records.counts(request.state.key.tenant),
+        trouble=_trouble(plane, request.state.key.tenant),
+        step_s=plane.step_s,
+    )
+
+
+def check_room(plane: Plane, lodging: Lodging) -> None:
+    """Refuse a tenant that is suspended, has filled its disk, or has its part of the queue already."""
+    if not plane.house.is_open(lodging.tenant):
+        raise ControlError(
+            "forbidden", f"tenant '{lodging.tenant}' is suspended", hint="ask an administrator"
+        )
+    most = lodging.allowance.quota.most_waiting
+    if lodging.tenant != DEFAULT and plane.records.unfinished(lodging.tenant) >= most:
+        raise ControlError(
+            "too_many_requests",
+            f"{most} jobs of tenant '{lodging.tenant}' wait or run",
+            hint="stop some of them",
+        )
+    lodging.check_disk()
+
+
+def redacted(text: str, own: str | None) -> str:
+    """Name no job of another tenant to one; whoever runs the installation reads what was written."""
+    if own is None:
+        return text
+    return _KEY.sub(lambda key: key[0] if key[1] == own else "a job of another tenant", text)
+
+
+def _trouble(plane: Plane, own: str | None) -> str:
+    told = plane.last.trouble if plane.last else ""
+    return told if own is None or not told else "the last step did not do all; administrators see why"
+
+
+def _allowed(old: Allowance, body: ShareBody) -> Allowance:
+    amounts = {"cores": body.cores, "memory": body.memory_bytes or None, "gpus": body.gpus, "jobs": body.jobs}
+    quota = old.quota.model_copy(update=amounts)
+    return old.model_copy(update={"quota": quota, "weight": body.weight, "priority": body.priority})
+
+
+def _run_of(entry: Entry, lodging: Lodging) -> RunFolder | None:
+    """Return the run of a job; what its processes noted of it is a tenant's word, and looked at as such."""
+    note = inside(lodging.home / LAUNCHES / entry.group / "run.json", lodging.home)
+    noted = small_json(note) if note.is_file() else None
+    if not isinstance(noted, str):
+        return None
+    folder = RunFolder(inside(Path(noted), lodging.home))
+    if lodging.tenant != DEFAULT:
+        sound(folder.path, lodging.home)
+    return folder if (folder.path / RUN_FILE).exists() else None
+
+
+def plane_of(request: Request) -> Plane:
+    """Return the control plane of this process, if it has one."""
+    plane: Plane | None = getattr(request.app.state, "plane", None)
+    if plane is None:
+        raise ControlError("not_found", "there is no queue here", hint="`windlass control` keeps one")
+    return plane
+
+
+def tenant_of(request: Request, asked: str | None) -> str | None:
+    """Return whose jobs are meant: the key's tenant, or for administrators the one asked for."""
+    own: str | None = request.state.key.tenant
+    if own is not None:
+        if asked not in (None, own):
+            raise NotFound(f"there is no tenant '{plain(asked or '', 60)}'")
+        return own
+    if asked is not None and not _TENANT.fullmatch(asked):
+        raise ControlError("refused", f"'{plain(asked, 60)}' is no name of a tenant", hint="a-z, 0-9 and '-'")
+    return asked
+
+
+PHASES = ("queued", "admitted", "running", "preempting", "stopping", "done", "failed", "stopped")
+
+
+def _entry(request: Request, name: str, tenant: str | None) -> Entry:
+    if not _NAME.fullmatch(name):
+        raise NotFound(f"no job '{plain(name, 100)}' in the queue")
+    return plane_of(request).records.find(name, tenant_of(request, tenant))
+
+
+def _replied(request: Request, entry: Entry) -> QueuedJob:
+    waits = plane_of(request).records.waits([entry.uid]) if entry.phase == "queued" else {}
+    return _reply(request, entry, waits.get(entry.uid))
+
+
+def _reply(request: Request, entry: Entry, wait: Wait | None) -> QueuedJob:
+    facts = entry.facts()
+    if entry.phase == "queued":
+        facts["reason"] = wait.reason if wait is not None else entry.reason or "it was not looked at yet"
+    place = wait.place if wait is not None and entry.phase == "queued" else None
+    facts["reason"] = redacted(facts["reason"], request.state.key.tenant)
+    return QueuedJob.model_validate({**facts, "place": place})
+
+
+def _share(share: Share) -> ShareReply:
+    return ShareReply(
+        tenant=share.tenant,
+        weight=share.weight,
+        cores=share.quota.cores,
+        memory_bytes=share.quota.memory_bytes,
+        gpus=share.quota.gpus,
+        jobs=share.most_jobs,
+        priority=share.most_priority,
+        used=share.used,
+    )
+
+
+def _sentence(job: QueuedJob) -> str:
+    if job.phase != "queued":
+        return f"it does not wait; it is {job.phase}" + (f": {job.reason}" if job.reason else "")
+    place = f"number {job.place} in the queue: " if job.place else ""
+    return f"{place}{job.reason}"
+
+
+def _token(request: Request) -> str:
+    given = request.headers.get("idempotency-key", "")
+    if given and not _TOKEN.fullmatch(given):
+        raise ControlError("refused", "Idempotency-Key: 1 to 200 visible characters of ASCII")
+    return given
+
+
+def _after(cursor: str | None) -> tuple[float, str] | None:
+    if cursor is None:
+        return None
+    found = _AFTER.fullmatch(cursor)
+    if found is None:
+        raise ControlError("refused", "'after' is not what `next` of a page was")
+    return float(found[1]), found[2]

@@ -1,0 +1,318 @@
+"""What is asked for and what has become of it, in a database: the side of those who ask.
+
+Any control plane answers and writes here, whether it leads or not: owners write what they want, never a
+phase. What follows from leadership is written by leader_store.py.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windlass.control.plane.queued_job import Entry, Kind, Need, need_from
+from windlass.control.plane.tables import PLANE
+from windlass.control.scheduler.snapshot import Quota, Share
+from windlass.spec.errors import BadInput, InUse, NotFound, did_you_mean
+from windlass.store.database import Conflict, Database, Row, Transaction, open_database, sqlite_url
+
+FILE = "plane.db"
+COLUMNS = (
+    "uid, tenant, name, kind, job, need, by_whom, asked_s, wish, priority, phase, members, attempts,"
+    " preemptions, reason, since_s, placed_s, begun_s, ended_s, version"
+)
+ALONE = "plane_jobs"
+"""The table that whoever writes a job waits for: versions are given in the order of commits."""
+_NEXT = "UPDATE plane_counters SET number = number + ? WHERE name = ? RETURNING number"
+
+
+class NameTaken(InUse):
+    """A job of that name goes on, and will for as long as it takes."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to a job, in plain words."""
+
+    number: int
+    at_s: float
+    by: str
+    what: str
+
+
+Events = list[Event]
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Where in the queue a job is, from 1, and what it waits for."""
+
+    place: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What somebody asks for. `token` names the request: sent twice, it is one job."""
+
+    tenant: str
+    name: str
+    kind: Kind
+    text: str
+    need: Need
+    by: str
+    priority: int = 0
+    token: str = ""
+    digest: str = ""
+    """Of the request as it was sent; a token that comes with another one is refused."""
+
+
+def open_plane(url: str) -> Database:
+    """Open the database of a control plane; make what it lacks."""
+    return open_database(url, (PLANE,))
+
+
+def plane_url(home: Path, given: str | None = None) -> str:
+    """Return where the records are: as given, or HOME/plane.db."""
+    return given or sqlite_url(home / FILE)
+
+
+class Records:
+    """The jobs, shares and events of one control plane."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Callable[[], float] = time.time,
+        uids: Callable[[], str] = lambda: secrets.token_hex(5),
+    ) -> None:
+        self.database = database
+        self._clock, self._uids = clock, uids
+
+    def identity(self) -> str:
+        """Return the name of this plane, by which it knows its groups; made at the first call."""
+        made = secrets.token_hex(6)
+        self.database.write("INSERT INTO plane_facts VALUES ('plane', ?) ON CONFLICT DO NOTHING", made)
+        return str(self.database.read("SELECT fact FROM plane_facts WHERE name = 'plane'")[0][0])
+
+    def submit(self, asked: Submission) -> tuple[Entry, bool]:
+        """Put a job into the queue. Return it, and False when this request had done so before."""
+        now_s = self._clock()
+
+        def work(transaction: Transaction) -> tuple[Entry, bool]:
+            if asked.token and (earlier := _submitted(transaction, asked)) is not None:
+                return earlier, False
+            entry = Entry(
+                uid=self._uids(),
+                tenant=asked.tenant,
+                name=asked.name,
+                kind=asked.kind,
+                text=asked.text,
+                need=asked.need,
+                by=asked.by,
+                asked_s=now_s,
+                priority=asked.priority,
+                since_s=now_s,
+                version=next_version(transaction),
+            )
+            transaction.execute(f"INSERT INTO plane_jobs VALUES ({', '.join('?' * 20)})", *_row_of(entry))
+            if asked.token:
+                row = (asked.tenant, asked.token, asked.digest, entry.uid, now_s)
+                transaction.execute("INSERT INTO plane_submits VALUES (?, ?, ?, ?, ?)", *row)
+            add_events(transaction, [(entry.uid, now_s, asked.by, "entered the queue")])
+            return entry, True
+
+        self._refuse_taken(asked)
+        try:
+            return self.database.atomically(work, alone=ALONE)
+        except Conflict:
+            self._refuse_taken(asked)
+            raise
+
+    def find(self, reference: str, tenant: str | None = None) -> Entry:
+        """Return a job by its uid, by TENANT/NAME, or by NAME within a tenant: the newest of that name."""
+        owner, slash, name = reference.rpartition("/")
+        owner = owner if slash else tenant or ""
+        sql = f"SELECT {COLUMNS} FROM plane_jobs WHERE "
+        if slash or tenant is not None:
+            found = self.database.read(
+                f"{sql} tenant = ? AND name = ? ORDER BY asked_s DESC, version DESC LIMIT 1", owner, name
+            )
+        else:
+            found = self.database.read(f"{sql} name = ? ORDER BY asked_s DESC, version DESC LIMIT 1", name)
+        if not found and not slash:
+            found = self.database.read(f"{sql} uid = ?", reference)
+        if not found or tenant not in (None, found[0][1]):
+            raise NotFound(f"no job '{reference}' in the queue", hint=self._near(name, tenant))
+        return entry_of(found[0])
+
+    def list(
+        self,
+        *,
+        tenant: str | None = None,
+        phases: Sequence[str] = (),
+        after: tuple[float, str] | None = None,
+        most: int = 100,
+    ) -> list[Entry]:
+        """Return jobs by the time they were asked for, oldest first, behind (asked_s, uid)."""
+        wheres, args = ["1 = 1"], list[Any]()
+        if tenant is not None:
+            wheres.append("tenant = ?")
+            args.append(tenant)
+        if phases:
+            wheres.append(f"phase IN ({', '.join('?' * len(phases))})")
+            args += phases
+        if after is not None:
+            wheres.append("(asked_s > ? OR (asked_s = ? AND uid > ?))")
+            args += [after[0], after[0], after[1]]
+        sql = f"SELECT {COLUMNS} FROM plane_jobs WHERE {' AND '.join(wheres)} ORDER BY asked_s, uid LIMIT ?"
+        return [entry_of(row) for row in self.database.read(sql, *args, most)]
+
+    def counts(self, tenant: str | None = None) -> dict[str, int]:
+        """Return how many jobs are in each phase."""
+        where, args = ("", ()) if tenant is None else ("WHERE tenant = ?", (tenant,))
+        sql = f"SELECT phase, COUNT(*) FROM plane_jobs {where} GROUP BY phase"
+        return {str(phase): int(count) for phase, count in self.database.read(sql, *args)}
+
+    def unfinished(self, tenant: str) -> int:
+        """Return how many jobs of a tenant wait or run."""
+        sql = "SELECT COUNT(*) FROM plane_jobs WHERE tenant = ? AND ended_s IS NULL"
+        return int(self.database.read(sql, tenant)[0][0])
+
+    def stop(self, uid: str, by: str) -> Entry:
+        """Ask for the end of a job; one that is over stays as it is."""
+        return self._change(uid, by, "wish", "stop", "its end was asked for")
+
+    def set_priority(self, uid: str, priority: int, by: str) -> Entry:
+        """Let a job go before or behind others."""
+        return self._change(uid, by, "priority", priority, f"its priority is {priority} from now on")
+
+    def waits(self, uids: Sequence[str]) -> dict[str, Wait]:
+        """Return what jobs wait for, as whoever leads has said lately."""
+        found: dict[str, Wait] = {}
+        for start in range(0, len(uids), 500):
+            some = uids[start : start + 500]
+            sql = f"SELECT uid, place, reason FROM plane_waits WHERE uid IN ({', '.join('?' * len(some))})"
+            found |= {str(u): Wait(int(p), str(r)) for u, p, r in self.database.read(sql, *some)}
+        return found
+
+    def events(self, uid: str, *, after: int = 0, most: int = 1000) -> Events:
+        """Return what happened to a job, oldest first."""
+        sql = "SELECT number, at_s, by_whom, what FROM plane_events WHERE uid = ? AND number > ?"
+        rows = self.database.read(f"{sql} ORDER BY number LIMIT ?", uid, after, most)
+        return [Event(int(n), float(at), str(by), str(what)) for n, at, by, what in rows]
+
+    def shares(self) -> dict[str, Share]:
+        """Return what tenants may have, of those for whom something is set or who had something lately."""
+        used = {str(t): float(u) for t, u in self.database.read("SELECT tenant, used FROM plane_usage")}
+        found = {tenant: Share(tenant, used=each) for tenant, each in used.items()}
+        columns = "tenant, weight, cores, memory_bytes, gpus, most_jobs, most_priority"
+        for row in self.database.read(f"SELECT {columns} FROM plane_shares"):
+            found[str(row[0])] = share_of(row, used.get(str(row[0]), 0.0))
+        return found
+
+    def set_share(self, share: Share) -> None:
+        """Say what a tenant may have; what is None is not bounded."""
+        quota = share.quota
+        self.database.write(
+            """INSERT INTO plane_shares VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant) DO UPDATE SET
+            weight = excluded.weight, cores = excluded.cores, memory_bytes = excluded.memory_bytes,
+            gpus = excluded.gpus, most_jobs = excluded.most_jobs, most_priority = excluded.most_priority""",
+            *(share.tenant, share.weight, quota.cores, quota.memory_bytes, quota.gpus),
+            *(share.most_jobs, share.most_priority),
+        )
+
+    def _change(self, uid: str, by: str, column: str, value: object, what: str) -> Entry:
+        """Write what an owner wants; the phase is not theirs to write."""
+        now_s = self._clock()
+
+        def work(transaction: Transaction) -> Entry:
+            found = transaction.execute(f"SELECT {COLUMNS} FROM plane_jobs WHERE uid = ?", uid)
+            if not found:
+                raise NotFound(f"no job {uid} in the queue")
+            before = entry_of(found[0])
+            if before.over or getattr(before, column) == value:
+                return before
+            sql = f"UPDATE plane_jobs SET {column} = ?, version = ? WHERE uid = ? RETURNING {COLUMNS}"
+            entry = entry_of(transaction.execute(sql, value, next_version(transaction), uid)[0])
+            add_events(transaction, [(uid, now_s, by, what)])
+            return entry
+
+        return self.database.atomically(work, alone=ALONE)
+
+    def _refuse_taken(self, asked: Submission) -> None:
+        """Refuse a second job of a name while the first goes on, unless this is the same request again."""
+        sql = "SELECT uid, phase FROM plane_jobs WHERE tenant = ? AND name = ? AND ended_s IS NULL"
+        found = self.database.read(sql, asked.tenant, asked.name)
+        if not found:
+            return
+        sql = "SELECT uid FROM plane_submits WHERE tenant = ? AND token = ?"
+        if asked.token and self.database.read(sql, asked.tenant, asked.token):
+            return
+        raise NameTaken(
+            f"job {asked.tenant}/{asked.name} is {found[0][1]} already",
+            hint="stop it first, or give this one another name",
+        )
+
+    def _near(self, name: str, tenant: str | None) -> str:
+        known = sorted({entry.name for entry in self.list(tenant=tenant, most=500)})
+        return did_you_mean(name, known) if known else "nothing was submitted yet"
+
+
+def next_version(transaction: Transaction) -> int:
+    return int(transaction.execute(_NEXT, 1, "version")[0][0])
+
+
+def add_events(transaction: Transaction, told: Sequence[tuple[str, float, str, str]]) -> None:
+    """Write what happened: (uid, time, by whom, what)."""
+    if not told:
+        return
+    last = int(transaction.execute(_NEXT, len(told), "event")[0][0])
+    for number, event in enumerate(told, last - len(told) + 1):
+        transaction.execute("INSERT INTO plane_events VALUES (?, ?, ?, ?, ?)", number, *event)
+
+
+def entry_of(row: Row) -> Entry:
+    """Read a row of COLUMNS."""
+    uid, tenant, name, kind, text, need, *rest = row
+    return Entry(uid, tenant, name, kind, text, need_from(need), *rest)
+
+
+def share_of(row: Row, used: float) -> Share:
+    tenant, weight, cores, memory_bytes, gpus, most_jobs, most_priority = row
+    return Share(tenant, weight, Quota(cores, memory_bytes, gpus), most_jobs, most_priority, used)
+
+
+def _submitted(transaction: Transaction, asked: Submission) -> Entry | None:
+    """Return the job that this very request has made before."""
+    sql = "SELECT uid, digest FROM plane_submits WHERE tenant = ? AND token = ?"
+    found = transaction.execute(sql, asked.tenant, asked.token)
+    if not found:
+        return None
+    uid, digest = found[0]
+    if digest != asked.digest:
+        raise BadInput(
+            "this idempotency key came with another request before",
+            hint="give every request a key of its own, and the same one only when it is repeated",
+        )
+    return entry_of(transaction.execute(f"SELECT {COLUMNS} FROM plane_jobs WHERE uid = ?", uid)[0])
+
+
+def _row_of(entry: Entry) -> tuple[object, ...]:
+    return (
+        *(entry.uid, entry.tenant, entry.name, entry.kind, entry.text, entry.need.text(), entry.by),
+        *(entry.asked_s, entry.wish, entry.priority, entry.phase, entry.members, entry.attempts),
+        *(
+            entry.preemptions,
+            entry.reason,
+            entry.since_s,
+            entry.placed_s,
+            entry.begun_s,
+            entry.ended_s,
+            entry.version,
+        ),
+    )

@@ -1,0 +1,130 @@
+"""Every way a request can fail, and the one envelope in which it is told.
+
+Clients branch on `code`; people read `message`; programs that repair requests read `path`, `allowed` and
+`corrected`; `doc_url` leads to the page of the code, which the gateway itself serves from the same table
+(codes.toml). A message never carries a stack, an address or the repr of an object.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+import unicodedata
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from windlass.spec.errors import WindlassError
+
+ERRORS_PATH = "/errors"
+MOST_MESSAGE_CHARS = 600
+
+REQUEST = "invalid_request_error"
+PERMISSION = "permission_error"
+SERVER = "server_error"
+
+_WORDS = re.compile(r"[A-Za-z_]\w*(?:\[\d+\]|\.[A-Za-z_]\w*)*")
+
+
+@dataclass(frozen=True)
+class Code:
+    """The HTTP status of a code, the family OpenAI's clients know, and what to do about it."""
+
+    status: int
+    type: str
+    meaning: str
+    remedy: str = ""
+    route: str = ""
+    wrong: str = ""
+    right: str = ""
+
+
+def _read_codes() -> dict[str, Code]:
+    table = tomllib.loads((files("windlass.http") / "codes.toml").read_text("utf-8"))
+    return {code: Code(**entry) for code, entry in table.items()}
+
+
+CODES = _read_codes()
+
+
+class ApiError(WindlassError):
+    """A request that cannot be answered; becomes an HTTP status, or the last event of a stream.
+
+    `param` is a place in the body such as messages[0].content; `allowed` what may stand there, in keywords of
+    JSON Schema ({"minimum": 0, "maximum": 2}); `corrected` a whole body that would be accepted, given only
+    by those who are sure of it.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+        allowed: dict[str, Any] | None = None,
+        corrected: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(plain(message))
+        self.code = code
+        self.param = None if param is None else plain(param, 100)
+        self.retry_after_s = retry_after_s
+        self.allowed = allowed
+        self.corrected = corrected
+
+    @property
+    def status(self) -> int:
+        return CODES[self.code].status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        if self.code == "unauthorized":
+            return {"www-authenticate": "Bearer"}
+        if self.retry_after_s is None:
+            return {}
+        return {"retry-after": str(max(1, math.ceil(self.retry_after_s)))}
+
+
+def envelope(error: ApiError, request_id: str) -> dict[str, Any]:
+    """Return the one shape of every failure."""
+    return {
+        "error": {
+            "code": error.code,
+            "type": CODES[error.code].type,
+            "message": error.message,
+            "param": error.param,
+            "path": None if error.param is None else _path(error.param),
+            "allowed": error.allowed,
+            "corrected": error.corrected,
+            "doc_url": f"{ERRORS_PATH}/{error.code}",
+            "request_id": request_id,
+        }
+    }
+
+
+def _path(param: str) -> str:
+    """Write a place as a JSON path; names that are no words are quoted."""
+    if _WORDS.fullmatch(param):
+        return f"$.{param}"
+    return f"$[{json.dumps(param, ensure_ascii=False)}]"
+
+
+def plain(text: str, most_chars: int = MOST_MESSAGE_CHARS) -> str:
+    """Return text that is safe to print: no control or direction-changing characters, bounded length."""
+    cut = text if len(text) <= most_chars else text[: most_chars - 3] + "..."
+    return "".join(" " if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") else c for c in cut)
+
+
+def shown(value: object) -> str:
+    """Return a short JSON-like form of a value that a client sent, to be quoted back to it."""
+    if isinstance(value, str):
+        return f"'{plain(value, 40)}'"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int) and value.bit_length() > 128:
+        return "a number of more than 38 digits"
+    if isinstance(value, int | float):
+        return str(value)
+    return "a list" if isinstance(value, list) else "an object"

@@ -1,0 +1,46 @@
+"""The headers of a request, read once for all who look; those that mean something may come only once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.types import Scope
+
+from windlass.http.errors import ApiError
+
+Raw = Sequence[tuple[bytes, bytes]]
+SENT = "windlass.sent"
+
+
+class Sent(dict[bytes, bytes]):
+    """The first value of every name; names are in lower case, as ASGI has them."""
+
+    def __init__(self, raw: Raw) -> None:
+        super().__init__(reversed(raw))
+        self._raw = raw
+
+    def times(self, name: bytes) -> int:
+        """Return how often a name came."""
+        if len(self) == len(self._raw):
+            return int(name in self)  # none came twice
+        return sum(each == name for each, _ in self._raw)
+
+
+def sent_with(scope: Scope) -> Sent:
+    """Return the headers of a request."""
+    sent: Sent | None = scope.get(SENT)
+    if sent is None:
+        sent = scope[SENT] = Sent(scope["headers"])
+    return sent
+
+
+def only(request: Request, name: str) -> str | None:
+    """Return the value of a header that may come at most once."""
+    sent, key = sent_with(request.scope), name.encode()
+    if key not in sent:
+        return None
+    times = sent.times(key)
+    if times > 1:
+        raise ApiError("invalid_header", f"there are {times} headers {name}; send one")
+    return sent[key].decode("latin-1")

@@ -1,0 +1,185 @@
+"""Who takes part: our engine and the peers that `bench/peers` has installed.
+
+A peer is a folder with a Python of its own, drivers and peer.json, which is written last, so an environment
+that was made half-way is no peer. Its driver speaks JSON lines (bench/drivers/conversation.py) and ends
+with its standard input, so nothing outlives the bench.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from windlass.lab.bench.engine_process import Engine
+from windlass.lab.bench.task import Answer, Task
+from windlass.spec.errors import BadInput, NotFound, ProcessFailed, did_you_mean
+from windlass.spec.protocol.wire import Failed, Generate, Tokens
+
+PEERS = "WINDLASS_PEERS"
+PEERS_IN = f"where bench/peers put them (default: ${PEERS} or ~/.cache/windlass/peers)"
+CARD = "peer.json"
+OURS = "windlass"
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a contender gets ready for."""
+
+    model: Path
+    precision: str
+    threads: int
+    slots: int
+    context: int
+    scratch: Path
+
+    def told(self) -> str:
+        return json.dumps(asdict(self), default=str) + "\n"
+
+
+class Contender(Protocol):
+    """One that has the model loaded and answers tasks."""
+
+    name: str
+    setting: str
+    pid: int
+
+    def answer(self, task: Task) -> list[Answer]:
+        """Answer all prompts, in their order."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """An installed peer, as its card describes it."""
+
+    name: str
+    folder: Path
+    driver: str
+    precisions: list[str]
+
+
+def installed_peers(folder: Path, wanted: Sequence[str] | None = None) -> list[Peer]:
+    """Return the peers that are there, all or those that are wanted."""
+    cards = {path.parent: json.loads(path.read_text()) for path in sorted(folder.glob(f"*/{CARD}"))}
+    peers = {
+        card["name"]: Peer(card["name"], path, card["driver"], card["precisions"])
+        for path, card in cards.items()
+    }
+    for name in wanted or ():
+        if name not in peers:
+            raise NotFound(f"peer '{name}' is not installed in {folder}", hint=_hint(name, list(peers)))
+    return [peers[name] for name in (peers if wanted is None else wanted)]
+
+
+def _hint(name: str, installed: list[str]) -> str:
+    return did_you_mean(name, installed) if installed else "make the peers' environments: bench/peers"
+
+
+def default_folder() -> Path:
+    return Path(os.environ.get(PEERS) or "~/.cache/windlass/peers").expanduser()
+
+
+class OurEngine:
+    """Our engine at a task. Every task has a tenant of its own, so that nothing is found in a cache."""
+
+    name = OURS
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.pid = engine.pid
+        self.setting = engine.client.ready.precision
+        self._tasks = 0
+
+    def answer(self, task: Task) -> list[Answer]:
+        self._tasks += 1
+        client, waiting = self._engine.client, list(enumerate(task.prompts))[::-1]
+        answers: dict[str, Answer] = {}
+        open_count = 0
+        while waiting or open_count:
+            while waiting and open_count < task.concurrency:
+                number, prompt = waiting.pop()
+                request = Generate(
+                    str(number), prompt, task.output, temperature=0.0, tenant=f"task{self._tasks}"
+                )
+                answers[request.id] = Answer(time.monotonic(), [], [])
+                client.send(request)
+                open_count += 1
+            open_count -= self._hear(answers)
+        return [answers[str(number)] for number in range(len(task.prompts))]
+
+    def _hear(self, answers: dict[str, Answer]) -> int:
+        """Take one message in; return how many requests it ends."""
+        message, came_s = self._engine.client.receive()
+        if isinstance(message, Failed):
+            raise ProcessFailed(f"our engine refused a request: {message.message}")
+        if not isinstance(message, Tokens):
+            return 0
+        answer = answers[message.id]
+        answer.tokens.extend(message.tokens)
+        answer.times_s.extend([came_s] * len(message.tokens))
+        return int(message.finish is not None)
+
+
+class PeerProcess:
+    """A peer's driver, with the model loaded."""
+
+    def __init__(self, peer: Peer, popen: subprocess.Popen[str], load: Load, log: Path) -> None:
+        self.name, self.pid = peer.name, popen.pid
+        self._popen, self._log = popen, log
+        heard = self._ask(load.told())
+        if "cannot" in heard:
+            raise BadInput(f"{peer.name}: {heard['cannot']}", hint=f"its log is {log}")
+        self.version, self.setting = heard["ready"]["version"], heard["ready"]["setting"]
+
+    def answer(self, task: Task) -> list[Answer]:
+        heard = self._ask(json.dumps(asdict(task)) + "\n")
+        return [Answer(**request) for request in heard["done"]["requests"]]
+
+    def _ask(self, line: str) -> dict[str, Any]:
+        assert self._popen.stdin is not None
+        assert self._popen.stdout is not None
+        try:
+            self._popen.stdin.write(line)
+            said = self._popen.stdout.readline()
+        except BrokenPipeError:
+            said = ""
+        if not said:
+            raise ProcessFailed(f"{self.name} ended with code {self._popen.wait()}", hint=f"see {self._log}")
+        heard: dict[str, Any] = json.loads(said)
+        return heard
+
+
+@contextmanager
+def our_engine(load: Load, log: Path, options: Sequence[str] = ()) -> Iterator[OurEngine]:
+    """Start our engine for a load. It guesses no tokens ahead: no peer here does."""
+    arguments = ["--slots", str(load.slots), "--threads", str(load.threads)]
+    arguments += ["--precision", load.precision, "--no-drafts", *options]
+    with Engine(load.model, log, arguments) as engine:
+        yield OurEngine(engine)
+
+
+@contextmanager
+def peer_process(peer: Peer, load: Load, log: Path) -> Iterator[PeerProcess]:
+    """Start a peer's driver for a load, in a session of its own, and end it with all that it started."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as errors_to:
+        popen = subprocess.Popen(
+            [str(peer.folder / "bin" / "python"), str(peer.folder / peer.driver)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors_to,
+            text=True,
+            bufsize=1,
+            start_new_session=True,
+        )
+    try:
+        yield PeerProcess(peer, popen, load, log)
+    finally:
+        popen.kill()
+        popen.communicate()

@@ -1,0 +1,194 @@
+"""`windlass bench gateway`: our gateway with a mock engine, beside a bare application and LiteLLM's proxy.
+
+    rounds of: requests answered at once, then streams; ours, bare, canned, LiteLLM in turn, the same client
+    then, ours and bare: the delay of one request under moderate load, and processor time a streamed token
+    then, ours alone: connections that do nothing
+
+A server has one core, the client and whatever stands behind have the other. The machine's speed moves within
+minutes, so a ratio is taken within a round, and the figure is the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from windlass.lab.bench.contenders import Peer
+from windlass.lab.bench.gateway_contenders import ENGINE, MODEL, Contender, Cores, bare, litellm, ours
+from windlass.lab.bench.gateway_idle import Held, allow_files, hold_idle
+from windlass.lab.bench.gateway_load import Order, Outcome, ask_once, press, require_wrk
+from windlass.lab.bench.gateway_model import PROMPT
+from windlass.spec.errors import BadInput
+from windlass.spec.protocol.progress import Progress, Report
+
+OURS, BARE, CANNED, LITELLM = ALL = "ours", "bare", "canned", "litellm"
+WARM_S, WARM_CONNECTIONS = 2, 2
+FLAT_OUT = 2000
+"""Tokens a second of one stream: of all streams together more than any contender sends."""
+PATIENT = 4
+"""LiteLLM gets so many times longer for streams: it must finish some of them, and it sends tokens slowly."""
+PACED = 200
+"""Tokens a second of one stream where every token is a wake-up of its own."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to measure."""
+
+    rounds: int = 3
+    seconds: int = 4
+    connections: int = 32
+    streams: int = 32
+    idle: int = 10_000
+
+    @property
+    def small(self) -> Order:
+        return Order(self.seconds, self.connections, tokens=16)
+
+    @property
+    def streamed(self) -> Order:
+        return Order(self.seconds, self.streams, tokens=64, stream=True, pace=FLAT_OUT)
+
+    @property
+    def paced(self) -> Order:
+        return Order(self.seconds, self.streams, tokens=PACED // 2, stream=True, pace=PACED)
+
+    @property
+    def moderate(self) -> Order:
+        return Order(self.seconds, 4, tokens=16, pause_ms=10)
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One contender at one order."""
+
+    contender: str
+    order: str
+    outcome: Outcome
+
+
+def bench_gateway(asked: Asked, peer: Peer | None, home: Path, report: Report) -> dict[str, Any]:
+    """Measure, and return the figures with what they were made of."""
+    _check(asked)
+    require_wrk()
+    allow_files(asked.idle)
+    logs, cores = home / "logs", Cores.of_machine()
+    with tempfile.TemporaryDirectory(prefix="windlass-bench-") as folder, ExitStack() as stack:
+        scratch = Path(folder)
+        contenders = [stack.enter_context(ours(cores, scratch, logs))]
+        contenders.append(stack.enter_context(bare(BARE, cores.server, logs, scratch / ENGINE)))
+        contenders.append(stack.enter_context(bare(CANNED, cores.server, logs)))
+        if peer is not None:
+            contenders.append(stack.enter_context(litellm(peer, cores, scratch, logs)))
+        legs = _legs(asked, contenders, Client(cores.others, scratch), report)
+        held = hold_idle(contenders[0], asked.idle)
+    report(Progress("idle", 1, 1, "laps"))
+    return {"figures": figures(asked, legs, held), "legs": [asdict(leg) for leg in legs]}
+
+
+@dataclass(frozen=True)
+class Client:
+    """Where wrk runs, and where its script is put."""
+
+    cores: Sequence[int]
+    scratch: Path
+
+    def ask(self, contender: Contender, order: Order) -> Outcome:
+        body = order.body(MODEL, PROMPT)
+        return press(
+            order,
+            contender.url,
+            body,
+            contender.key,
+            server=contender.pid,
+            cores=self.cores,
+            scratch=self.scratch,
+        )
+
+
+def _legs(asked: Asked, contenders: Sequence[Contender], client: Client, report: Report) -> list[Leg]:
+    """Let everybody warm up, then take turns."""
+    for contender in contenders:
+        ask_once(contender.url, asked.small.body(MODEL, PROMPT), contender.key)
+        client.ask(contender, Order(WARM_S, WARM_CONNECTIONS, tokens=16))
+    turns = [
+        (name, order, contender)
+        for _ in range(asked.rounds)
+        for name, order in (("small", asked.small), ("streamed", asked.streamed))
+        for contender in contenders
+    ]
+    turns += [
+        (name, order, contender)
+        for name, order in (("moderate", asked.moderate), ("paced", asked.paced))
+        for contender in contenders[:2]
+    ]
+    legs = []
+    for done, (name, order, contender) in enumerate(turns):
+        report(Progress("legs", done, len(turns), "legs"))
+        if contender.name == LITELLM and order.stream:
+            order = replace(order, seconds=PATIENT * order.seconds)
+        legs.append(Leg(contender.name, name, client.ask(contender, order)))
+    report(Progress("legs", len(turns), len(turns), "legs"))
+    return legs
+
+
+def figures(asked: Asked, legs: Sequence[Leg], held: Held) -> dict[str, float]:
+    """Return rates and ratios, delays, processor times and idle memory."""
+    small = {name: _rates(legs, name, "small") for name in ALL}
+    streamed = {name: _rates(legs, name, "streamed") for name in ALL}
+    tokens = asked.streamed.tokens
+    found: dict[str, float] = {}
+    for name in ALL:
+        if small[name]:
+            found[f"{name}_requests_per_s"] = statistics.median(small[name])
+            found[f"{name}_streamed_tokens_per_s"] = statistics.median(streamed[name]) * tokens
+    found |= _ratios("vs", small) | _ratios("streamed_vs", streamed)
+    moderate, of_bare = _one(legs, OURS, "moderate"), _one(legs, BARE, "moderate")
+    return found | {
+        "overhead_p50_ms": moderate.p50_s * 1000,
+        "overhead_p99_ms": moderate.p99_s * 1000,
+        "bare_p50_ms": of_bare.p50_s * 1000,
+        "bare_p99_ms": of_bare.p99_s * 1000,
+        "request_us": statistics.median(_cost_us(legs, "small", 1)),
+        "streamed_token_us": statistics.median(_cost_us(legs, "paced", asked.paced.tokens)),
+        "failed": sum(leg.outcome.failed for leg in legs),
+        "idle_connections": held.connections,
+        "idle_memory_bytes": held.memory_bytes,
+    }
+
+
+def _ratios(prefix: str, rates: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {
+        f"{prefix}_{name}": statistics.median(
+            mine / theirs for mine, theirs in zip(rates[OURS], rates[name], strict=True)
+        )
+        for name in ALL[1:]
+        if rates[name]
+    }
+
+
+def _rates(legs: Sequence[Leg], contender: str, order: str) -> list[float]:
+    return [leg.outcome.requests_per_s for leg in legs if (leg.contender, leg.order) == (contender, order)]
+
+
+def _one(legs: Sequence[Leg], contender: str, order: str) -> Outcome:
+    return next(leg.outcome for leg in legs if (leg.contender, leg.order) == (contender, order))
+
+
+def _cost_us(legs: Sequence[Leg], order: str, tokens: int) -> list[float]:
+    """Return the processor time of our gateway for each request, or each token, in all legs of a kind."""
+    mine = [leg.outcome for leg in legs if (leg.contender, leg.order) == (OURS, order)]
+    return [outcome.cpu_s / (outcome.requests * tokens) * 1e6 for outcome in mine]
+
+
+def _check(asked: Asked) -> None:
+    for option in ("rounds", "seconds", "connections", "streams"):
+        if getattr(asked, option) < 1:
+            raise BadInput(f"--{option} {getattr(asked, option)}: must be at least 1")
+    if asked.idle < 0:
+        raise BadInput(f"--idle {asked.idle}: must be 0 or more")

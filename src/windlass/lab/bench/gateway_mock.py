@@ -1,0 +1,143 @@
+"""An engine without a model: `python -m windlass.lab.bench.gateway_mock --socket PATH`.
+
+It speaks the whole wire and costs next to nothing, so that what is measured is the gateway. Every answer is
+TOKEN, over and over. The seed of a request is the pace of its answer, in tokens a second: answers of one
+pace advance together, one token each in one write, as those of an engine's step do; 0 asks for the whole
+answer at once, in one message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from pathlib import Path
+from typing import cast
+
+import uvloop
+
+from windlass.spec.processes import MOCK_ENGINE
+from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.wire import (
+    LENGTH,
+    Cancel,
+    Embed,
+    Generate,
+    Many,
+    Message,
+    Ping,
+    Pong,
+    Ready,
+    ToEngine,
+    Tokens,
+    Vectors,
+    frame,
+    to_engine,
+)
+
+CONTEXT = 2048
+WIDTH = 64
+TOKEN = 300
+"""Any token whose text is plain; gateway_model.py looks that it is."""
+
+
+def main(argv: list[str]) -> int:
+    """Answer until ended."""
+    args = _parse(argv)
+    uvloop.run(_serve(args))
+    return 0
+
+
+async def _serve(args: argparse.Namespace) -> None:
+    loop = asyncio.get_running_loop()
+    hello = Ready(
+        model=args.name,
+        family="llama",
+        parameters=1,
+        context=CONTEXT,
+        vocabulary=args.vocabulary,
+        width=WIDTH,
+        slots=args.slots,
+        process=os.getpid(),
+    )
+    server = await loop.create_unix_server(lambda: Conversation(hello), str(args.socket))
+    emit({"listening": {"socket": str(args.socket)}})
+    await server.serve_forever()
+
+
+class Conversation(asyncio.Protocol):
+    """One gateway's connection."""
+
+    def __init__(self, hello: Ready) -> None:
+        self._hello = hello
+        self._buffer = bytearray()
+        self._left: dict[int, dict[str, int]] = {}
+        """For each pace, the tokens that its answers still lack."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods alone
+        self._say(self._hello)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._left.clear()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        start = 0
+        while len(self._buffer) >= start + LENGTH.size:
+            (size,) = LENGTH.unpack_from(self._buffer, start)
+            end = start + LENGTH.size + size
+            if len(self._buffer) < end:
+                break
+            self._hear(to_engine.decode(self._buffer[start + LENGTH.size : end]))
+            start = end
+        del self._buffer[:start]
+
+    def _hear(self, message: ToEngine) -> None:
+        match message:
+            case Generate(seed=0):
+                self._say(Tokens(message.id, [TOKEN] * message.most_tokens, finish="length"))
+            case Generate():
+                self._begin(message.seed, message)
+            case Embed():
+                self._say(Vectors(message.id, [[WIDTH**-0.5] * WIDTH for _ in message.inputs]))
+            case Cancel():
+                for answers in self._left.values():
+                    answers.pop(message.id, None)
+            case Ping():
+                self._say(Pong(message.number, steps=0, running=0, waiting=0))
+
+    def _begin(self, pace: int, message: Generate) -> None:
+        answers = self._left.setdefault(pace, {})
+        if not answers:
+            asyncio.get_running_loop().call_later(1 / pace, self._step, pace)
+        answers[message.id] = message.most_tokens
+
+    def _step(self, pace: int) -> None:
+        """Say the next token of every answer of one pace."""
+        answers = self._left.get(pace, {})
+        ended = [id_ for id_, left in answers.items() if left == 1]
+        going = {id_: [TOKEN] for id_, left in answers.items() if left > 1}
+        self._say(Many(going, [Tokens(id_, [TOKEN], finish="length") for id_ in ended]))
+        answers.update((id_, answers[id_] - 1) for id_ in going)
+        for id_ in ended:
+            del answers[id_]
+        if answers:
+            asyncio.get_running_loop().call_later(1 / pace, self._step, pace)
+
+    def _say(self, message: Message) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(frame(message))
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = DoorParser(prog=MOCK_ENGINE, description="Be an engine for a bench.")
+    parser.add_argument("--socket", type=Path, required=True, help="Unix socket to listen on")
+    parser.add_argument("--name", required=True, help="what the model is called")
+    parser.add_argument("--vocabulary", type=int, required=True, help="tokens of the model")
+    parser.add_argument("--slots", type=int, default=4096, help="answers at once")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    run_door(main)

@@ -1,0 +1,82 @@
+"""Faults of what is around the processes of a run: its disk, clocks, network and store.
+
+disk        a save that fails is told, and training goes on
+clock       nothing that decides goes by the time of day
+partition   one side goes on, the other harms nobody, and both are one again afterwards
+delay       a slow network is no dead one
+store       training does not wait for the store, and nothing that it acknowledged is lost
+"""
+
+from __future__ import annotations
+
+import random
+
+from windlass.lab.chaos.injected_fault import NothingToHit, Wound
+from windlass.lab.chaos.target import Scene, Worker, number_of
+
+JUMP_S = 3600
+PAIR_SHARE = 0.25
+"""Of the cuts that take two machines away, which can still reach each other."""
+
+
+def disk(scene: Scene, _rng: random.Random) -> Wound:
+    assert scene.disk is not None
+    scene.disk.fill()
+    return Wound(interrupts=False, heal=scene.disk.empty, note="no byte left for checkpoints")
+
+
+def clock(scene: Scene, rng: random.Random) -> Wound:
+    clocks = scene.clocks
+    assert clocks is not None
+    node = rng.choice(sorted({worker.node for worker in scene.workers()}))
+    ahead_s = rng.choice((JUMP_S, -JUMP_S))
+    clocks.put(node, ahead_s)
+    return Wound(
+        nodes=(node,), interrupts=False, heal=lambda: clocks.put(node, 0), note=f"{node} {ahead_s:+d} s"
+    )
+
+
+def partition(scene: Scene, rng: random.Random) -> Wound:
+    """Cut off one machine, or two together; those that stay behind are the most or as many."""
+    network = scene.network
+    assert network is not None
+    present = scene.workers()
+    wanted = 2 if rng.random() < PAIR_SHARE else 1
+    found = sorted({worker.node for worker in present})
+    if len(found) <= wanted:
+        raise NothingToHit(f"too few machines train to cut {wanted} of them off")
+    nodes = rng.sample(found, wanted)
+    victims = [worker for worker in present if worker.node in nodes]
+    network.cut([number_of(node) for node in nodes])
+    scene.away |= {victim.worker for victim in victims}
+
+    def heal() -> None:
+        network.mend([number_of(node) for node in nodes])
+        scene.away.difference_update(victim.worker for victim in victims)
+
+    return Wound(tuple(victim.worker for victim in victims), tuple(nodes), heal=heal, note=_named(victims))
+
+
+def delay(scene: Scene, rng: random.Random) -> Wound:
+    network = scene.network
+    assert network is not None
+    victim = rng.choice(scene.workers())
+    node = number_of(victim.node)
+    network.slow_down(node)
+    return Wound(
+        nodes=(victim.node,),
+        interrupts=False,
+        heal=lambda: network.speed_up(node),
+        note=f"{_named([victim])}: {network.delay}",
+    )
+
+
+def store(scene: Scene, _rng: random.Random) -> Wound:
+    storage = scene.storage
+    assert storage is not None
+    storage.trouble()
+    return Wound(interrupts=False, heal=storage.calm, note="errors, closed connections and delays")
+
+
+def _named(victims: list[Worker]) -> str:
+    return ", ".join(f"{victim.node} (rank {victim.rank})" for victim in victims)

@@ -1,0 +1,27 @@
+"""All faults by their names, and why one cannot be had here."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from windlass.lab.chaos import env_faults, process_faults
+from windlass.lab.chaos.injected_fault import Wound
+from windlass.lab.chaos.target import Scene
+
+Fault = Callable[[Scene, random.Random], Wound]
+
+ARSENAL: dict[str, Fault] = {
+    "kill": process_faults.kill,
+    "freeze": process_faults.freeze,
+    "slow": process_faults.slow,
+    "coordinator": process_faults.coordinator,
+    "coordinator-freeze": process_faults.coordinator_freeze,
+    "blackout": process_faults.blackout,
+    "corrupt": process_faults.corrupt,
+    "disk": env_faults.disk,
+    "clock": env_faults.clock,
+    "partition": env_faults.partition,
+    "delay": env_faults.delay,
+    "store": env_faults.store,
+}

@@ -1,0 +1,95 @@
+"""Runs a job undisturbed, then under fire, and says what became of it.
+
+Input: a job and how hard to hit it.
+Output: a Report, also as chaos.json and chaos.txt in the run's directory.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from windlass.lab.chaos.baseline import Ask, Tell, await_seen, calm_rates, played, to_the_end, undisturbed
+from windlass.lab.chaos.compare_runs import likeness
+from windlass.lab.chaos.environment import Stage, why_not
+from windlass.lab.chaos.experiment import Storm, pass_over
+from windlass.lab.chaos.measure import Capacity, company
+from windlass.lab.chaos.report import Report, report_on
+from windlass.lab.chaos.schedule import draw
+from windlass.lab.chaos.watch import Watch
+from windlass.runs.audit import audit
+from windlass.runs.training import RunFolder
+from windlass.spec.errors import BadInput
+from windlass.spec.protocol.progress import Report as Progressing
+from windlass.spec.run import JOURNAL
+from windlass.store.store_dir import Place
+
+REPORT_FILE, TEXT_FILE = "chaos.json", "chaos.txt"
+
+
+def chaos(ask: Ask, home: Path, progress: Progressing, tell: Tell) -> Report:
+    """Do all of it."""
+    _check(ask)
+    unable = why_not(ask.kinds)
+    for kind, reason in unable.items():
+        tell(f"no {kind} faults here: {reason}")
+    with Stage(home, ask.workers, [kind for kind in ask.kinds if kind not in unable]) as stage:
+        if stage.network is not None and not stage.network.delay and "delay" in ask.kinds:
+            unable["delay"] = "this kernel has no queue that delays packets"
+        kinds = [kind for kind in ask.kinds if kind not in unable]
+        capacity, reference = calm_rates(stage, ask, progress, tell), ask.reference
+        if reference is None:
+            reference, capacity = undisturbed(stage, ask, capacity, progress, tell)
+        job = played(ask, reference.load().steps)
+        shots = draw(kinds, seconds=ask.seconds, every_s=ask.every_s, seed=ask.seed)
+        with stage.playing(job, progress, ask.workers) as play:
+            watch = Watch(play.run.path / JOURNAL)
+            await_seen(play, watch, lambda: company(watch.seen) > 0)
+            tell(f"run {play.run.name}: {len(shots)} faults to come in {ask.seconds:.0f} s")
+            storm = pass_over(play.scene, watch, shots, seconds=ask.seconds, lives=play.lives, tell=tell)
+            failure = to_the_end(play, watch)
+    return _reported(ask, play.run, reference, storm, watch, capacity, unable, failure)
+
+
+def _check(ask: Ask) -> None:
+    if ask.reference is not None and not ask.reference.finished:
+        raise BadInput(
+            f"run {ask.reference.name} has not finished", hint="leave out --reference, and one is made"
+        )
+    before = ask.reference.load().job if ask.reference is not None else ask.job
+    if before.elastic.deterministic != ask.job.elastic.deterministic:
+        raise BadInput(
+            "the reference and the storm must both be deterministic, or neither",
+            hint="give or leave out --deterministic as for the reference",
+        )
+
+
+def _reported(
+    ask: Ask,
+    run: RunFolder,
+    reference: RunFolder,
+    storm: Storm,
+    watch: Watch,
+    capacity: Capacity,
+    unable: dict[str, str],
+    failure: str | None,
+) -> Report:
+    report = report_on(
+        run=run.name,
+        reference=reference.name,
+        workers=ask.workers,
+        spares=ask.spares,
+        seed=ask.seed,
+        deterministic=ask.job.elastic.deterministic,
+        storm=storm,
+        seen=watch.seen,
+        capacity=capacity,
+        unable=unable,
+        audit=audit(run.path),
+        likeness=None if failure else likeness(reference, run),
+        failure=failure,
+    )
+    place = Place(run.path)
+    place.write(REPORT_FILE, (json.dumps(report.body, indent=1, ensure_ascii=False) + "\n").encode())
+    place.write(TEXT_FILE, report.text.encode())
+    return report

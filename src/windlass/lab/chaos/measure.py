@@ -1,0 +1,181 @@
+"""Turns what a storm did and what the run wrote into times and shares. Pure.
+
+The words of a report:
+
+    detection   from a fault until the coordinator wrote that the worker is lost; for a coordinator, until
+                there was another
+    recovery    from a fault until the first steps of a later generation were committed; for a coordinator,
+                as above
+    kept        samples that stayed, beside what the workers that were there could have done in that time
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from windlass.lab.chaos.experiment import Storm, Strike
+from windlass.lab.chaos.watch import Seen
+
+LEADERS = ("coordinator", "coordinator-freeze")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a run met one fault."""
+
+    detection_s: float | None
+    """None where nothing had to be noticed, or nothing was."""
+    recovery_s: float | None
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A time in which a worker could not do its share."""
+
+    from_s: float
+    until_s: float
+    share: float = 1.0
+    """Of its work that it could not do."""
+
+
+def answer_to(strike: Strike, seen: Sequence[Seen]) -> Answer:
+    """Find in the journal how a fault was met."""
+    later = [one for one in seen if one.at_s >= strike.at_s]
+    if strike.shot.kind in LEADERS:
+        taken = _first(one for one in later if one.event == "coordinator" and _epoch(one) > strike.epoch)
+        passed_s = taken.at_s - strike.at_s if taken else None
+        return Answer(passed_s, passed_s)
+    if not strike.wound.interrupts:
+        return Answer(None, None)
+    noticed = [_first(o for o in later if _is_loss_of(o, worker)) for worker in strike.wound.workers]
+    stepped = _first(o for o in later if o.event == "ledger" and _generation(o) > strike.generation)
+    return Answer(
+        max(one.at_s for one in noticed if one) - strike.at_s if noticed and all(noticed) else None,
+        stepped.at_s - strike.at_s if stepped else None,
+    )
+
+
+def absences(storm: Storm, seen: Sequence[Seen]) -> list[Absence]:
+    """Say who was missing when: from a fault until it healed, or until somebody joined instead."""
+    joined = [one.at_s for one in seen if one.event == "joined"]
+    found = []
+    for strike in sorted(storm.strikes, key=lambda s: s.at_s):
+        end_s = min(strike.healed_s or math.inf, storm.ended_s)
+        for _worker in strike.wound.workers:
+            until_s = end_s
+            if strike.wound.share_left == 0:
+                came_s = next((at_s for at_s in joined if at_s > strike.at_s), math.inf)
+                if came_s <= end_s:
+                    joined.remove(came_s)
+                    until_s = came_s
+            found.append(Absence(strike.at_s, until_s, 1 - strike.wound.share_left))
+    return found
+
+
+def delays(storm: Storm) -> list[Absence]:
+    """Say when the network was slow on purpose."""
+    found = [strike for strike in storm.strikes if strike.shot.kind == "delay"]
+    return [Absence(strike.at_s, strike.healed_s or storm.ended_s, 0.0) for strike in found]
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What workers can do that nobody disturbs."""
+
+    rates: Mapping[int, float]
+    """Samples a second by the number of workers."""
+    delayed: float = 1.0
+    """The share of it that is left while the network of one of them is slow."""
+
+    def rate(self, workers: float) -> float:
+        """Return the samples a second of so many workers; between whole numbers it is a line."""
+        if workers <= 0:
+            return 0.0
+        known = {0: 0.0, **self.rates}
+        low, high = math.floor(workers), math.ceil(workers)
+        return known[low] + (known[high] - known[low]) * (workers - low)
+
+    def scaled(self, factor: float) -> Capacity:
+        return Capacity({workers: rate * factor for workers, rate in self.rates.items()}, self.delayed)
+
+
+def possible(
+    missing: Sequence[Absence],
+    delays: Sequence[Absence],
+    capacity: Capacity,
+    *,
+    workers: int,
+    spares: int,
+    from_s: float,
+    until_s: float,
+) -> float:
+    """Return the samples that the workers who were there could have done: the integral of their capacity."""
+    edges = {e for a in (*missing, *delays) for e in (a.from_s, a.until_s) if from_s < e < until_s}
+    total = 0.0
+    for begin_s, end_s in itertools.pairwise(sorted({from_s, until_s} | edges)):
+        away = sum(a.share for a in missing if a.from_s <= begin_s and a.until_s >= end_s)
+        delayed = any(a.from_s <= begin_s and a.until_s >= end_s for a in delays)
+        rate = capacity.rate(min(workers, workers + spares - away))
+        total += rate * (capacity.delayed if delayed else 1.0) * (end_s - begin_s)
+    return total
+
+
+def company(seen: Sequence[Seen]) -> int:
+    """Return how many workers are there, training or ready, once the newest generation took steps; else 0."""
+    newest = next((one for one in reversed(seen) if one.event == "generation"), None)
+    if newest is None or not any(_generation(o) == _generation(newest) for o in seen if o.event == "ledger"):
+        return 0
+    came = sum(one.event == "joined" for one in seen)
+    return came - sum(one.event in ("left", "lost") for one in seen)
+
+
+@dataclass(frozen=True)
+class Position:
+    """How many samples had been used, and stayed, at a moment."""
+
+    at_s: float
+    samples: int
+
+
+def positions(seen: Sequence[Seen]) -> list[Position]:
+    """Return how the run got on; a roll-back goes down."""
+    found = []
+    for one in seen:
+        if one.event == "ledger":
+            found.append(Position(one.at_s, int(one.record["samples"][1])))
+        elif one.event in ("resumed", "settled") and "samples" in one.record:
+            found.append(Position(one.at_s, int(one.record["samples"])))
+    return found
+
+
+def span(found: Sequence[Position], from_s: float, until_s: float) -> tuple[Position, Position]:
+    """Return the last position before a time and the first after it, so that no standstill is left out."""
+    before = [p for p in found if p.at_s <= from_s] or list(found[:1])
+    after = [p for p in found if p.at_s >= until_s] or list(found[-1:])
+    return before[-1], after[0]
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that at least this share of them do not exceed; NaN of none."""
+    if not values:
+        return math.nan
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def _first(found: Iterator[Seen]) -> Seen | None:
+    return next(found, None)
+
+
+def _is_loss_of(one: Seen, worker: str) -> bool:
+    return one.event == "lost" and one.record.get("worker") == worker
+
+
+def _generation(one: Seen) -> int:
+    return int(one.record.get("generation") or 0)
+
+
+def _epoch(one: Seen) -> int:
+    return int(one.record.get("epoch") or 0)

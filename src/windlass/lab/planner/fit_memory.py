@@ -1,0 +1,123 @@
+"""Fits the few constants of memory to published rows, and tells what each row's source should have seen.
+
+Input: rows with measured memory, by set. Output: constants, with factors between which nine of ten errors lie
+on sets that were left out of the fit. Expected values hold the constants where measurements say little.
+
+Sources measure different things: what tensors use at the peak, what the allocator has taken, or what the
+driver shows; on the first device, on some, or on the worst of all. Each is compared with the same thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from windlass.lab.planner.rows import Row
+from windlass.plan.cost.activations import stages
+from windlass.plan.cost.device_memory import context_bytes, stage_parts
+from windlass.plan.cost.fitted_memory import PUBLISHED, Constants, Known
+
+Floats = NDArray[np.float64]
+Measured = Mapping[str, Sequence[Row]]
+"""Rows with measured memory, by set."""
+
+FITTED = ("logits", "working", "fragments", "group_bytes")
+EXPECTED = np.array([12.0, 1.5, 1.0, 0.8e9])
+DOUBT = np.array([1.0, 0.3, 0.3, 0.3e9])
+"""What to expect of the constants before any measurement, and how far off that may be."""
+FARTHEST = 2.5
+NOISE = 0.08
+"""Of the logarithm of one measurement; a set counts as much as ENOUGH rows, however many it has."""
+ENOUGH, MOST_FITTED = 20, 120
+COVERED = 0.9
+NARROWEST = 1.2
+"""Factor to either side below which no interval goes: two or three sources are too few to promise more."""
+APART = ("bigscience_v100",)
+"""Reported but not counted: noisy by 40% in its authors' own words, and some of it with 8-bit optimizers."""
+
+
+def fit_memory(rows: Sequence[Row]) -> Constants:
+    """Fit the constants to all rows, with an interval from the errors on sets that were left out."""
+    measured = {name: found for name, found in measured_rows(rows).items() if name not in APART}
+    logs = [errors(found, without(name, measured)) for name, found in measured.items()]
+    return interval(fit_constants(measured), logs)
+
+
+def measured_rows(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return the rows that memory can be judged on, by set."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if is_measured(row):
+            found.setdefault(row.set, []).append(row)
+    return found
+
+
+def is_measured(row: Row) -> bool:
+    """Whether a row ran, says what it needed, and left nothing to be guessed."""
+    return row.case is not None and row.whole and row.outcome == "ok" and bool(row.memory_bytes)
+
+
+def as_measured(row: Row, known: Known = PUBLISHED) -> float:
+    """Return the bytes that the source should have seen."""
+    assert row.case is not None
+    kind, case = row.memory_kind.lower(), row.case
+    places = stages(case, known.habits(case.software))
+    if "first device" in kind or "as reported" in kind:  # nanotron logs what tensors use on its rank 0
+        places = places[:1]
+    elif "nvidia-smi" in kind and len(places) > 2:  # first and last nodes
+        places = [places[0], places[-1]]
+    parts = max((stage_parts(case, place, known) for place in places), key=lambda parts: sum(parts.values()))
+    total = sum(parts.values())
+    if "alloc" in kind or "as reported" in kind:
+        return total - parts["reserve"]
+    if any(word in kind for word in ("reserved", "peak", "torch")):
+        return total - context_bytes(case, known)
+    return total
+
+
+def errors(rows: Sequence[Row], known: Known) -> Floats:
+    """Return the logarithms of measured over predicted."""
+    return np.log([(row.memory_bytes or 0) / as_measured(row, known) for row in rows])
+
+
+def without(name: str, measured: Measured) -> Known:
+    """Return what would be known if a set had never been measured."""
+    others = {other: found for other, found in measured.items() if other != name and other not in APART}
+    return replace(PUBLISHED, constants=fit_constants(others))
+
+
+def fit_constants(measured: Measured) -> Constants:
+    """Return constants near what is expected that make errors small, sets counting the same."""
+    chosen = [found[:: max(1, len(found) // MOST_FITTED)] for found in measured.values()]
+    scale = [np.sqrt(ENOUGH / len(found)) / NOISE for found in chosen]
+
+    def wrong(shift: Floats) -> Floats:
+        known = replace(PUBLISHED, constants=_constants(shift))
+        logs = [errors(found, known) * each for found, each in zip(chosen, scale, strict=True)]
+        return np.concatenate([*logs, shift])
+
+    found = least_squares(wrong, np.zeros(len(FITTED)), loss="soft_l1", bounds=(-FARTHEST, FARTHEST))
+    return _constants(found.x)
+
+
+def _constants(shift: Floats) -> Constants:
+    values = dict(zip(FITTED, (EXPECTED + shift * DOUBT).tolist(), strict=True))
+    return replace(PUBLISHED.constants, **values)
+
+
+def interval(constants: Constants, logs: Sequence[Floats]) -> Constants:
+    """Set the factors between which nine of ten errors lie, each set counting the same (conformal)."""
+    if not logs:
+        return constants
+    values = np.concatenate(logs)
+    weights = np.concatenate([np.full(len(found), 1 / len(found)) for found in logs])
+    order = np.argsort(values)
+    places = np.cumsum(weights[order]) / weights.sum()
+    first = values[order][np.searchsorted(places, (1 - COVERED) / 2)]
+    last = values[order][np.searchsorted(places, (1 + COVERED) / 2)]
+    low, high = min(float(np.exp(first)), 1 / NARROWEST), max(float(np.exp(last)), NARROWEST)
+    return replace(constants, low=low, high=high)

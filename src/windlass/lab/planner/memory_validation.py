@@ -1,0 +1,177 @@
+"""How well memory is predicted on sources that the constants have not seen, and who runs out of it.
+
+Input: published rows (rows.py). Output: a MemoryVerdict. Each set is predicted with constants that were
+fitted to the others, and with an interval from the errors that those had when they were left out themselves
+(fit_memory.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from windlass.lab.planner.fit_memory import (
+    APART,
+    Measured,
+    as_measured,
+    errors,
+    interval,
+    is_measured,
+    measured_rows,
+    without,
+)
+from windlass.lab.planner.rows import Row
+from windlass.plan.cost.activations import cannot_run
+from windlass.plan.cost.device_memory import device_memory, fits
+from windlass.plan.cost.fitted_memory import Known
+from windlass.plan.cost.step_config import Case
+
+OUT = ("oom", "oom_or_crash")
+FAR_BELOW = 0.5
+"""A step that is predicted to need less of the device than this did not fail for want of memory."""
+
+
+@dataclass(frozen=True)
+class SetErrors:
+    """Of one source, predicted without it."""
+
+    rows: int
+    skipped: dict[str, int]
+    mape: float
+    coverage: float
+    worst: tuple[tuple[str, float, float], ...]
+    """Label, predicted and measured bytes."""
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """Rows that ran out of memory, or failed for another reason, against those that ran."""
+
+    labelled: int
+    labelled_called_fit: int
+    crashed: int
+    """Labelled rows that cannot have failed for want of memory (`crashed`)."""
+    short: int
+    short_called_fit: int
+    ran: int
+    ran_called_short: int
+
+    @property
+    def oom_called_fit(self) -> float:
+        """Share of the rows that can have run out of memory."""
+        return self.short_called_fit / max(1, self.short)
+
+    @property
+    def labelled_oom_called_fit(self) -> float:
+        return self.labelled_called_fit / max(1, self.labelled)
+
+    @property
+    def ok_called_oom(self) -> float:
+        return self.ran_called_short / max(1, self.ran)
+
+
+@dataclass(frozen=True)
+class MemoryVerdict:
+    """All that is said about memory."""
+
+    memory_mape: float
+    """Mean over the sets that count."""
+    coverage: float
+    sets: dict[str, SetErrors]
+    shortage: Shortage
+
+
+def judge_memory(
+    rows: Sequence[Row], known: Known | None = None, training: Sequence[Row] = ()
+) -> MemoryVerdict:
+    """Judge every set, each by constants fitted to the others of `training`, or by `known` if that is given.
+
+    Without rows to train on, those to be judged are used for that, too.
+    """
+    measured = measured_rows(rows)
+    folds = {row.set: known for row in rows} if known else _folds(rows, measured_rows(training or rows))
+    sets = {name: _errors(name, rows, found, folds[name]) for name, found in sorted(measured.items())}
+    counted = [found for name, found in sets.items() if name not in APART]
+    return MemoryVerdict(
+        memory_mape=_mean([found.mape for found in counted]),
+        coverage=_mean([found.coverage for found in counted]),
+        sets=sets,
+        shortage=_shortage(rows, folds),
+    )
+
+
+def _folds(rows: Sequence[Row], measured: Measured) -> dict[str, Known]:
+    """Return what is known without each set; for those without measurements it is what all others say."""
+    everything = without("", measured)
+    known = {row.set: everything for row in rows}
+    known |= {name: without(name, measured) for name in measured}
+    logs = {name: errors(found, known[name]) for name, found in measured.items() if name not in APART}
+    for name, fold in known.items():
+        others = [found for other, found in logs.items() if other != name]
+        known[name] = replace(fold, constants=interval(fold.constants, others))
+    return known
+
+
+def crashed(row: Row, ran: Mapping[tuple[object, ...], int], known: Known) -> bool:
+    """Whether a failed row can be explained by memory in no way.
+
+    The software refuses it; or the same layout ran with as large a micro-batch or a larger one; or its
+    prediction is so far below the device's memory that no error of the formulas explains it.
+    """
+    case = row.case
+    assert case is not None
+    if row.outcome == "oom":
+        return False
+    if cannot_run(case, known.habits(case.software)) or ran.get(_layout(case), 0) >= case.micro_batch:
+        return True
+    return device_memory(case, known).bytes < FAR_BELOW * case.device.memory_bytes
+
+
+def _shortage(rows: Sequence[Row], folds: Mapping[str, Known]) -> Shortage:
+    ran: dict[tuple[object, ...], int] = {}
+    good = [row for row in rows if is_measured(row)]
+    for row in good:
+        assert row.case is not None
+        layout = _layout(row.case)
+        ran[layout] = max(ran.get(layout, 0), row.case.micro_batch)
+    failed = [row for row in rows if row.outcome in OUT and row.case is not None]
+    fit = {row.line: row.case is not None and fits(row.case, folds[row.set]) for row in [*failed, *good]}
+    short = [row for row in failed if not crashed(row, ran, folds[row.set])]
+    return Shortage(
+        labelled=len(failed),
+        labelled_called_fit=sum(fit[row.line] for row in failed),
+        crashed=len(failed) - len(short),
+        short=len(short),
+        short_called_fit=sum(fit[row.line] for row in short),
+        ran=len(good),
+        ran_called_short=sum(not fit[row.line] for row in good),
+    )
+
+
+def _errors(name: str, rows: Sequence[Row], found: Sequence[Row], known: Known) -> SetErrors:
+    logs = errors(found, known)
+    low, high = np.log(known.constants.low), np.log(known.constants.high)
+    order = np.argsort(-np.abs(logs))[:5]
+    ran = [row for row in rows if row.set == name and row.outcome == "ok" and row.memory_bytes]
+    return SetErrors(
+        rows=len(found),
+        skipped=dict(
+            Counter(row.why or f"guessed {' and '.join(row.guessed)}" for row in ran if not is_measured(row))
+        ),
+        mape=float(np.mean(np.abs(np.expm1(-logs)))),
+        coverage=float(np.mean((logs >= low) & (logs <= high))),
+        worst=tuple(
+            (found[i].label, as_measured(found[i], known), found[i].memory_bytes or 0) for i in order
+        ),
+    )
+
+
+def _layout(case: Case) -> tuple[object, ...]:
+    return (case.sizes, case.devices, case.tp, case.pp, case.cp, case.dp, case.sharding, case.recompute)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")

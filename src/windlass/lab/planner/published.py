@@ -1,0 +1,188 @@
+"""How right predictions are on sources that they were not fitted to.
+
+    rows -> leave each set out of the fit in turn -> predict it -> errors and whether intervals held
+
+A set is one source: its clusters, software and conventions appear in no other, so an error on a set that was
+left out is the error to expect on a cluster that nobody measured. A set counts if its rows tell the sizes of
+the model and the micro-batch; a row for which these were guessed is predicted and reported, but not counted.
+Intervals are conformal: as wide as nine in ten errors of the other sets when left out, sets weighing alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from windlass.lab.planner.fit_time import fit
+from windlass.lab.planner.rows import Row, read_rows
+from windlass.plan.cost.fitted_constants import Known, published
+from windlass.plan.cost.step_time import step_time
+from windlass.spec.protocol.progress import Progress, Report, silent
+
+SHARED = Path("shared") / "planner" / "training_rows.csv"
+APART = ("bigscience_v100",)
+"""Reported, but neither counted nor fitted to: noisy by 40% in its authors' own words."""
+ENOUGH = 4
+"""Sets that a file must have of those that ship, to fit constants without each of them."""
+COVERED = 0.9
+NARROWEST = 1.25
+"""Factor to either side below which no interval goes: ten sources are too few to promise more."""
+LARGE = 512
+"""Devices from which a row is a large one."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A row beside what was predicted without its set."""
+
+    row: Row
+    measured: float
+    seconds: float
+    low: float
+    high: float
+
+    @property
+    def error(self) -> float:
+        """Relative to what was measured."""
+        return self.seconds / self.measured - 1
+
+    @property
+    def covered(self) -> bool:
+        return self.low <= self.measured <= self.high
+
+
+@dataclass(frozen=True)
+class Source:
+    """One set."""
+
+    rows: int
+    predictions: tuple[Prediction, ...]
+    """Of rows with whole inputs first, then of rows for which something was guessed."""
+    skipped: dict[str, int]
+    counted: bool
+    why: str
+    """Why the set is not counted; empty if it is."""
+
+    @property
+    def whole(self) -> tuple[Prediction, ...]:
+        return tuple(one for one in self.predictions if one.row.whole)
+
+
+def find_rows() -> Path | None:
+    """Return the published rows, where shared/ lies beside the project."""
+    places = (Path.cwd().parent, *Path(__file__).resolve().parents[5:6])
+    return next((place / SHARED for place in places if (place / SHARED).is_file()), None)
+
+
+def rows_to_fit(rows: Sequence[Row], shipped: Path | None) -> list[Row]:
+    """Return what constants may be fitted to when `rows` are judged: never a set that does not ship.
+
+    Where the published rows are not beside the project, those among `rows` will do if they are enough.
+    """
+    if shipped is not None:
+        return read_rows(shipped)
+    known = [row for row in rows if row.set in published().sets]
+    return known if len({row.set for row in fitted_rows(known)}) >= ENOUGH else []
+
+
+def fitted_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return those that constants are fitted to."""
+    return [row for row in rows if row.whole and timed(row) and row.set not in APART]
+
+
+def timed(row: Row) -> bool:
+    return row.case is not None and row.outcome == "ok" and bool(row.seconds)
+
+
+def folds(rows: Sequence[Row], sets: Sequence[str], report: Report = silent) -> dict[str, Known]:
+    """Return for each set constants that were fitted without it, and intervals that do not know it."""
+    training = fitted_rows(rows)
+    found: dict[str, Known] = {}
+    for done, name in enumerate(sets):
+        report(Progress("fit", done, len(sets), "sets"))
+        found[name] = fit([row for row in training if row.set != name])
+    report(Progress("fit", len(sets), len(sets), "sets"))
+    logs = {name: logarithms([row for row in training if row.set == name], found[name]) for name in sets}
+    return {name: with_interval(known, without(logs, name)) for name, known in found.items()}
+
+
+def refitted(rows: Sequence[Row], left_out: Mapping[str, Known]) -> Known:
+    """Return constants fitted to all sets, with the interval of those that were left out."""
+    training = fitted_rows(rows)
+    logs = [
+        logarithms([row for row in training if row.set == name], known) for name, known in left_out.items()
+    ]
+    known = with_interval(fit(training), [found for found in logs if len(found)])
+    return replace(known, sets=tuple(sorted({row.set for row in training})))
+
+
+def without(logs: Mapping[str, np.ndarray], name: str) -> list[np.ndarray]:
+    return [found for other, found in logs.items() if other != name and len(found)]
+
+
+def logarithms(rows: Sequence[Row], known: Known) -> np.ndarray:
+    """Return the logarithms of measured over predicted."""
+    return np.array(
+        [np.log((row.seconds or 0) / step_time(row.case, known).seconds) for row in rows if row.case]
+    )
+
+
+def with_interval(known: Known, logs: Sequence[np.ndarray]) -> Known:
+    """Set the factors between which nine in ten errors lie, every set weighing the same."""
+    if not logs:
+        return known
+    values = np.concatenate(logs)
+    weights = np.concatenate([np.full(len(found), 1 / len(found)) for found in logs]) / len(logs)
+    order = np.argsort(values)
+    sorted_values, places = values[order], np.cumsum(weights[order])
+    tail = (1 - COVERED) / 2
+    first, last = (float(np.interp(place, places, sorted_values)) for place in (tail, 1 - tail))
+    return replace(known, low=min(math.exp(first), 1 / NARROWEST), high=max(math.exp(last), NARROWEST))
+
+
+def judge(rows: Sequence[Row], left_out: Mapping[str, Known]) -> dict[str, Source]:
+    """Predict every row that can be, each set with its own constants; those that ship, where it has none."""
+    sets = sorted({row.set for row in rows})
+    return {
+        name: _source([r for r in rows if r.set == name], left_out.get(name) or published()) for name in sets
+    }
+
+
+def _source(rows: Sequence[Row], known: Known) -> Source:
+    usable = sorted((row for row in rows if timed(row)), key=lambda row: not row.whole)
+    name, whole = rows[0].set, sum(row.whole for row in usable)
+    why = "noisy by 40% in its authors' own words" if name in APART else ""
+    if name in known.sets:
+        why = "the constants were fitted to it, and the other sets are not here to fit without it"
+    if not whole:
+        why = "no row with whole inputs and a measured time"
+    return Source(
+        rows=len(rows),
+        predictions=tuple(predict(row, known) for row in usable),
+        skipped=dict(Counter(_reason(row) for row in rows if not timed(row))),
+        counted=not why,
+        why=why,
+    )
+
+
+def predict(row: Row, known: Known) -> Prediction:
+    assert row.case is not None
+    assert row.seconds
+    found = step_time(row.case, known)
+    return Prediction(row, row.seconds, found.seconds, found.low, found.high)
+
+
+def _reason(row: Row) -> str:
+    if row.case is None:
+        return row.why
+    return "no measured time" if row.outcome == "ok" else f"did not run ({row.outcome})"
+
+
+def mape(predictions: Sequence[Prediction]) -> float | None:
+    """Return the mean absolute relative error; None for none."""
+    return sum(abs(one.error) for one in predictions) / len(predictions) if predictions else None

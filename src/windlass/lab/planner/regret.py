@@ -1,0 +1,59 @@
+"""What choosing a layout by prediction costs, against knowing all measurements.
+
+In a sweep many layouts of one model were measured on the same devices. In each such cell the layout is chosen
+as the planner chooses: of those that are predicted to fit the one that is predicted to be fastest, pipelines
+with a margin (`ranked_s`). Its regret is how much longer it was measured to take than the best one, whether
+that was predicted to fit or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from windlass.lab.planner.published import Prediction
+from windlass.plan.cost.step_config import Case
+from windlass.plan.cost.step_time import ranked_s
+
+LEAST = 5
+"""Layouts that a cell must have for a choice to mean anything."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model on a number of devices."""
+
+    model: str
+    devices: int
+    layouts: int
+    chosen: Prediction
+    best: Prediction
+
+    @property
+    def regret(self) -> float:
+        return self.chosen.measured / self.best.measured - 1
+
+
+def cells(predictions: Sequence[Prediction], fits: Callable[[Case], bool]) -> list[Cell]:
+    """Choose in every cell; a cell is what has model, devices, batch and sequence in common."""
+    groups: dict[tuple[object, ...], list[Prediction]] = {}
+    for one in predictions:
+        case = one.row.case
+        assert case is not None
+        key = (case.sizes, case.device.name, case.devices, case.global_batch, case.sequence)
+        groups.setdefault(key, []).append(one)
+    return [_cell(group, fits) for group in groups.values() if len(group) >= LEAST]
+
+
+def _rank(one: Prediction) -> float:
+    assert one.row.case is not None
+    return ranked_s(one.row.case, one.seconds)
+
+
+def _cell(group: Sequence[Prediction], fits: Callable[[Case], bool]) -> Cell:
+    fitting = [one for one in group if one.row.case is not None and fits(one.row.case)]
+    chosen = min(fitting or group, key=_rank)
+    best = min(group, key=lambda one: one.measured)
+    case = chosen.row.case
+    assert case is not None
+    return Cell(chosen.row.label.split()[0], case.devices, len(group), chosen, best)

@@ -1,0 +1,227 @@
+"""Proves that a control plane that is killed again and again loses no job and runs none twice.
+
+    two control processes, jobs all the time -> kill -9 one at a random moment, start it again -> ... -> count
+
+Jobs are processes of this machine (recording_job.py) that write down what they do; some are asked to make
+room for others meanwhile. Now and then a process is frozen for longer than its lease and woken up again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from windlass.cluster.backends import LOCAL
+from windlass.cluster.local.local_backend import LocalBackend
+from windlass.control.api.control_keys import Keys
+from windlass.control.plane.job_store import Records, open_plane, plane_url
+from windlass.control.plane.leader_lease import STALE_S, leader
+from windlass.control.plane.queued_job import OVER, Entry
+from windlass.lab.proofs.control.control_client import Asking
+from windlass.lab.proofs.control.pair import Controller, pair, seconds_to_another
+from windlass.lab.proofs.control.proof_process import FOLDER, SECONDS
+from windlass.lab.proofs.control.recording_job import TOLD
+
+PROMISED_S = 5.0
+"""For another to lead."""
+WAITING = 12
+"""Jobs that wait at any time while processes are killed."""
+PAUSE_S = 1.5
+FREEZE_S = 2 * STALE_S
+LAST_S = 300.0
+"""For the last jobs to end."""
+LEADERS = 0.75
+"""Share of kills that strike whoever leads."""
+
+Tell = Callable[[str], None]
+
+
+def prove_control(
+    home: Path, kills: int, tell: Tell, *, seed: int = 1, state: str | None = None
+) -> dict[str, Any]:
+    """Kill control processes under load. Return the figures, and what became of each job."""
+    folder = home / "prove" / "control"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    url = plane_url(folder, state)
+    database, key = open_plane(url), Keys(folder).make("proof")
+    records, rng = Records(database), random.Random(seed)
+    try:
+        with pair(folder, url) as both:
+            load = Load(records, [each.url for each in both], key, random.Random(seed))
+            with load:
+                deaths = [_strike(both, records, rng, number, kills, tell) for number in range(kills)]
+            began = time.monotonic()
+            _await_over(records, LocalBackend(folder / LOCAL), tell)
+            settle_s = time.monotonic() - began
+        return _result(folder, records, load, deaths, settle_s)
+    finally:
+        database.close()
+        _clear(folder)
+
+
+class Load:
+    """Submits jobs for as long as it lasts, through whichever process answers."""
+
+    def __init__(self, records: Records, urls: Sequence[str], key: str, rng: random.Random) -> None:
+        self._records, self._rng = records, rng
+        self._asking = Asking(urls, key)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load")
+        self.taken: list[str] = []
+        """Jobs of which we were told that they are in the queue."""
+        self.submit_s: list[float] = []
+        self.refused = 0
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._asking.close()
+
+    def _run(self) -> None:
+        for number in itertools.count():
+            while self._records.counts().get("queued", 0) >= WAITING and not self._over.is_set():
+                self._over.wait(0.05)
+            if self._over.is_set():
+                return
+            self._submit(f"w{number}")
+
+    def _submit(self, name: str) -> None:
+        began, seconds = time.perf_counter(), self._rng.choice((0.1, 0.5, 2.0))
+        cores, priority = self._rng.choice((0.25, 0.5, 1.0)), self._rng.choice((0, 0, 0, 5))
+        text = f'name = "{name}"\n[cluster]\ncores = {cores}\nenv = {{{SECONDS} = "{seconds}"}}\n'
+        told = self._asking.submit(text, priority=priority)
+        if told is None:
+            self.refused += 1
+            return
+        self.taken.append(str(told["uid"]))
+        self.submit_s.append(time.perf_counter() - began)
+
+
+def _strike(
+    both: Sequence[Controller], records: Records, rng: random.Random, number: int, kills: int, tell: Tell
+) -> dict[str, Any]:
+    """Kill one process at a random moment and start it again; every tenth is frozen and woken besides."""
+    time.sleep(rng.uniform(0.0, PAUSE_S))
+    database = records.database
+    led = next((each for each in both if each.leads(database)), both[0])
+    other = both[1] if led is both[0] else both[0]
+    victim = led if rng.random() < LEADERS else other
+    freezes = number % 10 == 9
+    frozen_s = _freeze(led, records) if freezes else None
+    if freezes:
+        victim = other  # it leads since
+    epoch, leads = leader(database)[0], victim.leads(database)
+    victim.kill()
+    began = time.monotonic()
+    victim.start_again()
+    failover_s = seconds_to_another(database, epoch) if leads else None
+    victim.listen()
+    phases = records.counts()
+    told = f"another led after {failover_s:.2f} s" if failover_s is not None else "it did not lead"
+    over = sum(count for phase, count in phases.items() if phase in OVER)
+    tell(f"kill {number + 1} of {kills}: {told}; {over} jobs over, {sum(phases.values()) - over} not")
+    back_s = time.monotonic() - began
+    return {"failover_s": failover_s, "froze": freezes, "frozen_s": frozen_s, "back_s": back_s}
+
+
+def _freeze(led: Controller, records: Records) -> float | None:
+    """Freeze whoever leads for longer than its lease; return how long it took until another led.
+
+    None: one that is frozen within a write holds the file of SQLite, and nobody else writes until it wakes.
+    """
+    epoch = leader(records.database)[0]
+    began = time.monotonic()
+    led.freeze()
+    found = seconds_to_another(records.database, epoch, most_s=30.0)
+    time.sleep(max(0.0, FREEZE_S - (time.monotonic() - began)))
+    led.thaw()
+    return found
+
+
+def _await_over(records: Records, backend: LocalBackend, tell: Tell) -> None:
+    """Wait until all jobs are over and their groups removed."""
+    until, said = time.monotonic() + LAST_S, 0.0
+    while time.monotonic() < until:
+        left = sum(count for phase, count in records.counts().items() if phase not in OVER)
+        if not left and not backend.survey().groups:
+            return
+        if time.monotonic() - said > 5.0:
+            said = time.monotonic()
+            tell(f"{left} jobs are not over yet")
+        time.sleep(0.2)
+
+
+def _result(
+    folder: Path, records: Records, load: Load, deaths: Sequence[dict[str, Any]], settle_s: float
+) -> dict[str, Any]:
+    entries = {entry.uid: entry for entry in _all(records)}
+    told = {uid: _told(folder, entry) for uid, entry in entries.items()}
+    failovers = sorted(death["failover_s"] for death in deaths if death["failover_s"] is not None)
+    frozen = sorted(death["frozen_s"] for death in deaths if death["frozen_s"] is not None)
+    lost = [uid for uid in load.taken if uid not in entries or entries[uid].phase != "done"]
+    lost += [uid for uid, words in told.items() if not words["ended"] and uid not in lost]
+    figures = {
+        "kills": len(deaths),
+        "kills_of_the_leader": len(failovers),
+        "freezes": sum(death["froze"] for death in deaths),
+        "freezes_within_a_write": sum(death["froze"] and death["frozen_s"] is None for death in deaths),
+        "jobs": len(entries),
+        "lost": len(lost),
+        "run_twice": sum(words["ended"] + words["twice"] > 1 for words in told.values()),
+        "overlaps": sum(words["overlap"] for words in told.values()),
+        "preemptions": sum(entry.preemptions for entry in entries.values()),
+        "launched_after_their_end": sum(words["again"] for words in told.values()),
+        "failover_p50_s": _quantile(failovers, 0.5),
+        "failover_p99_s": _quantile(failovers, 0.99),
+        "failover_worst_s": round(max(failovers, default=0.0), 3),
+        "frozen_failover_worst_s": round(max(frozen, default=0.0), 3),
+        "submits_not_answered": load.refused,
+        "submit_p50_s": _quantile(sorted(load.submit_s), 0.5),
+        "submit_p99_s": _quantile(sorted(load.submit_s), 0.99),
+        "settle_s": round(settle_s, 3),
+        "groups_left": len(LocalBackend(folder / LOCAL).survey().groups),
+    }
+    wrong = [entries[uid].facts() for uid in lost if uid in entries]
+    return {"figures": figures, "wrong": wrong, "deaths": list(deaths)}
+
+
+def is_safe(figures: dict[str, float]) -> bool:
+    """Whether nothing was lost or done twice, and another led soon each time."""
+    harmless = not any(figures[name] for name in ("lost", "run_twice", "overlaps"))
+    return harmless and figures["failover_worst_s"] <= PROMISED_S
+
+
+def _all(records: Records) -> list[Entry]:
+    entries: list[Entry] = []
+    while page := records.list(after=(entries[-1].asked_s, entries[-1].uid) if entries else None, most=500):
+        entries += page
+    return entries
+
+
+def _told(folder: Path, entry: Entry) -> Counter[str]:
+    file = folder / FOLDER / entry.group / TOLD
+    lines = file.read_text().splitlines() if file.exists() else []
+    return Counter(line.partition(" ")[0] for line in lines)
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 4) if ordered else 0.0
+
+
+def _clear(folder: Path) -> None:
+    """End what is left of the jobs."""
+    backend = LocalBackend(folder / LOCAL)
+    for standing in backend.survey().groups:
+        backend.stop(standing.group.key)

@@ -1,0 +1,67 @@
+"""A control process for proofs: `python -m windlass.lab.proofs.control.proof_process --home H --port P`.
+
+It is `windlass control` on the local backend but for one thing: its jobs become witnesses (recording_job.py),
+which the text of a job says how long to be.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from windlass.cluster.backend import Group, Resources, Restart
+from windlass.cluster.backends import LOCAL
+from windlass.cluster.local.local_backend import LocalBackend
+from windlass.control.api.control_server import serve_control
+from windlass.control.plane.control_plane import Setting
+from windlass.control.plane.job_store import plane_url
+from windlass.control.plane.job_to_group import job_of
+from windlass.control.plane.queued_job import Entry
+from windlass.spec.processes import RECORDING_JOB
+from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+
+FOLDER = "witnesses"
+SECONDS = "WITNESS_SECONDS"
+LEAST_RUN_S = 0.5
+
+
+def main(argv: list[str]) -> int:
+    args = _parse(argv)
+    home: Path = args.home
+    setting = Setting(
+        home=home,
+        state=plane_url(home, args.state),
+        backend_name="local",
+        connect=lambda: LocalBackend(home / LOCAL),
+        group_of=lambda entry: witness_group(entry, home),
+        least_run_s=LEAST_RUN_S,
+    )
+    serve_control(home, "127.0.0.1", args.port, lambda url, _: emit({"listening": {"url": url}}), setting)
+    return 0
+
+
+def witness_group(entry: Entry, home: Path) -> Group:
+    """Return the group of a witness, which works for as long as [cluster.env] of its job says."""
+    seconds = job_of(entry.text, home).cluster.env.get(SECONDS, "1")
+    return Group(
+        name=entry.group,
+        module=RECORDING_JOB,
+        args=(str(home / FOLDER / entry.group), seconds),
+        tenant=entry.tenant,
+        count=entry.members,
+        resources=Resources(entry.need.cores),
+        restart=Restart("on-failure", most=20, back_off_s=0.1),
+        grace_s=5.0,
+    )
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = DoorParser(prog="python -m windlass.lab.proofs.control.proof_process")
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--state")
+    parser.add_argument("--port", type=int, default=0)
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    run_door(main)

@@ -1,0 +1,100 @@
+"""What befalls the engines: an end, a freeze, or a connection that is torn inside a frame."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import threading
+from pathlib import Path
+from typing import Literal
+
+from windlass.supervisor.processes import Replica
+
+Kind = Literal["kill", "freeze", "tear"]
+KINDS: tuple[Kind, ...] = ("kill", "freeze", "tear")
+READ_BYTES = 1 << 16
+
+
+class Door:
+    """A socket in front of an engine's own; it passes everything on until it is told to tear."""
+
+    def __init__(self, path: Path, behind: Path) -> None:
+        self.path, self._behind = path, behind
+        self._tear = threading.Event()
+        self._random = random.Random(str(path))
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(path))
+        self._listener.listen(16)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def tear(self) -> None:
+        """Break the connection that speaks next, within what it says."""
+        self._tear.set()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # the door was closed
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                if far.connect_ex(str(self._behind)):
+                    near.close()
+                    continue
+                for work, ends in ((self._pass, (near, far)), (self._speak, (far, near))):
+                    threading.Thread(target=work, args=ends, daemon=True).start()
+
+    def _pass(self, near: socket.socket, far: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := near.recv(READ_BYTES):
+                far.sendall(data)
+        _hang_up(near, far)
+
+    def _speak(self, far: socket.socket, near: socket.socket) -> None:
+        """Pass on what the engine says; what is read at once holds whole frames, of which a part is lost."""
+        with contextlib.suppress(OSError):
+            while data := far.recv(READ_BYTES):
+                if len(data) > 1 and self._tear.is_set():
+                    self._tear.clear()
+                    near.sendall(data[: self._random.randrange(1, len(data))])
+                    break
+                near.sendall(data)
+        _hang_up(near, far)
+
+
+class Arsenal:
+    """Doors to all engines, and the faults that can be done to one."""
+
+    def __init__(self) -> None:
+        self._doors: dict[str, Door] = {}
+
+    def door(self, name: str, socket_path: Path) -> Path:
+        """Put a door in front of an engine's socket; the supervisor asks for it."""
+        door = self._doors[name] = Door(socket_path.with_name(f"{name}.door"), socket_path)
+        return door.path
+
+    def strike(self, replica: Replica, kind: Kind) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if kind == "kill":
+                os.kill(replica.pid, signal.SIGKILL)
+            elif kind == "freeze":
+                os.kill(replica.pid, signal.SIGSTOP)
+            else:
+                self._doors[replica.name].tear()
+
+    def close(self) -> None:
+        for door in self._doors.values():
+            door.close()
+
+
+def _hang_up(*ends: socket.socket) -> None:
+    for end in ends:
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+        end.close()

@@ -1,0 +1,96 @@
+"""What `windlass prove` compares, and when two runs count as the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from windlass.spec.config_model import Table
+from windlass.spec.job import Machine, Model, Train
+from windlass.spec.layout import parse_layout
+from windlass.spec.shape import FAMILIES
+
+PROOF, RESULT = "proof.json", "result.json"
+LOSS_TOLERANCE = 1e-4
+"""Of the loss at every step, relative."""
+WEIGHT_TOLERANCE = 1e-3
+"""Of every weight at the end, absolute."""
+
+SCHEDULES = (
+    "schedule=gpipe",
+    "schedule=1f1b",
+    "schedule=interleaved,virtual=2",
+    "schedule=looped,virtual=2",
+    "schedule=zero-bubble,virtual=2",
+    "schedule=zbv,virtual=2",
+    "schedule=dualpipe-v,virtual=2",
+)
+LAYOUTS = (
+    "dp=2",
+    "dp=2,shares=2:1",
+    "sharded=2",
+    "sharded=3",
+    "tp=2",
+    "tp=2,sequence=false",
+    "cp=2",
+    *(f"pp=2,micro_batches=4,{schedule}" for schedule in SCHEDULES),
+    "pp=2,micro_batches=4,placement=random",
+    "dp=2,tp=2",
+    "dp=2,pp=2,micro_batches=3",
+    "pp=2,tp=2,micro_batches=3",
+    "sharded=2,tp=2",
+    "sharded=2,pp=2,micro_batches=3",
+    "sharded=2,recompute=full",
+    "dp=2,recompute=selective",
+)
+RESHARD = ("pp=2,tp=2,micro_batches=3", "sharded=3", "")
+
+
+def fits(family: str, layout: str) -> bool:
+    """Whether a family can have a layout: an mlp divides only its text or its weights."""
+    asked = parse_layout(layout)
+    return family in FAMILIES or asked.tp * asked.pp * asked.cp == 1
+
+
+class Proof(Table):
+    """A list of runs to compare."""
+
+    kind: Literal["layouts", "reshard"]
+    families: tuple[str, ...]
+    layouts: tuple[str, ...]
+    """As `--layout` takes them; "" is one process."""
+    steps: int
+    model: Model
+    train: Train
+    machine: Machine
+    corpus: dict[str, Any]
+
+
+class Outcome(Table):
+    """How far one case is from one process."""
+
+    family: str
+    layout: str
+    loss_difference: float = 0.0
+    weight_difference: float = 0.0
+    failure: str | None = None
+
+    @property
+    def equal(self) -> bool:
+        return (
+            self.failure is None
+            and self.loss_difference <= LOSS_TOLERANCE
+            and self.weight_difference <= WEIGHT_TOLERANCE
+        )
+
+
+def figures_of(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Sum up: how far apart at worst, and how many cases are equal. A failed case has no differences."""
+    done = [outcome for outcome in outcomes if outcome.failure is None]
+    return {
+        "worst_loss_difference": max((o.loss_difference for o in done), default=float("inf")),
+        "worst_weight_difference": max((o.weight_difference for o in done), default=float("inf")),
+        "layouts_equal": sum(outcome.equal for outcome in outcomes),
+        "layouts_tried": len(outcomes),
+        "layouts_failed": len(outcomes) - len(done),
+    }

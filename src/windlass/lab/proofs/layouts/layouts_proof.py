@@ -1,0 +1,77 @@
+"""Prepares a proof, lets processes do it, and returns what they found.
+
+The model is small and real: it learns a part of Python's own documentation. What is proved is the code of
+the layouts, on the machines and the network at hand.
+"""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from windlass.cluster.launch.launcher import Launch, free_port, interrupts
+from windlass.cluster.launch.local_ranks import Task
+from windlass.cluster.launch.rendezvous import Company
+from windlass.corpus.build import build_corpus
+from windlass.lab.proofs.layouts.comparison import PROOF, RESULT, Proof
+from windlass.runs.training import corpus_facts
+from windlass.spec.job import Corpus, Machine, Model, Tokenizer, Train
+from windlass.spec.layout import parse_layout
+from windlass.spec.processes import LAYOUT_PROOF
+from windlass.spec.protocol.entrypoint import INTERRUPTED
+from windlass.spec.protocol.progress import Report
+
+MODEL = Model(layers=4, width=64, heads=4, context=64)
+TRAIN = Train(batch_sequences=12, learning_rate=1e-3)
+VOCABULARY = 509
+"""A prime number: no layout divides it evenly."""
+
+
+def prove(
+    kind: Literal["layouts", "reshard"],
+    home: Path,
+    *,
+    families: Sequence[str],
+    layouts: Sequence[str],
+    steps: int,
+    report: Report,
+    tell: Callable[[dict[str, Any]], None],
+    company: Company | None = None,
+) -> dict[str, Any]:
+    """Do a proof and return its result; INTERRUPTED is raised as KeyboardInterrupt."""
+    company = company or Company()
+    corpus = build_corpus(_corpus(), home, report)
+    proof = Proof(
+        kind=kind,
+        families=tuple(families),
+        layouts=tuple(layouts),
+        steps=steps,
+        model=MODEL,
+        train=TRAIN.model_copy(update={"warmup_steps": min(5, steps // 2)}),
+        machine=Machine(compile="off", threads=1),
+        corpus=asdict(corpus_facts(corpus)),
+    )
+    world = max(parse_layout(layout).world for layout in layouts)
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="proof-", dir=home) as scratch:
+        folder = Path(scratch)
+        (folder / PROOF).write_text(proof.model_dump_json())
+        launch = Launch(company.hands(world, LAYOUT_PROOF))
+        port = free_port(company.host, time.monotonic_ns())
+        with interrupts(launch.interrupt):
+            done = launch.run(Task(str(folder), world, f"{company.host}:{port}", threads=1), tell)
+        if not done:
+            raise KeyboardInterrupt(INTERRUPTED)
+        result: dict[str, Any] = json.loads((folder / RESULT).read_bytes())
+    return result
+
+
+def _corpus() -> Corpus:
+    topics = Path(sysconfig.get_path("stdlib")) / "pydoc_data"
+    return Corpus(sources=(str(topics),), tokenizer=Tokenizer(vocabulary=VOCABULARY))

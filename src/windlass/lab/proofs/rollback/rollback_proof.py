@@ -1,0 +1,155 @@
+"""Rolls out bad and good versions under continuous traffic and counts what became of them.
+
+Every bad version is rolled out twice: as usual, and without the gate, so that requests and the comparisons
+beside them must find it. Good versions take turns: each is promoted in place of the other.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windlass.lab.proofs.rollback.client_traffic import Tally, traffic
+from windlass.lab.proofs.rollback.versions import NAME, STEPS, make_cast
+from windlass.registry.versions import Registry, Version
+from windlass.serve.records.audit_log import Actor
+from windlass.serve.records.rollouts import RolloutRecord, Rollouts
+from windlass.serve.records.state import open_state
+from windlass.spec.errors import ProcessFailed
+from windlass.spec.rollout import Health, Rollout
+from windlass.spec.serve import Serve
+from windlass.store.database import sqlite_url
+from windlass.supervisor.background_service import watched
+from windlass.supervisor.controllers import deciders_of
+from windlass.supervisor.service_spec import Offer
+from windlass.supervisor.supervisor import Supervisor
+
+POLICY = Rollout(seconds=1.0, requests=10, standby=1.0, patience=300.0, slower_by_s=0.001)
+HEALTH = Health(every=1.0)
+MOST_S = 400.0
+LOOK_EVERY_S = 0.1
+PROVER = Actor("", "windlass prove rollback")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One roll-out of the proof."""
+
+    kind: str
+    gate: bool
+    state: str
+    reason: str
+    most_weight: float
+    seconds: float
+
+
+@dataclass
+class Proof:
+    """What happened."""
+
+    cases: list[Case] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
+    seconds: float = 0.0
+
+    def figures(self, trials: int) -> dict[str, float]:
+        bad = {case.kind for case in self.cases if case.kind != "good"}
+        missed = {case.kind for case in self.cases if case.kind in bad and case.state != "rolled_back"}
+        good = [case for case in self.cases if case.kind == "good"]
+        return {
+            "bad_versions": len(bad),
+            "rolled_back": len(bad - missed),
+            "good_trials": trials,
+            "good_promoted": sum(case.state == "promoted" for case in good),
+            "failed_requests": len(self.tally.failures),
+            "answered_requests": self.tally.answered,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def prove_rollback(
+    home: Path,
+    say: Callable[[str], None],
+    *,
+    trials: int = 20,
+    clients: int = 4,
+    steps: int = STEPS,
+    kinds: tuple[str, ...] | None = None,
+) -> dict[str, Any]:
+    """Do the proof; everything that it makes stays in HOME/prove/rollback."""
+    folder = home / "prove" / "rollback"
+    folder.mkdir(parents=True, exist_ok=True)
+    cast = make_cast(folder, say, steps)
+    Registry(folder).promote(str(cast.good[0]))
+    proof, began = Proof(), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="state-", dir=folder) as scratch:
+        state = sqlite_url(Path(scratch) / "service.db")
+        with _served(folder, state, cast.good[0]) as url, traffic(url, NAME, _texts(), clients) as tally:
+            proof.tally = tally
+            for kind, version in cast.bad.items():
+                for gate in (True, False) if kinds is None or kind in kinds else ():
+                    _try(proof, state, kind, version, gate, say)
+            for trial in range(trials):
+                _try(proof, state, "good", cast.good[(trial + 1) % 2], True, say)
+    proof.seconds = time.monotonic() - began
+    return {
+        "figures": proof.figures(trials),
+        "cases": [vars(case) for case in proof.cases],
+        "failures": proof.tally.failures[:20],
+    }
+
+
+def is_taken_back(figures: dict[str, float]) -> bool:
+    return (
+        figures["rolled_back"] == figures["bad_versions"]
+        and figures["good_promoted"] == figures["good_trials"]
+        and not figures["failed_requests"]
+    )
+
+
+@contextmanager
+def _served(home: Path, state: str, version: Version) -> Iterator[str]:
+    """Serve a version, with all that decides about a service; yield where."""
+    serve = Serve(port=0, open=True, threads=1, state=state, health=HEALTH, rollout=POLICY)
+    offer = Offer(str(version), version.path, serve, ("prod",))
+    with (
+        deciders_of(home, serve) as deciders,
+        watched(Supervisor(offer, home / "logs", deciders=deciders)) as service,
+    ):
+        yield service.url
+
+
+def _try(
+    proof: Proof, state: str, kind: str, version: Version, gate: bool, say: Callable[[str], None]
+) -> None:
+    began = time.monotonic()
+    database = open_state(state)
+    try:
+        rollouts = Rollouts(database)
+        policy = POLICY.model_copy(update={"gate": gate})
+        record = rollouts.start(str(version), "canary", policy, PROVER)
+        record = _ended(rollouts, record, began)
+    finally:
+        database.close()
+    most = max((float(step["weight"]) for step in record.report.get("history", [])), default=0.0)
+    case = Case(kind, gate, record.state, record.reason, most, round(time.monotonic() - began, 2))
+    proof.cases.append(case)
+    say(f"{case.state.replace('_', ' '):12}  {kind:13}  {case.seconds:6.1f} s  {case.reason}")
+
+
+def _ended(rollouts: Rollouts, record: RolloutRecord, began: float) -> RolloutRecord:
+    while not record.is_ended:
+        if time.monotonic() - began > MOST_S:
+            raise ProcessFailed(f"roll-out {record.id} of {record.candidate} did not end: {record.reason}")
+        time.sleep(LOOK_EVERY_S)
+        record = rollouts.find(record.id)
+    return record
+
+
+def _texts() -> list[str]:
+    """Return texts to ask about: the sources of this package, which are always here."""
+    return [file.read_text("utf-8") for file in sorted(Path(__file__).parent.glob("*.py"))]

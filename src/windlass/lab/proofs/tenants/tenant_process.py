@@ -1,0 +1,70 @@
+"""A control process for the proof: `python -m windlass.lab.proofs.tenants.tenant_process --home H --users A-B`.
+
+It is `windlass control` on the local backend but for one thing: its jobs become guests (hostile_job.py) that
+do the deed in the name of the job, "DEED.AMOUNT.ANYTHING", within the walls of their tenant.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from windlass.cluster.backend import Group, Resources, Restart
+from windlass.cluster.backends import LOCAL
+from windlass.cluster.local.local_backend import LocalBackend
+from windlass.control.api.control_server import serve_control
+from windlass.control.plane.control_plane import Setting
+from windlass.control.plane.job_store import plane_url
+from windlass.control.plane.queued_job import Entry
+from windlass.control.tenants.tenant_registry import House, users_from
+from windlass.spec.processes import HOSTILE_JOB
+from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+
+LEAST_RUN_S = 0.5
+
+
+def main(argv: list[str]) -> int:
+    args = _parse(argv)
+    home: Path = args.home
+    users = None if args.users is None else users_from(args.users)
+    house = House(home, users=users, python=args.python)
+    house.prepare()
+    setting = Setting(
+        home=home,
+        state=plane_url(home),
+        backend_name="local",
+        connect=lambda: LocalBackend(home / LOCAL),
+        group_of=house.walled(guest_group, lambda entry: entry.tenant, "local"),
+        tenants=house,
+        least_run_s=LEAST_RUN_S,
+    )
+    serve_control(home, "127.0.0.1", 0, lambda url, _: emit({"listening": {"url": url}}), setting)
+    return 0
+
+
+def guest_group(entry: Entry) -> Group:
+    """Return the group of a guest that does the deed in its name."""
+    deed, amount = entry.name.split(".")[:2]
+    need = entry.need
+    return Group(
+        name=entry.group,
+        module=HOSTILE_JOB,
+        args=(deed, amount),
+        tenant=entry.tenant,
+        count=entry.members,
+        resources=Resources(need.cores, need.memory_bytes or None),
+        restart=Restart("never"),
+        grace_s=1.0,
+    )
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = DoorParser(prog="python -m windlass.lab.proofs.tenants.tenant_process")
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--users")
+    parser.add_argument("--python", default="")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    run_door(main)

@@ -1,0 +1,73 @@
+"""The records of a control plane in memory: what the reconcile loop and those who submit need of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from windlass.control.plane.job_store import Wait
+from windlass.control.plane.leader_store import Move
+from windlass.control.plane.queued_job import Entry
+from windlass.control.scheduler.snapshot import Share
+
+
+class MemoryLedger:
+    """A plane.ledger.Ledger of one process, without a rival, that forgets jobs which are over."""
+
+    def __init__(self, shares: Mapping[str, Share]) -> None:
+        self.open: dict[str, Entry] = {}
+        self.over: Counter[str] = Counter()
+        self.waits: dict[str, Wait] = {}
+        self.moved: Counter[str] = Counter()
+        """How often jobs came to each phase."""
+        self.changed_since_step = True
+        self._shares = dict(shares)
+        self._version = 0
+        self._log: list[tuple[int, str]] = []
+
+    def submit(self, entry: Entry) -> None:
+        self._put(entry)
+
+    def wish_stop(self, uid: str) -> None:
+        if uid in self.open:
+            self._put(replace(self.open[uid], wish="stop"))
+
+    def _put(self, entry: Entry) -> None:
+        self._version += 1
+        self.open[entry.uid] = replace(entry, version=self._version)
+        self._log.append((self._version, entry.uid))
+        self.changed_since_step = True
+
+    def changed(self, after: int) -> Sequence[Entry]:
+        fresh: dict[str, None] = {}
+        while self._log and self._log[-1][0] > after:
+            fresh[self._log.pop()[1]] = None
+        self._log.clear()
+        return sorted((self.open[uid] for uid in fresh if uid in self.open), key=lambda e: e.version)
+
+    def apply(self, moves: Sequence[Move]) -> int:
+        self._version += 1
+        for move in moves:
+            entry = replace(move.entry, version=self._version)
+            self.moved[entry.phase] += 1
+            if entry.over:
+                self.over[entry.phase] += 1
+                self.open.pop(entry.uid, None)
+            else:
+                self.open[entry.uid] = entry
+        return self._version
+
+    def tell_waits(self, waits: Mapping[str, Wait | None]) -> None:
+        for uid, wait in waits.items():
+            if wait is None:
+                self.waits.pop(uid, None)
+            else:
+                self.waits[uid] = wait
+
+    def shares(self) -> Mapping[str, Share]:
+        return self._shares
+
+    def tell_usage(self, used: Mapping[str, float], now_s: float) -> None:
+        for tenant, each in used.items():
+            self._shares[tenant] = replace(self._shares.get(tenant, Share(tenant)), used=each)

@@ -1,0 +1,89 @@
+"""Looks at the fleet every few minutes: how it is used, who waits, who has what, what lies idle in vain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from windlass.control.plane.job_cache import Book
+from windlass.control.scheduler.capacity import Floats, count, place, vector
+from windlass.control.scheduler.fair_share import dominant, held_by_tenant, times
+from windlass.control.scheduler.snapshot import Ask
+from windlass.lab.simulate.events import EPOCH_S
+from windlass.lab.simulate.fleet import Fleet
+from windlass.lab.simulate.usage import USEFUL, Tally
+
+EVERY_S = 300.0
+GPUS = 2
+
+
+@dataclass
+class Sample:
+    """One look."""
+
+    hour: float
+    waiting: int
+    running: int
+    useful: float
+    """Part of the GPUs that do useful work."""
+    idle: float
+    down: float
+    shares: dict[str, float]
+    wanting: frozenset[str]
+    """Tenants with jobs that wait for room, or run with fewer members than they could use, at ordinary
+    priority."""
+
+
+class Samples:
+    """What was seen, and the idle room that somebody who waited could have used."""
+
+    def __init__(self, fleet: Fleet, tally: Tally, book: Book) -> None:
+        self.seen: list[Sample] = []
+        self.in_vain: Floats = np.zeros(3)
+        """Idle, and wanted by somebody whom it would have sufficed: room times seconds."""
+        self._fleet, self._tally, self._book = fleet, tally, book
+        self._next_s = EPOCH_S + EVERY_S
+
+    def take(self, now_s: float) -> None:
+        if now_s < self._next_s:
+            return
+        self._next_s += EVERY_S
+        fleet, whole = self._fleet, self._fleet.whole
+        held = held_by_tenant(self._book.placed.values())
+        all_of_it = (float(whole[0]), float(whole[1]), float(whole[2]))
+        waiting = list(self._book.waiting.values())
+        self.in_vain += self._could_run(waiting) * EVERY_S
+        gpus = max(1.0, float(whole[GPUS]))
+        self.seen.append(
+            Sample(
+                (now_s - EPOCH_S) / 3600.0,
+                len(waiting),
+                len(self._book.placed),
+                float(self._tally.rate[USEFUL, GPUS]) / gpus,
+                float(fleet.idle[GPUS]) / gpus,
+                float(fleet.down[GPUS]) / gpus,
+                {tenant: dominant(room, all_of_it) for tenant, room in sorted(held.items())},
+                self._wanting(waiting, now_s),
+            )
+        )
+
+    def _wanting(self, waiting: list[Ask], now_s: float) -> frozenset[str]:
+        late = [ask for ask in waiting if now_s - ask.asked_s > EVERY_S]
+        small = [each.ask for each in self._book.placed.values() if each.members < each.ask.members]
+        return frozenset(ask.tenant for ask in (*late, *small) if ask.priority >= 0 and not ask.endless)
+
+    def _could_run(self, waiting: list[Ask]) -> Floats:
+        """Return the room of jobs that wait although there is room, however it may be promised."""
+        free, used = self._fleet.free.copy(), np.zeros(3)
+        shapes = Counter((ask.fewest, vector(ask.need)) for ask in waiting)
+        for fewest, each in sorted(shapes, reverse=True):
+            for _ in range(shapes[fewest, each]):
+                fits = count(free, each) * self._fleet.up
+                if int(fits.sum()) < fewest:
+                    break
+                gang = place(fits, np.zeros(len(fits), dtype=bool), fewest, "spread")
+                free[:, gang.rows] -= np.asarray(each)[:, None] * gang.each
+                used += np.asarray(times(each, fewest))
+        return used

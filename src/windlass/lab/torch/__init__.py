@@ -1,0 +1,7 @@
+"""The parts of the lab that compute with torch, each started as a process.
+
+`__main__` is the entry point of the training benches: `train_bench` (against `hf_baseline`), `layouts_bench`
+(with `bench_worker`), `async_bench`, `elastic_bench`, `sync_bench`, `ngram_bench` (against `kenlm_peer`),
+`hmm_bench` and `word2vec_bench`. `machine_limits` measures the machine's peak. `layout_proof` and
+`save_crash_proof` do the work of `windlass prove layouts` and `prove saves`.
+"""

@@ -1,0 +1,80 @@
+"""One process of a contender in `windlass bench train --layouts`: takes a step whenever it is told to.
+
+    python -m windlass.lab.torch.bench_worker FOLDER --rank R --world W --rendezvous HOST:PORT --cores a,b
+
+Input: a line on standard input for each step. Output: for each, a JSON line with what it took.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.rank import Member, add_member, member_of, settle
+
+if TYPE_CHECKING:
+    from windlass.train.trainer import Trainer
+
+
+def main(argv: list[str]) -> int:
+    parser = DoorParser(prog="python -m windlass.lab.torch.bench_worker")
+    parser.add_argument("folder", type=Path)
+    add_member(parser)
+    args = parser.parse_args(argv)
+    member = member_of(args)
+    settle(member)
+    return _compete(args.folder, member)
+
+
+def _compete(folder: Path, member: Member) -> int:
+    from windlass.parallel.device import device_of
+    from windlass.parallel.device_mesh import meeting
+    from windlass.train.event_log import Record
+    from windlass.train.loop import load_run
+    from windlass.train.trainer import Trainer
+
+    run = load_run(folder)
+    record = Record(folder, quiet=True, rank=member.rank)
+    with meeting(member, device_of(run.job.machine)):
+        trainer = Trainer(run, folder, record, member)
+        emit({"ready": True})
+        for _line in sys.stdin:
+            emit(_stepped(trainer))
+    record.close()
+    return 0
+
+
+def _stepped(trainer: Trainer) -> dict[str, Any]:
+    """Take a step and tell its time, the memory it needs between backward pass and update, and idle time."""
+    from windlass.parallel.pipeline import Pipeline
+
+    held = trainer.strategy.held
+    memory: dict[str, int] = {}
+    update = trainer.optimizer.step
+
+    def measured(*args: Any, **kwargs: Any) -> Any:
+        memory["gradients"] = sum(h.tensor.grad.nbytes for h in held.holdings if h.tensor.grad is not None)
+        return update(*args, **kwargs)
+
+    trainer.optimizer.step = measured  # type: ignore[method-assign]
+    begin = time.perf_counter()
+    trainer.step()
+    seconds = time.perf_counter() - begin
+    trainer.optimizer.step = update  # type: ignore[method-assign]
+    memory["weights"] = sum(h.tensor.nbytes for h in held.holdings)
+    memory["optimizer"] = sum(
+        value.nbytes for state in trainer.optimizer.state.values() for value in state.values()
+    )
+    told: dict[str, Any] = {"seconds": seconds, "memory_bytes": sum(memory.values())}
+    pipeline = trainer.strategy.pipeline
+    if isinstance(pipeline, Pipeline):
+        busy, spent = sum(pipeline.take_busy().values()), pipeline.take_spent()
+        told |= {"idle_share": 1 - busy / spent}
+    return told
+
+
+if __name__ == "__main__":
+    run_door(main)

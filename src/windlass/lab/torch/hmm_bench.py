@@ -1,0 +1,175 @@
+"""Iterations of Baum and Welch beside hmmlearn's: the same text, the same first probabilities, one core each.
+
+Sequences are real text (a part of Python's own source). Both start from the same random point and take the
+same iterations, in turn; likelihoods are compared iteration by iteration. Times are those of the processor,
+not of the clock, and the quickest round of each counts: others may use the machine. hmmlearn has two
+implementations: "scaling" is the quicker and is compared with, "log" is its default and is timed at the
+smallest size.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from windlass.corpus.build import build_corpus
+from windlass.corpus.corpus_dir import load_corpus
+from windlass.lab.torch.train_bench import bench_corpus
+from windlass.models.hmm.weights import Weights
+from windlass.parallel.device import place_process
+from windlass.spec.errors import BadInput
+from windlass.spec.job import Machine
+from windlass.spec.protocol.entrypoint import emit
+from windlass.spec.protocol.progress import silent
+from windlass.train.hmm.classes import count_pairs
+from windlass.train.hmm.initial import random_start
+from windlass.train.hmm.maximise import maximise
+from windlass.train.hmm.sweep import sweep
+from windlass.train.hmm.text import Text, Tokens, text_of, text_of_corpus
+
+ITERATIONS = 3
+SEED = 3
+KINDS = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Size:
+    """A problem: states, vocabulary, sequences and their length."""
+
+    states: int
+    vocabulary: int
+    sequences: int
+    length: int
+
+    @property
+    def name(self) -> str:
+        return f"k{self.states}_v{self.vocabulary}"
+
+
+SIZES = (
+    Size(16, 1024, 512, 128),
+    Size(64, 1024, 256, 128),
+    Size(128, 8192, 128, 256),
+    Size(256, 8192, 64, 256),
+)
+
+
+@dataclass
+class Climbed:
+    """What some iterations came to."""
+
+    likelihoods: list[float]
+    seconds: float
+    """Of processor time, for one iteration."""
+
+
+def bench_hmm(repeats: int, sizes: tuple[Size, ...] = SIZES) -> dict[str, Any]:
+    """Compare at each size; return ratios as figures, and the trajectories."""
+    place_process(Machine(device="cpu"), threads=1)
+    figures: dict[str, float] = {}
+    trajectories: dict[str, dict[str, list[float]]] = {}
+    with tempfile.TemporaryDirectory(prefix="windlass-bench-") as scratch:
+        for number, size in enumerate(sizes):
+            tokens_NT = _real_text(size, Path(scratch))
+            weights = random_start(count_pairs(text_of(tokens_NT), size.vocabulary), size.states, SEED)
+            found = _rounds(weights, tokens_NT, repeats, default=number == 0)
+            figures |= figures_of(size, found)
+            trajectories[size.name] = {who: one.likelihoods for who, one in found.items()}
+            done = {"done": number + 1, "total": len(sizes), "unit": "sizes"}
+            emit({"event": "progress", "stage": "hmm", **done})
+    return {"figures": figures, "log_likelihoods": trajectories}
+
+
+def figures_of(size: Size, found: dict[str, Climbed]) -> dict[str, float]:
+    """Compare what we and hmmlearn came to."""
+    theirs, tokens = found["hmmlearn"], size.sequences * size.length
+    figures = {f"{size.name}_hmmlearn_s": theirs.seconds}
+    for kind in KINDS:
+        ours = found[kind]
+        figures[f"{size.name}_{kind}_s"] = ours.seconds
+        figures[f"{size.name}_{kind}_tokens_per_s"] = tokens / ours.seconds
+        figures[f"{size.name}_{kind}_vs_hmmlearn"] = theirs.seconds / ours.seconds
+        figures[f"{size.name}_{kind}_difference"] = _apart(ours.likelihoods, theirs.likelihoods)
+    if "hmmlearn_log" in found:
+        ratio = found["hmmlearn_log"].seconds / found["float64"].seconds
+        figures[f"{size.name}_float64_vs_hmmlearn_log"] = ratio
+    return figures
+
+
+def _apart(ours: list[float], theirs: list[float]) -> float:
+    return max(abs(a / b - 1) for a, b in zip(ours, theirs, strict=True))
+
+
+def _rounds(weights: Weights, tokens_NT: Tokens, repeats: int, *, default: bool) -> dict[str, Climbed]:
+    """Let everybody iterate in turn on one core, and keep the quickest round of each."""
+    text = text_of(tokens_NT)
+    best: dict[str, Climbed] = {}
+    for _ in range(repeats):
+        with _one_core():
+            turns = {name: _ours(weights, text, kind) for name, kind in KINDS.items()}
+            turns["hmmlearn"] = _theirs(weights, tokens_NT, "scaling")
+            if default:
+                turns["hmmlearn_log"] = _theirs(weights, tokens_NT, "log")
+        for name, turn in turns.items():
+            best[name] = min(best.get(name, turn), turn, key=lambda one: one.seconds)
+    return best
+
+
+def _ours(weights: Weights, text: Text, kind: torch.dtype) -> Climbed:
+    reached, began = [], time.process_time()
+    for _ in range(ITERATIONS):
+        tally = sweep(weights, text, dtype=kind)
+        assert tally is not None
+        counts = tally.counts()
+        reached.append(counts.log_likelihood)
+        weights = maximise(counts, weights, smoothing=0.0)
+    return Climbed(reached, (time.process_time() - began) / ITERATIONS)
+
+
+def _theirs(weights: Weights, tokens_NT: Tokens, implementation: str) -> Climbed:
+    try:
+        from hmmlearn.hmm import CategoricalHMM
+    except ImportError:
+        raise BadInput("hmmlearn is not installed", hint="pip install 'windlass[bench]'") from None
+    logging.getLogger("hmmlearn").setLevel(logging.ERROR)  # it warns of more parameters than tokens
+    peer = CategoricalHMM(
+        weights.states, n_features=weights.vocabulary, n_iter=ITERATIONS, tol=-np.inf, init_params="",
+        implementation=implementation,
+    )  # fmt: skip
+    peer.startprob_, peer.transmat_, peer.emissionprob_ = weights.tables.values()
+    count, length = tokens_NT.shape
+    began = time.process_time()
+    peer.fit(tokens_NT.reshape(-1, 1), [length] * count)
+    return Climbed(list(peer.monitor_.history), (time.process_time() - began) / ITERATIONS)
+
+
+def _real_text(size: Size, home: Path) -> Tokens:
+    corpus = load_corpus(build_corpus(bench_corpus(size.vocabulary), home, silent))
+    text = text_of_corpus(corpus, size.length)
+    if text.count < size.sequences:
+        raise BadInput(f"only {text.count} sequences of {size.length} tokens, not {size.sequences}")
+    return text.read(np.linspace(0, text.count - 1, size.sequences).astype(np.int64))
+
+
+@contextmanager
+def _one_core() -> Iterator[None]:
+    """Keep this process, and every library in it, to one core; where that cannot be, to one thread."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,0 +1,200 @@
+"""Saves that die: `python -m windlass.lab.torch.save_crash_proof FOLDER --times N`, for `windlass prove saves`.
+
+Every save is made by a process of its own, forked from this one, with the very code that runs use. It counts
+the bytes that it writes, and the renames and removals, and kills itself with SIGKILL when a number is
+reached that was drawn before: in the middle of a write as well as between two. What is left on the disk is
+then loaded and compared, value by value, with what was saved at that step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from torch import nn
+
+from windlass.parallel.param_shard import Holding, holdings_of
+from windlass.parallel.process_group import Alone
+from windlass.spec.layout import Cut, Layout
+from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.store.store_dir import Place
+from windlass.train.checkpoint.async_save import Means, Saving, State, committed, restore_newest
+
+KEEP = 2
+LATE, LAST = 2000, 5
+"""Bytes and deeds before the end of a save: of its small files, and around the one that decides, when the
+manifest gets its name and old checkpoints go."""
+CUT = Cut(pieces=(), features={}, how="whole")
+
+
+class Fuse:
+    """Ends this process when so many bytes and deeds have passed; without a limit it only counts."""
+
+    def __init__(self, limit: int | None) -> None:
+        self.passed, self._limit = 0, limit
+
+    def room(self, wanted: int) -> int:
+        """Return how much of what is wanted may still be done."""
+        return wanted if self._limit is None else min(wanted, self._limit - self.passed)
+
+    def burn(self, done: int) -> None:
+        self.passed += done
+        if self._limit is not None and self.passed >= self._limit:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class BurningPlace(Place):
+    """A directory whose writer dies when the fuse says so."""
+
+    def __init__(self, url: Path, fuse: Fuse) -> None:
+        super().__init__(url)
+        self._fuse = fuse
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[IO[bytes]]:
+        with super().writing(name) as file:
+            yield _Burning(file, self._fuse)  # type: ignore[misc]
+            self._fuse.burn(1)  # written, but not under its name yet
+        self._fuse.burn(1)
+
+    def remove(self, name: str = "") -> None:
+        self._fuse.burn(1)
+        super().remove(name)
+        self._fuse.burn(1)
+
+
+class _Burning:
+    """A file to write to; the last write of a dying process is a part of what it wanted to write."""
+
+    def __init__(self, file: IO[bytes], fuse: Fuse) -> None:
+        self._file, self._fuse = file, fuse
+
+    def write(self, data: bytes | memoryview) -> int:
+        view = memoryview(data).cast("B")
+        room = self._fuse.room(view.nbytes)
+        self._file.write(view[:room])
+        if room < view.nbytes:
+            self._file.flush()
+        self._fuse.burn(room)
+        return view.nbytes
+
+
+@dataclass(frozen=True)
+class Kill:
+    """What one death led to."""
+
+    step: int
+    """That was being saved."""
+    at: int
+    """The byte or deed of the save at which its process died."""
+    killed: bool
+    newest: int
+    """The step that loaded afterwards."""
+    loaded: bool
+    """Whether it has the values that were saved, of the step that was whole before or of this one."""
+    newest_whole: bool
+    """Whether that is the newest that has a manifest, and none was passed over."""
+
+
+def main(argv: list[str]) -> int:
+    args = _parse(argv)
+    torch.set_num_threads(1)  # a process with more of them could not be forked
+    rng, folder = random.Random(args.seed), args.folder
+    total = _save(folder, 1, None)
+    kills: list[Kill] = []
+    for _ in range(args.times):
+        kills.append(_kill_once(folder, _drawn(total, rng), kills[-1].newest if kills else 1))
+        emit({"kill": kills[-1].__dict__})
+    emit({"done": _figures(kills, total)})
+    return 0
+
+
+def _figures(kills: list[Kill], total: int) -> dict[str, Any]:
+    return {
+        "saves": len(kills),
+        "killed": sum(kill.killed for kill in kills),
+        "loaded": sum(kill.loaded for kill in kills),
+        "newest_whole": sum(kill.newest_whole for kill in kills),
+        "committed_before_death": sum(kill.newest == kill.step for kill in kills),
+        "bytes_of_a_save": total,
+    }
+
+
+def _drawn(total: int, rng: random.Random) -> int:
+    """Draw when to die: anywhere, in the small files at the end, or around the end itself, equally often."""
+    least, most = rng.choice(((1, total), (total - LATE, total), (total - LAST, total + LAST)))
+    return rng.randint(least, most)
+
+
+def _kill_once(folder: Path, at: int, before: int) -> Kill:
+    """Save the step after the newest, die on the way, and load what is there."""
+    step = before + 1
+    child = os.fork()
+    if child == 0:
+        _save(folder, step, at)
+        os.kill(os.getpid(), signal.SIGKILL)  # the last deed of the save came before the one that was drawn
+    _, status = os.waitpid(child, 0)
+    killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    newest, right, passed_over = _load(folder)
+    whole = not passed_over and committed(folder)[-1].name == f"step-{newest:08d}"
+    return Kill(step, at, killed, newest, right and newest in (before, step), whole)
+
+
+def _save(folder: Path, step: int, limit: int | None) -> int:
+    """Save a step as runs do, with a fuse; return how many bytes and deeds it took."""
+    fuse, (holdings, optimizer) = Fuse(limit), _learner(step)
+    means = Means(place=partial(BurningPlace, fuse=fuse))
+    saving = Saving(
+        folder, State(step, step, 1.0), keep=KEEP, crew=Alone(), layout=Layout(), cut=CUT, means=means
+    )
+    saving.begin(holdings, optimizer, beside=True, copy_later=True)
+    saving.finish_copy()
+    saving.end()
+    return fuse.passed
+
+
+def _load(folder: Path) -> tuple[int, bool, list[str]]:
+    """Load the newest; return its step, whether it has the values of that step, and what was passed over."""
+    holdings, optimizer = _learner(0)
+    state, _, passed_over = restore_newest(folder, holdings, optimizer, crew=Alone())
+    if state is None:
+        return -1, False, passed_over
+    wanted, moments = _learner(state.step)
+    right = all(
+        torch.equal(a.tensor, b.tensor)
+        and torch.equal(optimizer.state[a.tensor]["exp_avg_sq"], moments.state[b.tensor]["exp_avg_sq"])
+        for a, b in zip(holdings, wanted, strict=True)
+    )
+    return state.step, right, passed_over
+
+
+def _learner(step: int) -> tuple[list[Holding], torch.optim.Optimizer]:
+    """Return weights and moments that are a function of the step."""
+    torch.manual_seed(step)
+    model = nn.Sequential(nn.Linear(64, 96), nn.Linear(96, 64))
+    optimizer = torch.optim.AdamW(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+    return holdings_of(model), optimizer
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = DoorParser(prog="python -m windlass.lab.torch.save_crash_proof")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--times", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    run_door(main)

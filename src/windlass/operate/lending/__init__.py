@@ -1,7 +1,0 @@
-"""Proves that limits hold across gateways: many processes take from the same budgets as fast as they can.
-
-    proof.py    starts them, kills one and freezes another, and holds what they took against the limits
-    hammer.py   one of them: a gateway's own treasury, and requests that are never content
-
-Start at proof.py.
-"""

@@ -1,0 +1,46 @@
+"""What training software does by itself, as its documentation says: inputs of a step that no layout names.
+
+`tables/software.toml` holds them beside the factors of fitted_constants.py. A habit is something that several
+programs share, so what it is worth is learnt from all of them: a generation whose rows were left out keeps
+its habits.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from windlass.plan.cost.step_config import Attention
+
+SOFTWARE = Path(__file__).parents[1] / "tables" / "software.toml"
+
+
+@dataclass(frozen=True)
+class Habits:
+    """Defaults are those of software that the table does not name."""
+
+    attention: Attention = "flash"
+    eager: bool = False
+    """Whether every small operation is a kernel of its own that the interpreter launches."""
+    overlaps_tensor: bool = False
+    """Whether products are cut, so that the exchanges of tensor parallelism pass behind them."""
+    divides_sends: bool = False
+    """Whether devices of a tensor-parallel group each send a part of what a pipeline passes on, although all
+    of them hold all of it (arXiv:2104.04473, section 4.1)."""
+    overlaps_sends: bool = False
+    """Whether an interleaved pipeline sends while it computes on (Megatron's overlap_p2p_comm)."""
+    gathers_layers: bool = False
+    """Whether layers are gathered and their gradients scattered one by one behind the computation, although
+    weights stay gathered from the forward to the backward pass (FSDP's SHARD_GRAD_OP, arXiv:2304.11277)."""
+
+
+def habits_of(software: str) -> Habits:
+    return _table().get(software) or Habits()
+
+
+@cache
+def _table() -> dict[str, Habits]:
+    table = tomllib.loads(SOFTWARE.read_text())
+    return {name: Habits(**entry.get("habits", {})) for name, entry in table.items()}

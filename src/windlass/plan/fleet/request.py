@@ -1,0 +1,115 @@
+"""What somebody wants planned, on the command line or over HTTP, made into a question and answered.
+
+Input: a job, a fleet, and limits as people write them ("3d", "2.5M", "bfloat16,float8"). Output: the plan of
+docs/formats/plan.md. A refusal names what is wrong by its option of `windlass plan`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, get_args
+
+from windlass.plan.cost.fitted_constants import documented
+from windlass.plan.cost.step_config import Precision, Sizes
+from windlass.plan.fleet.answer import answer
+from windlass.plan.fleet.constraints import Limits, parse_budget, parse_deadline
+from windlass.plan.fleet.explore import Objective
+from windlass.plan.fleet.fleet_search import Question, SearchName
+from windlass.plan.fleet.layouts import precisions
+from windlass.plan.fleet.pools import Pool, pools_of
+from windlass.plan.fleet.work import Work, parse_pins, work_of
+from windlass.spec.errors import AskedWrongly, BadInput, did_you_mean
+from windlass.spec.fleet import Fleet
+from windlass.spec.job import Job
+from windlass.spec.protocol.progress import Report, silent
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Everything that can be asked for; None leaves it to the planner."""
+
+    job: Job
+    fleet: Fleet
+    sizes: Sizes | None = None
+    deadline: str | None = None
+    budget: str | None = None
+    objective: Objective | None = None
+    precision: str | None = None
+    software: str | None = None
+    layout: str | None = None
+    search: SearchName = "exhaustive"
+    top: int = 5
+    more: int = 0
+
+
+def planned(wish: Wish, now: datetime, report: Report = silent) -> dict[str, Any]:
+    """Return the plan, or why there is none."""
+    question = question_of(wish, now)
+    begin = time.monotonic()
+    facts = answer(question, top=wish.top, more=wish.more, report=report)
+    facts["search_s"] = round(time.monotonic() - begin, 3)
+    facts["explanation"] += _left_aside(wish.job)
+    return facts
+
+
+def question_of(wish: Wish, now: datetime) -> Question:
+    """Read everything that was wanted, or say which of it is wrong."""
+    if wish.top < 1 or wish.more < 0:
+        raise AskedWrongly("--top must be at least 1, and --more at least 0")
+    deadline = parse_deadline(wish.deadline, now) if wish.deadline is not None else None
+    budget = parse_budget(wish.budget) if wish.budget is not None else None
+    usual: Objective = "money" if deadline is not None and budget is None else "time"
+    pools = pools_of(wish.fleet)
+    work = _work(wish)
+    _check_precisions(work, pools)
+    return Question(
+        name=wish.job.name,
+        work=work,
+        pools=pools,
+        limits=Limits(wish.objective or usual, deadline, budget),
+        search=wish.search,
+        between_bytes_s=wish.fleet.network,
+    )
+
+
+def _work(wish: Wish) -> Work:
+    return work_of(
+        wish.job,
+        wish.sizes,
+        precisions=_precisions(wish.precision),
+        software=_software(wish.software),
+        pins=parse_pins(wish.layout) if wish.layout is not None else None,
+    )
+
+
+def _check_precisions(work: Work, pools: tuple[Pool, ...]) -> None:
+    if not any(precisions(work, pool) for pool in pools):
+        names, wanted = ", ".join(pool.device.name for pool in pools), ", ".join(work.precisions)
+        known = sorted({name for pool in pools for name in pool.device.peak_flops})
+        raise BadInput(
+            f"{names}: does not compute in {wanted}", hint=f"--precision {','.join(known)} is possible"
+        )
+
+
+def _left_aside(job: Job) -> list[str]:
+    if "layout" not in job.model_fields_set:
+        return []
+    return ["[layout] of the job is left aside; --layout holds on to parts of it, e.g. --layout tp=8."]
+
+
+def _precisions(text: str | None) -> tuple[Precision, ...]:
+    if text is None:
+        return ()
+    known: tuple[Precision, ...] = get_args(Precision)
+    for name in text.split(","):
+        if name not in known:
+            raise BadInput(f"--precision {name}: is not known", hint=did_you_mean(name, list(known)))
+    return tuple(precision for precision in known if precision in text.split(","))
+
+
+def _software(name: str | None) -> str | None:
+    if name is not None and name not in documented():
+        raise BadInput(f"--software {name}: is not known", hint=did_you_mean(name, list(documented())))
+    return name

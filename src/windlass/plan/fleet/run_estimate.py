@@ -1,0 +1,116 @@
+"""What a layout comes to for the whole run: time on the clock with failures and checkpoints, money, energy.
+
+Equal devices are a team of one pool. Unequal ones are a team of several, each of which computes a share of
+every batch (heterogeneous.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from windlass.plan.cost.goodput import Failures, Goodput, goodput
+from windlass.plan.cost.money import Cost, added, cost_of
+from windlass.plan.cost.step_config import Case
+from windlass.plan.cost.step_time import StepTime
+from windlass.plan.cost.storage import Storage, storage
+from windlass.plan.fleet.explore import Objective, Weighed
+from windlass.plan.fleet.pools import Pool
+from windlass.plan.fleet.work import Work
+
+HOST_BYTES_S = 10e9
+"""At which a device copies its state to the memory of its machine, while training waits: half of what
+PCIe 4.0 carries. From there it is written while training goes on (Eisenman et al. 2022, Check-N-Run,
+NSDI, section 4)."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A pool with its layout."""
+
+    pool: Pool
+    weighed: Weighed
+
+    @property
+    def case(self) -> Case:
+        return self.weighed.case
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A layout and its whole run."""
+
+    members: tuple[Member, ...]
+    """The first is the one that sets the pace."""
+    step: StepTime
+    steps: int
+    goodput: Goodput
+    storage: Storage
+    cost: Cost
+
+    @property
+    def case(self) -> Case:
+        return self.members[0].case
+
+    @property
+    def devices(self) -> int:
+        return sum(member.case.devices for member in self.members)
+
+    @cached_property
+    def seconds(self) -> float:
+        return self.goodput.seconds(self.steps * self.step.seconds)
+
+    @property
+    def seconds_range(self) -> tuple[float, float]:
+        low, high = (self.goodput.seconds(self.steps * s) for s in (self.step.low, self.step.high))
+        return low, high
+
+    @property
+    def dollars(self) -> float | None:
+        """The middle of the range, to compare by."""
+        return self.cost.middle
+
+    @property
+    def memory_bytes(self) -> float:
+        return max(member.weighed.memory.bytes for member in self.members)
+
+
+def outlook(work: Work, pool: Pool, weighed: Weighed) -> Outlook:
+    """Return the whole run of one layout on equal devices."""
+    assert weighed.step is not None
+    return team_outlook(work, (Member(pool, weighed),), weighed.step)
+
+
+def team_outlook(work: Work, members: tuple[Member, ...], step: StepTime) -> Outlook:
+    """Return the whole run of a team whose mean step is known; the first member sets the pace."""
+    lead, devices = members[0], sum(member.case.devices for member in members)
+    stored = storage(lead.case, tokens=work.tokens, steps=work.steps, store_bytes_s=lead.pool.store_bytes_s)
+    useful = goodput(
+        _failures(members),
+        devices,
+        step_s=step.seconds,
+        stall_s=stored.checkpoint_bytes / devices / HOST_BYTES_S,
+        load_s=stored.load_s,
+        lag_s=stored.write_s,
+        replicas=sum(member.case.dp for member in members),
+    )
+    seconds = useful.seconds(work.steps * step.seconds)
+    costs = [cost_of(seconds, m.case.devices, m.pool.device, m.pool.prices) for m in members]
+    return Outlook(members, step, work.steps, useful, stored, added(costs))
+
+
+def worth(outlook: Outlook, objective: Objective) -> tuple[float, float]:
+    """Return what is to be small, and what decides between equals. Unknown prices count by device hours."""
+    if objective == "memory":
+        return outlook.memory_bytes, outlook.seconds
+    if objective == "money":
+        paid = outlook.dollars
+        return (outlook.devices * outlook.seconds if paid is None else paid), outlook.seconds
+    return outlook.seconds, outlook.devices
+
+
+def _failures(members: tuple[Member, ...]) -> Failures:
+    """Those of a mean device: the rates of all members add up."""
+    rates = [member.case.devices / member.pool.failures.mtbf_s for member in members]
+    devices = sum(member.case.devices for member in members)
+    return Failures(devices / sum(rates), members[0].pool.failures.restart_s)

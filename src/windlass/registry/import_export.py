@@ -1,0 +1,48 @@
+"""Brings models and adapters in from other people's files, and models out to them, in a process apart.
+
+Those of networks are Hugging Face directories; those of n-gram models are ARPA files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from windlass.cluster.launch.local_process import LocalProcess
+from windlass.spec.processes import ADAPTERS, CONVERT, CONVERT_NGRAM
+
+
+def convert(source: Path, target: Path, logs: Path, *, dequantise: bool = False) -> dict[str, Any]:
+    """Load `source`, check every tensor against its shape, and write `target` with a manifest."""
+    args = ["convert", str(source), str(target), *(["--dequantise"] if dequantise else [])]
+    with LocalProcess("conversion", CONVERT, args, logs / "convert.log") as process:
+        return process.result()
+
+
+def is_arpa(path: Path) -> bool:
+    """Tell an ARPA file by its name, whether it is there or not."""
+    return path.name.endswith((".arpa", ".arpa.gz"))
+
+
+def take_arpa(source: Path, target: Path, logs: Path) -> dict[str, Any]:
+    """Read an ARPA file and write `target`, a model directory with a manifest."""
+    return _ngram("import", source, target, logs)
+
+
+def give_arpa(source: Path, target: Path, logs: Path) -> dict[str, Any]:
+    """Write the n-gram model in `source` as an ARPA file."""
+    return _ngram("export", source, target, logs)
+
+
+def _ngram(verb: str, source: Path, target: Path, logs: Path) -> dict[str, Any]:
+    args = [verb, str(source), str(target)]
+    with LocalProcess("conversion", CONVERT_NGRAM, args, logs / "convert.log") as process:
+        return process.result()
+
+
+def take_adapter(source: Path, base: Path, name: str, target: Path, logs: Path) -> dict[str, Any]:
+    """Check an adapter against the model `name` in `base`, and write `target` with a manifest."""
+    args = [str(source), str(base), str(target), f"--of={name}"]
+    log = logs / "convert.log"
+    with LocalProcess("conversion", ADAPTERS, args, log) as process:
+        return process.result()

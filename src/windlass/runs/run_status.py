@@ -1,0 +1,234 @@
+"""Runs as people ask about them: which there are, and how each stands. What to change is run_settings.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from windlass.plan.hyperparameters import choose_micro, micro_batches_of
+from windlass.runs.clock_skew import mended
+from windlass.runs.elastic_run import address_towards_leader, want
+from windlass.runs.training import RunFolder, runs_of
+from windlass.spec.errors import BadInput, InUse, NotFound, did_you_mean
+from windlass.spec.layout import Cut, Layout
+from windlass.spec.protocol.elastic import COORDINATOR
+from windlass.spec.run import CHECKPOINTS, JOURNAL, Run
+from windlass.spec.settings import Settings, applied, folded
+from windlass.spec.shape import HmmShape, NgramShape
+from windlass.spec.sync import Sync
+from windlass.store.journal import Journal
+from windlass.store.lock import held
+from windlass.store.settings_file import newest as newest_request
+from windlass.store.store_dir import Place
+
+Stage = Literal["new", "running", "paused", "stopped", "finished"]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a run stands, from its plan, its journal and what it was asked for."""
+
+    folder: RunFolder
+    planned: Run
+    stage: Stage
+    values: dict[str, Any]
+    """What was asked for and is in force (spec.settings); None in it stands for "as planned"."""
+    taken: int = 0
+    """The newest request that was taken."""
+    asked: Settings | None = None
+    """A change that was asked for and not taken yet."""
+    last: dict[str, Any] = field(default_factory=dict)
+    """The newest record of a step."""
+    evaluation: dict[str, Any] = field(default_factory=dict)
+    history: tuple[dict[str, Any], ...] = ()
+    """The journal's records of changes, each once."""
+    generations: tuple[dict[str, Any], ...] = ()
+    """Who trained together under which layout, and why, of an elastic run."""
+
+    @property
+    def run(self) -> Run:
+        """The run as it goes on, with what it was asked to change."""
+        return applied(self.planned, Settings(id=1, by="", time=0.0, **self.values))
+
+    @property
+    def sync(self) -> Sync:
+        """The policy in force."""
+        return self.run.job.sync
+
+    @property
+    def wanted(self) -> dict[str, Any]:
+        """What is in force once everything that was asked for is taken."""
+        return dict(self.values if self.asked is None else self.asked.values)
+
+    @property
+    def step(self) -> int:
+        return int(self.last.get("step", 0))
+
+    @property
+    def running(self) -> bool:
+        """Whether somebody works on it, or waits in a pause."""
+        return self.stage in ("running", "paused")
+
+    @property
+    def elastic(self) -> bool:
+        return (self.folder.path / COORDINATOR).is_dir()
+
+
+def all_runs(home: Path) -> list[RunFolder]:
+    """List every run of every job, oldest first within a job."""
+    folder = home / "runs"
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.exists() else []
+    return [run for name in names for run in runs_of(home, name)]
+
+
+def find_run(home: Path, reference: str) -> RunFolder:
+    """Return the run called NAME/NUMBER, or the newest one of NAME."""
+    name, _, number = reference.partition("/")
+    runs = runs_of(home, name)
+    if not runs:
+        known = sorted({run.path.parent.name for run in all_runs(home)})
+        hint = did_you_mean(name, known) if known else "nothing was trained yet; `windlass train` does it"
+        raise NotFound(f"no run of '{name}' in {home}", hint=hint)
+    if not number:
+        return runs[-1]
+    found = next((run for run in runs if run.path.name == number), None)
+    if found is None:
+        raise NotFound(f"'{name}' has no run {number}", hint=f"there are: {', '.join(r.name for r in runs)}")
+    return found
+
+
+def journal_of(folder: RunFolder) -> Iterator[dict[str, Any]]:
+    """Read what a run told, oldest first."""
+    return Journal(Place(folder.path), JOURNAL).read()
+
+
+def standing_of(folder: RunFolder) -> Standing:
+    """Read how a run stands."""
+    records = mended(journal_of(folder))
+    newest = {str(record.get("event")): record for record in records}
+    generations = tuple(record for record in records if record.get("event") == "generation")
+    taken, values = folded(records)
+    asked = newest_request(folder.path)
+    stage = _stage(folder, started="step" in newest)
+    return Standing(
+        folder=folder,
+        planned=_laid(folder.load(), generations),
+        stage="paused" if stage == "running" and values["paused"] else stage,
+        values=values,
+        taken=taken,
+        asked=asked if asked is not None and asked.id > taken else None,
+        last=newest.get("step", {}),
+        evaluation=newest.get("evaluation", {}),
+        history=tuple({r["id"]: r for r in reversed(records) if r.get("event") == "settings"}.values())[::-1],
+        generations=generations,
+    )
+
+
+def _laid(run: Run, generations: Sequence[dict[str, Any]]) -> Run:
+    """Return the run under the layout that its members have now; an elastic one changes it by itself."""
+    layout = generations[-1]["layout"] if generations else None
+    if not isinstance(layout, dict):
+        return run
+    now = Layout.model_validate(layout)
+    micro = choose_micro(run.job.train, now, run.batch_sequences, run.micro_batch_sequences)
+    return run.model_copy(update={"layout": now, "micro_batch_sequences": micro})
+
+
+def ask_workers(folder: RunFolder, workers: int, *, by: str) -> None:
+    """Ask an elastic run to go on with so many workers; its coordinator takes it at once."""
+    standing = standing_of(folder)
+    if workers < 1:
+        raise BadInput(f"{workers} workers: must be at least 1", hint=f"windlass jobs stop {folder.name}")
+    if standing.stage == "finished":
+        raise BadInput(f"run {folder.name} has finished; no workers are needed")
+    if not standing.elastic and standing.run.job.sync.policy != "server":
+        raise BadInput(
+            f"run {folder.name} is not elastic: its number of workers is fixed",
+            hint="stop it, and go on with: windlass train JOB --resume --elastic --workers N",
+        )
+    want(folder.path, workers, by)
+
+
+def goes_on(folder: RunFolder) -> bool:
+    """Whether somebody works on a run, or waits in a pause; told without reading its journal."""
+    return _stage(folder, started=True) == "running"
+
+
+def saved_cut(folder: RunFolder) -> Cut | None:
+    """Return the cut that the newest checkpoint was saved under."""
+    found = sorted(folder.path.glob(f"{CHECKPOINTS}/step-*/layout.json"))
+    return Cut.model_validate(json.loads(found[-1].read_bytes())["cut"]) if found else None
+
+
+def effective_values(run: Run, sync: Sync) -> dict[str, Any]:
+    """Return the settings that training really uses, after planning and scaling."""
+    if isinstance(run.shape, NgramShape | HmmShape):
+        return _counted(run)
+    layout, batch, micro = run.layout, run.batch_sequences, run.micro_batch_sequences
+    weights = layout.shares or (1,) * layout.replicas
+    return {
+        "layout": str(layout),
+        "workers": layout.world,
+        "replicas": layout.replicas,
+        "batch_sequences": batch,
+        "batch_tokens": run.tokens_per_step,
+        "replica_sequences": [batch * weight // sum(weights) for weight in weights],
+        "micro_batches": micro_batches_of(layout, batch, micro),
+        "micro_batch_sequences": micro,
+        "steps": run.steps,
+        "checkpoint_every": run.checkpoint_every,
+        "evaluate_every": run.evaluate_every,
+        "log_every": run.job.train.log_every,
+        "learning_rate": run.learning_rate,
+        "warmup_steps": run.warmup_steps,
+        "scaling": run.job.train.scaling,
+        "sync": sync.model_dump(),
+    }
+
+
+def _counted(run: Run) -> dict[str, Any]:
+    """Return what is left where nothing is learned by gradients: no batches, rates and exchanges."""
+    return {
+        "layout": str(run.layout),
+        "workers": run.layout.world,
+        "steps": run.steps,
+        "checkpoint_every": run.checkpoint_every,
+        "evaluate_every": run.evaluate_every,
+    }
+
+
+def facts_of(standing: Standing) -> dict[str, Any]:
+    """What a script wants to know about a run."""
+    return {
+        "run": standing.folder.name,
+        "path": str(standing.folder.path),
+        "state": standing.stage,
+        "step": standing.step,
+        **{key: standing.last.get(key) for key in ("loss", "tokens_per_s", "bytes_sent")},
+        "validation_loss": standing.evaluation.get("loss"),
+        "elastic": standing.elastic,
+        "predicted": standing.planned.predicted.model_dump(mode="json"),
+        "effective": effective_values(standing.run, standing.sync),
+        "settings": standing.values,
+        "asked": standing.asked.model_dump(mode="json") if standing.asked else None,
+        "history": list(standing.history),
+        "generations": list(standing.generations),
+    }
+
+
+def _stage(folder: RunFolder, *, started: bool) -> Stage:
+    if folder.finished:
+        return "finished"
+    lock = folder.path / ".lock"
+    try:
+        if lock.exists():
+            with held(lock, folder.name):
+                pass
+    except InUse:
+        return "running"
+    if address_towards_leader(folder) is not None:
+        return "running"  # its first machine fell out, the others go on
+    return "stopped" if started else "new"

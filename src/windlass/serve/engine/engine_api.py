@@ -1,0 +1,47 @@
+"""The face of what computes for one model: step.Engine, encoder.Encoder, and a shelf of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from windlass.serve.engine.sequence import Owner
+from windlass.spec.protocol.wire import Failed, Order, PromptScores, Tokens, Vectors
+
+Reply = tuple[Owner, Tokens | PromptScores | Vectors | Failed]
+
+
+class Station(Protocol):
+    """What computes for one model: our engine, or anything that behaves like it."""
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def running_count(self) -> int: ...
+
+    @property
+    def waiting_count(self) -> int: ...
+
+    @property
+    def is_idle(self) -> bool: ...
+
+    @property
+    def blocks_used(self) -> int: ...
+
+    @property
+    def blocks_idle(self) -> int: ...
+
+    @property
+    def blocks_in_all(self) -> int: ...
+
+    def add(self, owner: Owner, message: Order) -> None: ...
+
+    def forget(self, owner: Owner) -> None: ...
+
+    def rest(self) -> None: ...
+
+    def step(self) -> Sequence[Reply]: ...

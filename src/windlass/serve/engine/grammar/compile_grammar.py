@@ -1,0 +1,138 @@
+"""From what an answer must look like to an automaton over a model's tokens.
+
+The library is llguidance: it works lazily, so most of the work is done step by step, and it counts that
+work. The limits below bound a compilation to some 20 ms and a step to about 8 ms, whatever was asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+from windlass.spec.errors import BadInput
+from windlass.spec.protocol.wire import Grammar
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+END_TOKEN = "<|end|>"
+NO_END = {
+    "content": "<|no end|>",
+    "special": True,
+    "single_word": False,
+    "lstrip": False,
+    "rstrip": False,
+    "normalized": False,
+}
+MOST_TEXT_BYTES = 256 << 10
+MOST_REASON_CHARS = 300
+LIMITS = LLParserLimits(
+    initial_lexer_fuel=1_000_000,  # about 50,000 a millisecond
+    step_lexer_fuel=100_000,  # about 14,000 a millisecond
+    step_max_items=20_000,  # about 20,000 a millisecond
+    max_items_in_row=2_000,
+    max_lexer_states=50_000,  # about 1 kB each
+    max_grammar_size=100_000,
+    verbose_errors=False,
+)
+JSON_STYLE: JsonCompileOptions = {
+    # A small model would fill its whole answer with white space if it could.
+    "whitespace_pattern": r"[ \n]{1,8}",
+    "item_separator": ",",
+    "key_separator": ":",
+    "lenient": False,
+    "coerce_one_of": False,
+}
+"""What a schema may not change by its own "x-guidance": an answer must satisfy the schema, not nearly."""
+
+
+class BadGrammar(BadInput):
+    """What was asked for is no grammar, or one that is too large."""
+
+
+def load_vocabulary(model: Path, size: int, stop_tokens: Sequence[int]) -> LLTokenizer:
+    """Read the bytes of a model's tokens. Holds up all threads: 0.4 s for 32,000 tokens."""
+    path = model / "tokenizer.json"
+    if not path.exists():
+        raise BadGrammar("this model has no tokenizer, and structured output needs one")
+    parts = json.loads(path.read_bytes())
+    known = _size_of(parts)
+    ends = [token for token in stop_tokens if token < known] or _ends_of(parts)
+    if not ends:  # the library wants one: it gets a token that no model has
+        ends, known = [known], known + 1
+        parts["added_tokens"] = [*parts.get("added_tokens", []), NO_END | {"id": ends[0]}]
+    try:
+        return LLTokenizer(json.dumps(parts), n_vocab=max(size, known), eos_token=ends)
+    except ValueError as error:
+        reason = _first_line(str(error))
+        raise BadGrammar(f"structured output cannot use this model's tokenizer: {reason}") from None
+
+
+def compile_grammar(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
+    """Return the automaton in its first state, with the first mask computed once."""
+    if len(grammar.text.encode()) > MOST_TEXT_BYTES:
+        raise BadGrammar(f"the grammar is larger than {MOST_TEXT_BYTES} bytes")
+    matcher = LLMatcher(vocabulary, _written(grammar), log_level=0, limits=LIMITS)
+    if not matcher.is_error():
+        matcher.compute_bitmask()
+    if matcher.is_error():
+        raise BadGrammar(reason_of(matcher))
+    return matcher
+
+
+def reason_of(matcher: LLMatcher) -> str:
+    """Say why a matcher failed, in one line and without the grammar itself."""
+    message = matcher.get_error()
+    if message.startswith("Parser Error: token"):  # goes on to quote the answer
+        return "the tokens so far do not fit the grammar, or its automaton grew too large"
+    found = message.rpartition("\nerror: ")[2]  # what the parser of regular expressions ends with
+    told = _first_line(found).partition(". Enable ")[0]  # options of the library that nobody here can set
+    return told.replace("lexer error:", "the automaton grows too large:")
+
+
+def _written(grammar: Grammar) -> str:
+    """Write a grammar in the library's language."""
+    match grammar.kind:
+        case "json":
+            return LLMatcher.grammar_from_json_schema({"type": "object"}, overrides=JSON_STYLE)
+        case "schema":
+            return LLMatcher.grammar_from_json_schema(
+                _parsed(grammar.text, dict, "a JSON Schema"), overrides=JSON_STYLE
+            )
+        case "regex":
+            return LLMatcher.grammar_from_regex(grammar.text)
+        case "choice":
+            choices = _parsed(grammar.text, list, "a list of texts")
+            if not choices or not all(isinstance(choice, str) and choice for choice in choices):
+                raise BadGrammar("the choices must be a list of texts, none of them empty")
+            return LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, choices)))
+
+
+def _parsed(text: str, kind: type, what: str) -> Any:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadGrammar(f"the grammar is not JSON; {what} was expected") from None
+    if not isinstance(value, kind):
+        raise BadGrammar(f"the grammar must be {what}")
+    return value
+
+
+def _size_of(tokenizer: dict[str, Any]) -> int:
+    """Return one more than the highest token id of a tokenizer.json."""
+    entries = tokenizer["model"].get("vocab", {})
+    known: int = len(entries) if isinstance(entries, list) else max(entries.values(), default=-1) + 1
+    return max([known, *(int(added["id"]) + 1 for added in tokenizer.get("added_tokens", []))])
+
+
+def _ends_of(tokenizer: dict[str, Any]) -> list[int]:
+    """Return the ids of what our own tokenizers put between documents."""
+    return [int(added["id"]) for added in tokenizer.get("added_tokens", []) if added["content"] == END_TOKEN]
+
+
+def _first_line(text: str) -> str:
+    return " ".join(text.partition("\n")[0].split())[:MOST_REASON_CHARS]

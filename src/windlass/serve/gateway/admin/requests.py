@@ -1,0 +1,59 @@
+"""What the admin routes are asked."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from windlass.serve.gateway.schemas.requests import Body
+from windlass.serve.records.keys import Scope
+from windlass.serve.records.rollouts import Kind
+from windlass.spec.limits import Limits
+from windlass.spec.rollout import Rollout
+from windlass.spec.tenancy import DEFAULT
+
+LONGEST_S = 3_155_760_000
+"""A hundred years."""
+
+
+class NewKey(Body):
+    """POST /admin/keys."""
+
+    name: str = Field(min_length=1, max_length=128, description="a-z, 0-9, '.', '_' and '-'")
+    tenant: str = Field(DEFAULT, max_length=128, description="Whom it works for.")
+    scopes: list[Scope] = Field(["use"], min_length=1, max_length=3)
+    expires_in_s: float | None = Field(None, gt=0, le=LONGEST_S, description="Never, if left out.")
+    limits: Limits | None = Field(None, description="Those that every key has, if left out.")
+
+
+class KeyLimits(Body):
+    """PUT /admin/keys/{name}/limits."""
+
+    limits: Limits | None = Field(description="null: those that every key has.")
+
+
+class Rotation(Body):
+    """POST /admin/keys/{name}/rotate."""
+
+    grace_s: float = Field(0.0, ge=0, le=LONGEST_S, description="How long the former token still opens.")
+
+
+class NewTenant(Body):
+    """POST /admin/tenants."""
+
+    name: str = Field(min_length=1, max_length=128, description="a-z, 0-9, '.', '_' and '-'")
+    limits: Limits | None = None
+
+
+class TenantChange(Body):
+    """PATCH /admin/tenants/{name}: what is left out stays."""
+
+    limits: Limits | None = Field(None, description="An empty object lifts those that there were.")
+    suspended: bool | None = Field(None, description="A suspended tenant's keys open nothing.")
+
+
+class NewRollout(Body):
+    """POST /admin/rollouts."""
+
+    candidate: str = Field(max_length=256, pattern=r"^[^@]+@[0-9]+$", description="NAME@VERSION")
+    kind: Kind = "canary"
+    policy: Rollout = Field(default_factory=Rollout)

@@ -1,0 +1,65 @@
+"""What a gateway serves, from its command line: one engine and its models, or what its supervisor says."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from windlass.serve.gateway.fleet.fleet import Fleet
+from windlass.serve.gateway.fleet.supervisor_client import first_routing
+from windlass.serve.gateway.observe.gateway_metrics import Metrics
+from windlass.serve.gateway.service import Service
+from windlass.serve.gateway.text.served_model import Served, load_routed, load_served
+from windlass.spec.errors import BadInput
+from windlass.spec.protocol.routing import RoutedReplica, Routing
+
+ENGINE = "engine"
+"""What the only replica of a gateway without a supervisor is called."""
+
+
+def add_served(parser: argparse.ArgumentParser) -> None:
+    many: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument(
+        "--steering", type=Path, help="Unix socket of the supervisor, which says all of these:"
+    )
+    parser.add_argument("--gateway", default="gateway", help="what the supervisor calls this gateway")
+    parser.add_argument("--model", type=Path, **many, help="model directory; repeat")
+    parser.add_argument("--name", **many, help="NAME or NAME@VERSION of each --model")
+    parser.add_argument("--alias", **many, help="a further name (NAME@prod, or prod)")
+    parser.add_argument("--adapter", **many, help="an adapter, as NAME:ADAPTER with the name of its model")
+    parser.add_argument("--socket", type=Path, help="Unix socket of the engine")
+
+
+def open_service(args: argparse.Namespace, metrics: Metrics, *, queue: int) -> Service:
+    """Read all models; the engines are looked for once the service runs."""
+    if args.steering is not None:
+        routing = asyncio.run(first_routing(args.steering))
+        models = tuple(load_routed(model) for model in routing.models)
+        fleet = Fleet(metrics, routing, queue=queue)
+        return Service(
+            models, fleet, metrics, routes=routing.routes, steering=args.steering, name=args.gateway
+        )
+    if args.socket is None or not args.model:
+        raise BadInput("a gateway needs --steering, or --socket, --model and --name")
+    models = _models(args)
+    return Service(models, Fleet(metrics, alone(models, args.socket), queue=queue), metrics)
+
+
+def alone(models: tuple[Served, ...], socket: Path) -> Routing:
+    """Return the routing table of a gateway with one engine."""
+    return Routing(0, replicas=[RoutedReplica(ENGINE, str(socket), [served.id for served in models])])
+
+
+def _models(args: argparse.Namespace) -> tuple[Served, ...]:
+    """Read all models; names, aliases and adapters belong to the model of that name."""
+    if len(args.model) != len(args.name):
+        raise BadInput(f"{len(args.model)} times --model, but {len(args.name)} times --name")
+    models = []
+    for folder, name in zip(args.model, args.name, strict=True):
+        bare = name.partition("@")[0]
+        aliases = [alias for alias in args.alias if alias.partition("@")[0] == bare or "@" not in alias]
+        adapters = [adapter for base, _, adapter in (a.rpartition(":") for a in args.adapter) if base == name]
+        models.append(load_served(folder, name, aliases, adapters))
+    return tuple(models)

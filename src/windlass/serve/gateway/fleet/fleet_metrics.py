@@ -1,0 +1,60 @@
+"""What the fleet counts: the figures of answers, moves and replicas."""
+
+from __future__ import annotations
+
+import time
+
+from windlass.serve.gateway.fleet.engine_link import Link, Loss
+from windlass.serve.gateway.fleet.request_handle import Task
+from windlass.serve.gateway.observe.gateway_metrics import Metrics
+from windlass.spec.protocol.wire import Load, Tokens
+
+
+class Counting:
+    """Turns what happens into figures; answers that nobody sees are not counted."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def asked(self, task: Task) -> None:
+        if not task.shadow:
+            self._metrics.in_flight.inc()
+
+    def gained(self, task: Task, message: Tokens, now: float) -> None:
+        """Count tokens, before the task has taken note of them."""
+        if task.shadow or not message.tokens:
+            return
+        figures = self._metrics.model(task.version)
+        if not task.first_at:
+            figures.first(len(message.tokens), now - task.asked_at, message.queued_s)
+        else:
+            figures.more(len(message.tokens), now - task.last_at)
+            if not task.gained:
+                self._metrics.failover_gap_s.observe(now - task.last_at)
+
+    def moved(self, task: Task, cause: str) -> None:
+        moves = self._metrics.failovers if task.sent else self._metrics.retries
+        moves.labels(cause).inc()
+        kind = "failover" if task.sent else "retry"
+        task.ticket.moves.append((time.monotonic(), kind, {"cause": cause, "from": task.replica}))
+
+    def ended(self, task: Task, finish: str, now: float) -> None:
+        if task.shadow:
+            return
+        self._metrics.in_flight.dec()
+        if finish == "cancelled":
+            self._metrics.cancelled.inc()
+        elif finish:
+            self._metrics.model(task.version).end(finish, now - task.asked_at)
+
+    def connected(self, link: Link) -> None:
+        self._metrics.replica(link.replica.name).connected.set(1)
+
+    def lost(self, link: Link, why: Loss) -> None:
+        if why == "removed":
+            self._metrics.forget(link.replica.name)
+        else:
+            self._metrics.replica(link.replica.name).gone()
+
+    def told(self, link: Link, load: Load) -> None:
+        self._metrics.replica(link.replica.name).tell(load)

@@ -1,0 +1,176 @@
+"""What one HTTP request waits for, and what it would take to go on with it elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from windlass.http.errors import ApiError
+from windlass.spec.protocol.wire import Generate, PromptScores, Tokens, Vectors, Work
+
+Answer = Tokens | PromptScores | Vectors
+
+
+@dataclass(eq=False, slots=True)
+class Task:
+    """One answer in the making: everything that another replica needs in order to go on with it."""
+
+    request: Work
+    ticket: Ticket
+    place: int
+    asked_at: float
+    fallbacks: list[str] = field(default_factory=list)
+    """Other versions with the same vocabulary, which may answer where this one cannot."""
+    shadow: bool = False
+    sent: list[int] = field(default_factory=list)
+    scored: bool = False
+    """Whether the scores of the prompt have been sent."""
+    attempts: int = 0
+    gained: bool = False
+    """Whether the attempt at hand has brought anything."""
+    fruitless: int = 0
+    """How many engines in a row ended before they had said anything about it."""
+    placed_at: float = 0.0
+    form_tried: bool = False
+    idle_moves: int = 0
+    """How often in a row it changed its replica and nothing had come of it."""
+    avoid: set[str] = field(default_factory=set)
+    """Replicas that failed it."""
+    replica: str = ""
+    waiting_since: float | None = None
+    first_at: float = 0.0
+    last_at: float = 0.0
+    ended: bool = False
+
+    @property
+    def version(self) -> str:
+        return self.request.model
+
+    @property
+    def id(self) -> str:
+        """The name of the attempt at hand; what is still said about earlier ones is not meant."""
+        return f"{self.request.id}~{self.attempts}" if self.attempts > 1 else self.request.id
+
+    @property
+    def affinity_tokens(self) -> Sequence[int]:
+        return self.request.tokens if isinstance(self.request, Generate) else self.request.inputs[0]
+
+    def order(self, model: str) -> Work:
+        """Return what to ask the next replica for: the rest."""
+        request = self.request
+        if isinstance(request, Generate) and self.form_tried:
+            request = msgspec.structs.replace(request, grammar_tried=True)
+        if isinstance(request, Generate) and (self.sent or self.scored):
+            return msgspec.structs.replace(
+                request,
+                id=self.id,
+                model=model,
+                tokens=request.tokens + self.sent,
+                most_tokens=request.most_tokens - len(self.sent),
+                resumed_tokens=request.resumed_tokens + len(self.sent),
+                score_prompt=request.score_prompt and not self.scored,
+            )
+        return msgspec.structs.replace(request, id=self.id, model=model)
+
+    def take(self, message: Answer, now: float) -> None:
+        """Note what has come, and pass it on."""
+        self.gained, self.fruitless, self.idle_moves = True, 0, 0
+        if isinstance(message, Tokens):
+            self.sent += message.tokens
+            self.first_at, self.last_at = self.first_at or now, now
+        elif isinstance(message, PromptScores):
+            self.scored = True
+        self.ticket.put(self.place, message)
+
+
+class Ticket:
+    """The messages of all answers to one HTTP request, in order of arrival.
+
+    The queue can hold the whole answer (most_tokens bounds it), so a slow client never holds up the
+    reading of other clients' messages. Closing the ticket cancels what is unfinished.
+    """
+
+    def __init__(self, forget: Callable[[Task], None]) -> None:
+        self.tokens = 0
+        """How many the engines have written."""
+        self.queued_s = 0.0
+        """How long the first answer waited for a slot of its engine."""
+        self.reason = ""
+        """Why the last answer that came to its end did so."""
+        self.moves: list[tuple[float, str, dict[str, str]]] = []
+        """When an answer changed its replica, whether before or after its first token, and why."""
+        self.tasks: list[Task] = []
+        self._at_first: list[Callable[[], None]] = []
+        self._at_end: list[Callable[[], None]] = []
+        self._forget = forget
+        self._arrived: list[tuple[int, Answer]] = []
+        self._error: ApiError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def served_by(self) -> str:
+        """The version that answers; where a standby had to take over, that one."""
+        return self.tasks[0].version
+
+    @property
+    def replica(self) -> str:
+        return self.tasks[0].replica
+
+    async def next(self, patience_s: float | None = None) -> list[tuple[int, Answer]]:
+        """Return all messages that are there, with the places of their answers; none if none came in time."""
+        if not self._arrived and self._error is None:
+            await self._anything(patience_s)
+        if not self._arrived and self._error is not None:
+            raise self._error
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def at_first(self, call: Callable[[], None]) -> None:
+        """Have something called once, when the first token of any answer is there."""
+        self._at_first.append(call)
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Have something called once, when the ticket is closed."""
+        self._at_end.append(call)
+
+    def put(self, place: int, message: Answer) -> None:
+        if isinstance(message, Tokens):
+            self.tokens += len(message.tokens)
+            self.queued_s = self.queued_s or message.queued_s
+            self.reason = message.finish or self.reason
+            while self._at_first and message.tokens:
+                self._at_first.pop()()
+        self._arrived.append((place, message))
+        self._wake()
+
+    def fail(self, error: ApiError) -> None:
+        self._error = self._error or error
+        self._wake()
+
+    def finish(self, place: int) -> None:
+        """Want no more of one answer."""
+        self._forget(self.tasks[place])
+
+    def close(self) -> None:
+        for task in self.tasks:
+            self._forget(task)
+        while self._at_end:
+            self._at_end.pop()()
+
+    async def _anything(self, patience_s: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = None if patience_s is None else loop.call_later(patience_s, self._wake)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,130 @@
+"""Conversations to prompts, by the model's own chat template, or by ours where it has none.
+
+Its own are Jinja texts that come with the model, so they run in a sandbox that can change nothing.
+Clients cannot bring their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NoReturn, Protocol
+
+import msgspec
+from jinja2 import Template, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from windlass.http.errors import ApiError
+from windlass.serve.gateway.schemas.requests import ChatMessage
+from windlass.spec.errors import BadInput
+
+ROLES = ("system", "user", "assistant")
+ROLE_TOKENS = tuple(f"<|{role}|>" for role in ROLES)
+
+
+class Renders(Protocol):
+    """A template of Jinja, or what stands for one."""
+
+    def render(self, *, messages: Sequence[Mapping[str, Any]], **names: Any) -> str: ...
+
+
+class Turns(msgspec.Struct, frozen=True):
+    """A template that writes one turn after another; ours need no more, and no sandbox."""
+
+    turn: str
+    end: str
+
+    def render(self, *, messages: Sequence[Mapping[str, Any]], **names: Any) -> str:
+        turns = [self.turn % (message["role"], message["content"]) for message in messages]
+        return "".join(turns) + self.end
+
+
+WITH_ROLE_TOKENS = Turns("<|%s|>%s", "<|assistant|>")
+IN_PLAIN_WORDS = Turns("%s: %s\n", "assistant:")
+
+
+class Refused(TemplateError):
+    """Raised by a template that will not take these messages."""
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A compiled template, and the strings at which its answers end."""
+
+    template: Renders
+    special: dict[str, str] = field(default_factory=dict)
+    stops: tuple[str, ...] = ()
+    wrap: bool = False
+    """Whether the tokenizer must add what it puts around a whole text; published templates write it out."""
+
+    def render(self, messages: Sequence[ChatMessage]) -> str:
+        """Return the prompt that asks the model for the next turn."""
+        turns = [_turn(message) for message in messages]
+        try:
+            return self.template.render(
+                messages=turns, add_generation_prompt=True, tools=None, documents=None, **self.special
+            )
+        except Refused as error:
+            raise ApiError("invalid_messages", f"the chat template says: {error}", param="messages") from None
+        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
+            # A template is foreign code: whatever trips it, this order of messages is not what it expects.
+            raise ApiError(
+                "invalid_messages", "the model's chat template cannot take these messages", param="messages"
+            ) from None
+
+
+def compile_template(source: str, *, where: str, special: dict[str, str]) -> ChatTemplate:
+    """Compile a template that came with a model."""
+    try:
+        return ChatTemplate(_compiled(source), special)
+    except TemplateError as error:
+        raise BadInput(f"{where}: the chat template is not valid Jinja: {error}") from None
+
+
+def default_template(*, role_tokens: bool) -> ChatTemplate:
+    """Return the template of a model that has none.
+
+    Role tokens are used when the vocabulary has them. Without them the turns are written in plain words,
+    and an answer ends where the model begins to write the user's next turn.
+    """
+    if role_tokens:
+        return ChatTemplate(WITH_ROLE_TOKENS, wrap=True)
+    return ChatTemplate(IN_PLAIN_WORDS, stops=("\nuser:", "\nsystem:"), wrap=True)
+
+
+def _turn(message: ChatMessage) -> dict[str, Any]:
+    role = "system" if message.role == "developer" else message.role
+    turn = {"role": role, "content": message.text}
+    return turn if message.name is None else turn | {"name": message.name}
+
+
+def _compiled(source: str) -> Template:
+    """Compile a template; its names are put into one dictionary, because every rendering copies them."""
+    template = _environment().from_string(source)
+    template.globals = dict(template.globals)
+    return template
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    """Return the names that published templates expect to find."""
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = _now
+    return environment
+
+
+def _refuse(message: str) -> NoReturn:
+    raise Refused(str(message))
+
+
+def _now(form: str) -> str:
+    return datetime.now().astimezone().strftime(form)
+
+
+def _to_json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)

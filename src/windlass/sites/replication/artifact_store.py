@@ -1,0 +1,206 @@
+"""The store between a home and its sites.
+
+    depot.json           {"format", "id", "lock": null}
+    chunks/AB/ABCD...    pieces of files, named by their content, as in a backup
+    versions/NAME/N      a version: its manifest and the pieces of its files; written last
+    aliases/NAME.json    what aliases mean at the home
+    sites/SITE.json      what a site has, by its own word
+    rollouts/NAME.json   how a version goes from site to site (sites/rollout)
+    sweep                there while pieces that no version lists may have to go
+
+A version is in the depot when its record is; everything that it lists is there before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from windlass.backup.repository import Vault, begin, read_header, tried
+from windlass.spec.errors import Damaged, NotFound
+from windlass.store.manifest import Manifest, read_manifest
+from windlass.store.store_dir import Place
+
+FORMAT = "windlass-depot-1"
+VERSION = "windlass-depot-version-1"
+HEADER, SWEEP = "depot.json", "sweep"
+
+Key = tuple[str, int]
+"""Name and number of a version."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a version, and the pieces that it is made of."""
+
+    path: str
+    bytes: int
+    sha256: str
+    chunks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A version in the depot. Its manifest is kept to the letter."""
+
+    name: str
+    number: int
+    manifest_text: str
+    files: tuple[File, ...]
+    piece_bytes: int
+    published_s: float
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.number}"
+
+    @property
+    def key(self) -> Key:
+        return self.name, self.number
+
+    @property
+    def manifest(self) -> Manifest:
+        return read_manifest(self.manifest_text.encode(), f"{self} in the depot")
+
+    @property
+    def chunks(self) -> set[str]:
+        return {chunk for file in self.files for chunk in file.chunks}
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a site says that it has."""
+
+    site: str
+    at_s: float
+    versions: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By name and number: the digest of what is there."""
+    aliases: dict[str, dict[str, int]] = field(default_factory=dict)
+    trouble: str = ""
+    """What went wrong last, while something is missing."""
+
+
+class Depot:
+    """One depot. Versions never change, so each is read once."""
+
+    def __init__(self, vault: Vault) -> None:
+        self.vault, self.place, self.id = vault, vault.place, vault.id
+        self._known: dict[Key, Stored] = {}
+
+    def listed(self) -> list[Key]:
+        """List the versions that are here."""
+        found = [name.split("/") for name in tried(lambda: self.place.names("versions"))]
+        return sorted((parts[1], int(parts[2])) for parts in found if len(parts) == 3 and parts[2].isdigit())
+
+    def version(self, key: Key) -> Stored | None:
+        """Return a version; None if it is gone."""
+        if key not in self._known:
+            try:
+                data = tried(lambda: self.place.read(_record(key)))
+            except NotFound:
+                return None
+            self._known[key] = _decode(data, f"{self.place.url}/{_record(key)}")
+        return self._known[key]
+
+    def versions(self) -> dict[Key, Stored]:
+        found = {key: self.version(key) for key in self.listed()}
+        return {key: stored for key, stored in found.items() if stored is not None}
+
+    def put(self, stored: Stored) -> Stored:
+        """Make a version exist, unless it does: of two writers the first counts. Return what is there."""
+        tried(lambda: self.place.create(_record(stored.key), _encode(stored)))
+        there = self.version(stored.key)
+        return stored if there is None else there
+
+    def forget(self, key: Key) -> None:
+        tried(lambda: self.place.remove(_record(key)))
+        self._known.pop(key, None)
+
+    def aliases(self) -> dict[str, dict[str, int]]:
+        names = [name for name in tried(lambda: self.place.names("aliases")) if name.endswith(".json")]
+        found = {name.rsplit("/", 1)[-1][: -len(".json")]: self._json(name) for name in names}
+        return {name: told for name, told in found.items() if told is not None}
+
+    def set_aliases(self, name: str, aliases: dict[str, int]) -> None:
+        self._write(f"aliases/{name}.json", aliases)
+
+    def reports(self) -> dict[str, Report]:
+        """Return what every site said last."""
+        names = [name for name in tried(lambda: self.place.names("sites")) if name.endswith(".json")]
+        told = [told for name in names if (told := self._json(name)) is not None]
+        return {report.site: report for report in (Report(**each) for each in told)}
+
+    def tell(self, report: Report) -> None:
+        self._write(f"sites/{report.site}.json", asdict(report))
+
+    def read(self, name: str) -> Any:
+        """Return what is written under a name, or None."""
+        return self._json(name)
+
+    def write(self, name: str, told: Any) -> None:
+        self._write(name, told)
+
+    def mark(self, *, sweep: bool) -> None:
+        """Write down that pieces may have to go, before their versions do."""
+        if sweep:
+            tried(lambda: self.place.write(SWEEP, b"1"))
+        else:
+            tried(lambda: self.place.remove(SWEEP))
+
+    @property
+    def is_marked(self) -> bool:
+        return tried(lambda: self.place.exists(SWEEP))
+
+    def _json(self, name: str) -> Any:
+        try:
+            return json.loads(tried(lambda: self.place.read(name)))
+        except NotFound:
+            return None
+        except ValueError as error:
+            raise Damaged(f"{self.place.url}/{name}: not readable: {error}") from None
+
+    def _write(self, name: str, told: Any) -> None:
+        data = (json.dumps(told, indent=1, sort_keys=True) + "\n").encode()
+        tried(lambda: self.place.write(name, data))
+
+
+def open_depot(url: str, *, create: bool = False) -> Depot:
+    """Open a depot; with `create`, begin one where there is none."""
+    place = Place(url)
+    header = read_header(place, HEADER, FORMAT)
+    if header is None and not create:
+        raise NotFound(
+            f"{url}: there is no depot yet", hint="`windlass sites replicate` at the home begins one"
+        )
+    if header is None:
+        header = begin(place, HEADER, FORMAT)
+    return Depot(Vault(place, header["id"], None))
+
+
+def _record(key: Key) -> str:
+    return f"versions/{key[0]}/{key[1]}"
+
+
+def _encode(stored: Stored) -> bytes:
+    body = json.dumps(asdict(stored), sort_keys=True)
+    told = {"format": VERSION, "sha256": hashlib.sha256(body.encode()).hexdigest(), "version": body}
+    return (json.dumps(told) + "\n").encode()
+
+
+def _decode(data: bytes, where: str) -> Stored:
+    try:
+        told = json.loads(data)
+        if told["format"] != VERSION:
+            raise ValueError(f"another format, {told['format']!r}")
+        if hashlib.sha256(told["version"].encode()).hexdigest() != told["sha256"]:
+            raise ValueError("the bytes differ from those written")
+        body = json.loads(told["version"])
+        files = tuple(File(**{**file, "chunks": tuple(file["chunks"])}) for file in body.pop("files"))
+        return Stored(**body, files=files)
+    except (ValueError, KeyError, TypeError) as error:
+        raise Damaged(f"{where}: not readable as a version: {error}") from None

@@ -1,0 +1,61 @@
+"""Whose turn it is, and when all is over. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from windlass.sites.rollout.rollout_record import OVER, UNTOUCHED, Record, Turn
+
+
+def active(record: Record, at_once: int) -> list[str]:
+    """Return the sites that may take a step: the first alone, then so many at once; all that are under way.
+
+    Once the roll-out fails nobody begins; those under way, and those that go back, come to their ends.
+    """
+    open_ = [site for site in record.order if record.sites[site].phase not in OVER]
+    if record.failing:
+        return [site for site in open_ if record.sites[site].phase not in UNTOUCHED][:at_once]
+    is_first = record.sites[record.order[0]].phase != "done"
+    return open_[: 1 if is_first else at_once]
+
+
+def failed(record: Record, site: str, why: str, now: float) -> Record:
+    """Turn the whole roll-out round because of one site.
+
+    Those that were not touched yet stay so; with `back`, those that are done go back, too.
+    """
+    if record.failing:
+        return record
+    sites = dict(record.sites)
+    for name, turn in record.sites.items():
+        if turn.phase in UNTOUCHED:
+            sites[name] = turn.to("waiting", now)
+        elif turn.phase == "settling" or (turn.phase == "done" and record.back):
+            sites[name] = turn.to("undoing", now, why=f"{site} failed" if name != site else why)
+    return replace(record, failing=f"{site}: {why}", sites=sites)
+
+
+def ended(record: Record, at_once: int) -> Record:
+    """Return the record with its end written in, if this is it."""
+    if record.failing and not active(record, at_once):
+        return replace(record, state="failed", reason=record.failing)
+    if not record.failing and all(turn.phase == "done" for turn in record.sites.values()):
+        return replace(record, state="done", reason="")
+    return record
+
+
+def resumed(record: Record, now: float) -> Record:
+    """Go on with what somebody left: waits begin anew, so that the time in between does not count.
+
+    A site that was not touched begins anew altogether: it may have been given its clients back.
+    """
+    sites = {name: _again(turn, now) for name, turn in record.sites.items()}
+    return replace(record, state="under way", reason="", sites=sites)
+
+
+def _again(turn: Turn, now: float) -> Turn:
+    if turn.phase in OVER:
+        return turn
+    if turn.phase in UNTOUCHED:
+        return turn.to("waiting", now)
+    return replace(turn, since_s=now, quiet_s=None, good_s=None)

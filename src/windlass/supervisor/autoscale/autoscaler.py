@@ -1,0 +1,80 @@
+"""The decider of the supervisor that keeps as many replicas as the load needs."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from windlass.spec.protocol.routing import VersionDemand
+from windlass.spec.scale import Scale
+from windlass.supervisor.autoscale.capacity import Backend, ThisMachine, need_of
+from windlass.supervisor.autoscale.decide import Past, Seen, decide
+from windlass.supervisor.autoscale.signals import Answers
+from windlass.supervisor.desired import Group, Wanted
+from windlass.supervisor.state import NOTHING, Changes, View
+
+log = logging.getLogger(__name__)
+
+
+class Autoscale:
+    """A decider: changes how many replicas the versions have that clients are sent to.
+
+    A version without a weight is another decider's affair: a roll-out's, which tries it first.
+    """
+
+    def __init__(self, scale: Scale, *, slots: int, backend: Backend | None = None) -> None:
+        self._scale, self._slots = scale, slots
+        self._backend = backend or ThisMachine()
+        self._past: dict[str, Past] = {}
+        self._answers: dict[str, Answers] = {}
+
+    def decide(self, view: View, now: float) -> Changes:
+        wanted = view.wanted
+        self._forget(wanted)
+        for group in wanted.groups:
+            number = self._number(group, view, now)
+            if group.weight > 0 and number != group.replicas:
+                wanted = wanted.with_group(replace(group, replicas=number))
+        return NOTHING if wanted is view.wanted else Changes(wanted=wanted)
+
+    def _number(self, group: Group, view: View, now: float) -> int:
+        version = group.version
+        seen = self._seen(group, view, now)
+        decision = decide(
+            self._scale, self._past.get(version, Past()), seen,
+            slots=self._slots, room=self._room(group, view), now=now,
+        )  # fmt: skip
+        self._past[version] = decision.past
+        if decision.why:
+            log.warning(
+                "%s: %d replicas instead of %d: %s", version, decision.replicas, group.replicas, decision.why
+            )
+        return decision.replicas
+
+    def _seen(self, group: Group, view: View, now: float) -> Seen:
+        names = {item.name for item in group.items}
+        answers = self._answers.setdefault(group.version, Answers())
+        answers.take((each for each in view.outcomes if each.version in names), now)
+        asked = [view.demand.get(name, VersionDemand()) for name in names]
+        return Seen(
+            replicas=group.replicas,
+            ready=sum(each.phase == "ready" for each in view.of(group.version)),
+            in_flight=sum(each.in_flight for each in asked),
+            refused=sum(each.refused for each in asked),
+            queue_s=answers.queue_s(sum(each.waiting for each in asked), now),
+            first_token_s=answers.first_token_s(),
+        )
+
+    def _room(self, group: Group, view: View) -> int:
+        """Return how many replicas of this group there is room for, beside all others."""
+        running = [each for each in view.replicas if each.phase != "ended"]
+        own = [each for each in running if each.version == group.version]
+        models = [item.model for item in group.items]
+        need = need_of(self._scale.cores, self._scale.memory, [each.process for each in own], models)
+        return self._backend.room(need, len(running)) - (len(running) - len(own))
+
+    def _forget(self, wanted: Wanted) -> None:
+        versions = {group.version for group in wanted.groups}
+        for known in (self._past, self._answers):
+            for version in known.keys() - versions:
+                del known[version]

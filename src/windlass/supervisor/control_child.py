@@ -1,0 +1,74 @@
+"""The control process of a service: runs, models and plans, for the page and whoever has the scope admin.
+
+The service does not need it: it is started when everything else is up, started again when it ends, the later
+the more often it ends, and whatever becomes of it, engines and gateways go on.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from windlass.spec.processes import CONTROL_API
+from windlass.supervisor.processes import Process
+from windlass.supervisor.reconcile import Life, restart_delay_s
+
+MOST_LIVES = 20
+GRACE_S = 3.0
+
+
+class Control:
+    """The process, its socket in the folder of the service, and beside it the gateways' key."""
+
+    def __init__(self, home: Path, folder: Path, logs: Path, wake: Callable[[], None]) -> None:
+        self.socket = folder / "control"
+        self.process: Process | None = None
+        self._home, self._log, self._wake = home, logs / "control.log", wake
+        self._key = write_key(self.socket)
+        self._lives: list[Life] = []
+        self._started_at = 0.0
+        self._said = ""
+
+    def step(self, now: float, say: Callable[[str], None]) -> None:
+        """Start what does not run, if it is time to."""
+        if self.process is not None and self.process.exit_code is not None:
+            self._ended(self.process.death().message, now, say)
+        if self.process is None and not self._is_too_soon(now):
+            self._start(now, say)
+
+    def ask_to_end(self) -> None:
+        if self.process is not None:
+            self.process.ask_to_end()
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.stop(GRACE_S)
+            self.process = None
+
+    def _start(self, now: float, say: Callable[[str], None]) -> None:
+        args = ["--home", str(self._home), "--socket", str(self.socket), "--key", str(self._key)]
+        self._started_at = now
+        try:
+            self.process = Process("control", CONTROL_API, args, self._log, self._wake)
+        except OSError as error:
+            self._ended(f"the control process cannot be started: {error.strerror}", now, say)
+
+    def _ended(self, why: str, now: float, say: Callable[[str], None]) -> None:
+        """Remember how long it lived; the same reason is told once."""
+        self.process = None
+        self._lives = [*self._lives, Life(now, now - self._started_at)][-MOST_LIVES:]
+        if why != self._said:
+            self._said = why
+            say(f"{why}; starting it again")
+
+    def _is_too_soon(self, now: float) -> bool:
+        return bool(self._lives) and now - self._lives[-1].ended_at < restart_delay_s(self._lives)
+
+
+def write_key(socket: Path) -> Path:
+    """Make the key by which the process at a socket knows the gateways; it is in no argument and no log."""
+    file = socket.with_suffix(".key")
+    file.touch(mode=0o600)
+    file.write_text(secrets.token_urlsafe(32))
+    return file

@@ -1,0 +1,95 @@
+"""What a new version is judged by, and how each comparison becomes a bounded number.
+
+Input: two answers to requests of about the same moment, one of each version. Output: for every criterion a
+number that is larger the worse the new version does. A criterion tolerates a mean up to `tolerated`, and
+cannot bear one of `unbearable`: between the two a version is neither rolled back nor promoted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windlass.spec.rollout import Rollout
+from windlass.supervisor.rollout.sequential_test import Claim
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One answer, by a client's request or by our own."""
+
+    failed: bool = False
+    first_token_s: float = 0.0
+    per_token_s: float = 0.0
+    """0 where there was no second token."""
+    tokens: int = 0
+    repetition: float = 0.0
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One way to be worse: the range of its numbers, and where bad begins and certainty is wanted."""
+
+    name: str
+    low: float
+    high: float
+    tolerated: float
+    unbearable: float
+    meaning: str
+
+    @property
+    def is_well(self) -> Claim:
+        """What must be refuted to roll back."""
+        return Claim(self.low, self.high, self.tolerated)
+
+    @property
+    def is_bad(self) -> Claim:
+        """What must be refuted, of the negated numbers, to promote."""
+        return Claim(self.low, self.high, self.unbearable).mirrored
+
+
+def criteria_of(policy: Rollout) -> tuple[Criterion, ...]:
+    """Return the criteria with the margins of a policy."""
+    slow = f"took {policy.slower:g} times as long, or longer"
+    rank, worst = 0.5 + policy.length, (1.5 + policy.length) / 2
+    errors, repetition, held_out = policy.errors, policy.repetition, policy.held_out
+    return (
+        Criterion("errors", -1, 1, errors, errors + 0.15, "share of failed answers beyond the other's"),
+        Criterion("first_token", 0, 1, 0.5, 0.6, f"how often the first token {slow}"),
+        Criterion("per_token", 0, 1, 0.5, 0.6, f"how often further tokens {slow}"),
+        Criterion(
+            "repetition", -1, 1, repetition, repetition + 0.2, "repeated token pairs beyond the other's"
+        ),
+        Criterion("longer", 0, 1, rank, worst, "how often an answer was the longer one"),
+        Criterion("shorter", 0, 1, rank, worst, "how often an answer was the shorter one"),
+        Criterion("held_out", -1, 1, held_out, held_out + 0.15, "relative excess of bits per byte"),
+    )
+
+
+def compare(policy: Rollout, stable: Sample, candidate: Sample) -> dict[str, float]:
+    """Return the numbers that a pair of answers gives; failures say nothing about the rest."""
+    numbers = {"errors": float(candidate.failed) - float(stable.failed)}
+    if stable.failed or candidate.failed:
+        return numbers
+    longer = _wins(candidate.tokens, stable.tokens)
+    numbers |= {
+        "first_token": _is_slower(policy, stable.first_token_s, candidate.first_token_s),
+        "repetition": candidate.repetition - stable.repetition,
+        "longer": longer,
+        "shorter": 1.0 - longer,
+    }
+    if stable.per_token_s and candidate.per_token_s:
+        numbers["per_token"] = _is_slower(policy, stable.per_token_s, candidate.per_token_s)
+    return numbers
+
+
+def compare_text(stable_bits: float, candidate_bits: float) -> dict[str, float]:
+    """Return the number that bits per byte of the same text give."""
+    return {"held_out": (candidate_bits - stable_bits) / max(stable_bits, 1e-9)}
+
+
+def _is_slower(policy: Rollout, stable_s: float, candidate_s: float) -> float:
+    return float(candidate_s > policy.slower * stable_s + policy.slower_by_s)
+
+
+def _wins(one: int, other: int) -> float:
+    return 0.5 if one == other else float(one > other)

@@ -1,0 +1,47 @@
+"""What the supervisor adds to the figures of its gateways: how many replicas there are, and should be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from windlass.serve.metrics.metrics_registry import Board
+from windlass.supervisor.desired import Wanted
+from windlass.supervisor.state import Running
+
+
+class ServiceFigures:
+    """A board in the folder of the gateways'; /metrics of any of them tells it."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.board = board = Board(folder, "supervisor")
+        by_model = ("model",)
+        self._replicas = board.gauges(
+            "windlass_replicas", "Replicas of a version, by their state", ("model", "state")
+        )
+        self._wanted = board.gauges("windlass_replicas_wanted", "Replicas that should run", by_model)
+        self._weight = board.gauges(
+            "windlass_rollout_weight", "Part of the requests for its name that a version gets", by_model
+        )
+        self._shadow = board.gauges(
+            "windlass_rollout_shadow", "Share of requests that a version gets as copies", by_model
+        )
+        self._restarts = board.counters(
+            "windlass_replica_restarts", "Replicas that ended without being asked to", by_model
+        )
+
+    def tell(self, running: Iterable[Running], wanted: Wanted) -> None:
+        """Take what runs and what should; of what is neither, nothing is told."""
+        for family in (self._replicas, self._wanted, self._weight, self._shadow):
+            family.clear()
+        for (version, phase), count in Counter((each.version, each.phase) for each in running).items():
+            self._replicas.labels(version, phase).set(count)
+        for group in wanted.groups:
+            self._wanted.labels(group.version).set(group.replicas)
+            self._weight.labels(group.version).set(group.weight)
+            self._shadow.labels(group.version).set(group.shadow)
+
+    def ended(self, version: str) -> None:
+        """Count a replica that ended by itself."""
+        self._restarts.labels(version).inc()

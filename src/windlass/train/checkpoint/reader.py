@@ -1,0 +1,190 @@
+"""Puts a checkpoint together again, whatever layout wrote it.
+
+Input: the directory of a finished checkpoint. Output: any box of any tensor, read from those slices of the
+parts that it overlaps, and nothing else: a whole model never has to be in memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from windlass.models.tensors import DTYPES
+from windlass.parallel.param_shard import Box, whole
+from windlass.spec.errors import Damaged
+from windlass.store.manifest import load_manifest
+from windlass.store.store_dir import Place
+from windlass.train.checkpoint.shard import FORMAT
+
+SUFFIX = ".safetensors"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One tensor of one part: a box of something."""
+
+    file: Any
+    key: str
+    box: Box
+    replica: int | None
+    """Whose it is, where replicas differ."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return DTYPES[self.file.get_slice(self.key).get_dtype()]
+
+    def read(self, box: Box) -> Tensor:
+        """Return a view into the file; bytes come in when they are copied from it."""
+        tensor: Tensor = self.file.get_slice(self.key)[box.within(self.box)]
+        return tensor
+
+
+class Assembled:
+    """The tensors of a checkpoint by name. Headers are read at once, values when asked for.
+
+    A weight is kept under NAME. What belongs to it has a kind: NAME.first, NAME.second and so on, each in
+    the same boxes as its weight. Where replicas differ, every one has its own of these.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._stored: dict[str, list[Stored]] = {}
+        manifest = load_manifest(Place(path))
+        for name in manifest.files if manifest is not None else ():
+            if name.endswith(SUFFIX):
+                self._open(path / name)
+        replicas = {s.replica for found in self._stored.values() for s in found if s.replica is not None}
+        self.replicas = len(replicas)
+        """How many replicas were saved apart; 0 when all are the same."""
+
+    def names(self) -> list[str]:
+        """List the weights."""
+        return sorted(name for name in self._shapes if name in self._stored)
+
+    def has(self, name: str, kind: str | None = None) -> bool:
+        return _key(name, kind) in self._stored
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a whole weight."""
+        self._check_known(name)
+        return self._shapes[name]
+
+    def dtype(self, name: str, kind: str | None = None) -> torch.dtype:
+        self._check_known(name, kind)
+        return self._stored[_key(name, kind)][0].dtype
+
+    def check(
+        self, name: str, shape: Sequence[int], box: Box, kind: str | None = None, replica: int | None = None
+    ) -> None:
+        """Refuse, without reading any values, what the parts do not hold in full."""
+        if self.shape(name) != tuple(shape):
+            raise Damaged(f"{self.path}: '{name}' is {list(self.shape(name))} here, not {list(shape)}")
+        self._pieces(name, box, kind, replica)
+
+    def read(
+        self, name: str, box: Box | None = None, kind: str | None = None, replica: int | None = None
+    ) -> Tensor:
+        """Return a box of a tensor, or all of it, in memory of its own."""
+        box = box or whole(self.shape(name))
+        target = torch.empty(box.shape, dtype=self.dtype(name, kind))
+        self.read_into(target, name, box, kind, replica)
+        return target
+
+    def read_into(
+        self, target: Tensor, name: str, box: Box, kind: str | None = None, replica: int | None = None
+    ) -> None:
+        """Fill a tensor that holds a box, piece by piece; its own type and device stay."""
+        with torch.no_grad():
+            for stored, piece in self._pieces(name, box, kind, replica):
+                target[piece.within(box)].copy_(stored.read(piece))
+
+    def _pieces(self, name: str, box: Box, kind: str | None, replica: int | None) -> list[tuple[Stored, Box]]:
+        """Divide a box into pieces that one part each holds."""
+        self._check_known(name, kind)
+        pieces, left = cover(box, self._candidates(_key(name, kind), replica))
+        if left:
+            raise Damaged(f"{self.path}: no part holds '{_key(name, kind)}' at {list(left[0].spans)}")
+        return pieces
+
+    def _candidates(self, key: str, replica: int | None) -> list[Stored]:
+        """A replica beyond those that were saved takes the place of one that was."""
+        whose = (replica or 0) % self.replicas if self.replicas else None
+        return [s for s in self._stored[key] if s.replica in (None, whose)]
+
+    def _check_known(self, name: str, kind: str | None = None) -> None:
+        if not self.has(name, kind):
+            raise Damaged(f"{self.path}: no part holds '{_key(name, kind)}'")
+
+    def _open(self, path: Path) -> None:
+        for name, shape, stored in _tensors_of(path):
+            if self._shapes.setdefault(name, shape) != shape:
+                raise Damaged(f"{path}: '{name}' is {list(shape)} here, {list(self._shapes[name])} elsewhere")
+            self._stored.setdefault(stored.key, []).append(stored)
+
+
+class Boxed(Protocol):
+    """Something that holds a box of a tensor."""
+
+    @property
+    def box(self) -> Box: ...
+
+
+AnyBoxed = TypeVar("AnyBoxed", bound=Boxed)
+
+
+def cover(box: Box, stored: Iterable[AnyBoxed]) -> tuple[list[tuple[AnyBoxed, Box]], list[Box]]:
+    """Divide a box into pieces that the stored ones hold, none twice; also return what none holds."""
+    pieces: list[tuple[AnyBoxed, Box]] = []
+    left = [] if box.empty else [box]
+    for one in stored:
+        rest: list[Box] = []
+        for open_box in left:
+            common = open_box.overlap(one.box)
+            if common is None:
+                rest.append(open_box)
+            else:
+                pieces.append((one, common))
+                rest.extend(without(open_box, common))
+        left = rest
+    return pieces, left
+
+
+def without(box: Box, hole: Box) -> Iterator[Box]:
+    """Yield boxes that together are `box` without a hole inside of it."""
+    spans = list(box.spans)
+    for dimension, (start, stop) in enumerate(hole.spans):
+        before, after = (spans[dimension][0], start), (stop, spans[dimension][1])
+        for span in (before, after):
+            if span[0] < span[1]:
+                yield Box((*spans[:dimension], span, *spans[dimension + 1 :]))
+        spans[dimension] = (start, stop)
+
+
+def _tensors_of(path: Path) -> Iterator[tuple[str, tuple[int, ...], Stored]]:
+    """Read the header of a part: for every tensor, the weight it belongs to and that one's shape."""
+    try:
+        file: Any = safe_open(str(path), framework="pt")
+        told = file.metadata() or {}
+        if told.get("format") != FORMAT:
+            raise Damaged(f"{path}: part of unknown format {told.get('format')!r}", hint=f"known: {FORMAT}")
+        boxes, replica = json.loads(told["boxes"]), json.loads(told["replica"])
+        for key in file.offset_keys():
+            name = key if key in boxes else key.rpartition(".")[0]
+            box = Box(tuple((int(start), int(stop)) for start, stop in boxes[name]["spans"]))
+            shape = tuple(int(size) for size in boxes[name]["shape"])
+            # The weights are the same in all replicas; only one of them writes each.
+            yield name, shape, Stored(file, key, box, None if key == name else replica)
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise Damaged(f"{path}: not readable as a part of a checkpoint: {error}") from None
+
+
+def _key(name: str, kind: str | None) -> str:
+    return name if kind is None else f"{name}.{kind}"

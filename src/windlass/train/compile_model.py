@@ -1,0 +1,36 @@
+"""Compiles a model, and goes on without where compiling fails.
+
+The loss stays outside: torch's chunked one cannot be part of a graph, and needs no fusing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from windlass.models.language import LanguageModel
+from windlass.train.event_log import Record
+
+Forward = Callable[[Tensor], Tensor]
+
+
+def compiled(model: LanguageModel, record: Record) -> Forward:
+    """Return the compiled model, or rather the plain one from the moment that the compiler fails."""
+    record.tell("progress", keep=False, stage="compile", done=0, total=None, unit="")
+    fast = torch.compile(model, fullgraph=True)
+    works = True
+
+    def forward(tokens_BT: Tensor) -> Tensor:
+        nonlocal works
+        if works:
+            try:
+                return fast(tokens_BT)
+            except torch._dynamo.exc.TorchDynamoException as error:
+                works = False
+                reason = str(error).strip().splitlines()[0]
+                record.tell("warning", message=f"torch.compile failed, going on without it: {reason}")
+        return model(tokens_BT)
+
+    return forward

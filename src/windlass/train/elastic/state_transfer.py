@@ -1,0 +1,144 @@
+"""Brings state from the memory of those who have it to those who need it, over the network.
+
+Input: what every process has and what it needs, as boxes of named tensors. Output: the needed boxes filled.
+Who sends what to whom is a pure function of these lists, which everybody knows, so all come to the same plan.
+It serves a newcomer, a survivor that is a step behind, and all of them when the layout changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from windlass.parallel.param_shard import Box
+from windlass.parallel.process_group import Crew
+from windlass.train.checkpoint.reader import cover
+
+Key = tuple[str, str]
+"""The name of a weight, and what of it: "" for its values, else the kind of what is kept with it."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """That a process has a box of a tensor."""
+
+    rank: int
+    box: Box
+
+
+@dataclass(frozen=True)
+class Move:
+    """A piece of a tensor on its way."""
+
+    source: int
+    target: int
+    key: Key
+    box: Box
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A box of a tensor in memory."""
+
+    box: Box
+    tensor: Tensor
+
+
+Stock = Mapping[Key, Sequence[Piece]]
+"""What a process has, or has room for."""
+
+Listed = dict[Key, list[Box]]
+
+
+def plan_moves(
+    have: Sequence[Listed], need: Sequence[Listed]
+) -> tuple[list[Move], list[tuple[int, Key, Box]]]:
+    """Say who sends what to whom, and what nobody has.
+
+    Everybody keeps what it has; else the one that has sent least so far sends.
+    """
+    moves: list[Move] = []
+    missing: list[tuple[int, Key, Box]] = []
+    loads = [0] * len(have)
+    for target, wanted in enumerate(need):
+        for key in sorted(wanted):
+            for box in wanted[key]:
+                pieces, left = cover(box, _holders(have, key, target, loads))
+                missing += [(target, key, one) for one in left]
+                for holder, piece in pieces:
+                    loads[holder.rank] += prod(piece.shape) if holder.rank != target else 0
+                    moves.append(Move(holder.rank, target, key, piece))
+    return moves, missing
+
+
+def _holders(have: Sequence[Listed], key: Key, target: int, loads: Sequence[int]) -> list[Held]:
+    order = sorted(range(len(have)), key=lambda rank: (rank != target, loads[rank], rank))
+    return [Held(rank, box) for rank in order for box in have[rank].get(key, ())]
+
+
+def exchange(crew: Crew, moves: Sequence[Move], stock: Stock, room: Stock) -> int:
+    """Carry out a plan together; return the bytes that this process received.
+
+    Pieces between two processes travel in the order of the plan, so they need no names.
+    """
+    sent: list[tuple[dist.Work, Tensor]] = []
+    received: list[tuple[dist.Work, Tensor, Tensor]] = []
+    moved = 0
+    for move in moves:
+        if move.target == crew.rank:
+            target = _part(room[move.key], move.box)
+            if move.source == crew.rank:
+                _copy(_part(stock[move.key], move.box), target)
+                continue
+            direct = target.is_contiguous() and target.device.type == "cpu"
+            landing = target if direct else torch.empty(target.shape, dtype=target.dtype)
+            received.append((_work(dist.irecv(landing, move.source)), landing, target))
+            moved += landing.nbytes
+        elif move.source == crew.rank:
+            piece = _part(stock[move.key], move.box).detach().cpu().contiguous()
+            sent.append((_work(dist.isend(piece, move.target)), piece))
+    for work, landing, target in received:
+        work.wait()
+        _copy(landing, target)
+    for work, _ in sent:
+        work.wait()
+    return moved
+
+
+def _part(pieces: Sequence[Piece], box: Box) -> Tensor:
+    """Return a view of the one piece that holds a box."""
+    for piece in pieces:
+        common = piece.box.overlap(box)
+        if common is not None and common.shape == box.shape:
+            return piece.tensor.detach()[box.within(piece.box)]
+    raise AssertionError(f"nobody here holds {box}")
+
+
+def _copy(source: Tensor, target: Tensor) -> None:
+    if source.data_ptr() != target.data_ptr():
+        target.copy_(source)
+
+
+def _work(work: Any) -> dist.Work:
+    assert work is not None
+    found: dist.Work = work
+    return found
+
+
+def listed(stock: Stock) -> list[list[Any]]:
+    """Return what a stock holds as JSON."""
+    return [[*key, [piece.box.spans for piece in pieces]] for key, pieces in stock.items()]
+
+
+def unlisted(told: Sequence[Sequence[Any]]) -> Listed:
+    """Read what `listed` told."""
+    return {
+        (name, kind): [Box(tuple((int(a), int(b)) for a, b in spans)) for spans in boxes]
+        for name, kind, boxes in told
+    }

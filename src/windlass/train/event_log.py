@@ -1,0 +1,90 @@
+"""Tells the world how a run goes: the journal, TensorBoard, and the parent process.
+
+The journal is the record that counts; TensorBoard is a view of it; the parent gets every event to draw
+its progress line from.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tensorboardX import SummaryWriter
+
+from windlass.spec.protocol.entrypoint import emit
+from windlass.spec.protocol.progress import Progress
+from windlass.spec.run import JOURNAL, TENSORBOARD
+from windlass.store.journal import Journal
+from windlass.store.store_dir import Place
+
+
+class Record:
+    """Where events of one run go. Of several processes only rank 0 tells them; the others only warn."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        quiet: bool = False,
+        rank: int = 0,
+        passes_on: Callable[[dict[str, Any]], None] = emit,
+    ) -> None:
+        self._folder, self._passes_on = folder, passes_on
+        self._quiet_always = quiet
+        self._journal = Journal(Place(folder), JOURNAL)
+        self._board: SummaryWriter | None = None
+        self.take_rank(rank)
+
+    def take_rank(self, rank: int) -> None:
+        """Be the record of another rank from here on."""
+        self._quiet = self._quiet_always or rank > 0
+        self.keeps = rank == 0
+        """Whether this process writes the journal."""
+
+    def tell(
+        self, event: str, *, keep: bool = True, durable: bool = False, quiet: bool = False, **facts: Any
+    ) -> None:
+        """Pass an event on; `keep` also writes it to the journal, `durable` waits for the disk.
+
+        What is `quiet` goes to the journal alone.
+        """
+        body = {"event": event, "time": round(time.time(), 3), **facts}
+        if not quiet and (not self._quiet or event == "warning"):
+            self._emit(body)
+        if keep and self.keeps:
+            self._journal.append(body, sync=durable)
+
+    def last(self, *events: str) -> dict[str, Any]:
+        """Return the newest record of some kinds, {} if there is none."""
+        return self._journal.last(*events) or {}
+
+    def _emit(self, body: dict[str, Any]) -> None:
+        """A parent that is gone must not keep a run from saving what it has."""
+        try:
+            self._passes_on(body)
+        except BrokenPipeError:
+            self._quiet = True
+
+    def plot(self, step: int, **scalars: float) -> None:
+        for name, value in scalars.items() if self.keeps else ():
+            self._writer.add_scalar(name.replace("__", "/"), value, step)
+
+    def plot_text(self, step: int, name: str, text: str) -> None:
+        if self.keeps:
+            self._writer.add_text(name, text, step)
+
+    def tell_progress(self, p: Progress) -> None:
+        self.tell("progress", keep=False, stage=p.stage, done=p.done, total=p.total, unit=p.unit)
+
+    def close(self) -> None:
+        if self._board is not None:
+            self._board.close()
+            self._board = None
+
+    @property
+    def _writer(self) -> SummaryWriter:
+        if self._board is None:
+            self._board = SummaryWriter(logdir=str(self._folder / TENSORBOARD), flush_secs=10)
+        return self._board

@@ -1,0 +1,136 @@
+"""What a hidden Markov run tells of itself, and what it leaves behind."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from windlass.corpus.corpus_dir import load_corpus
+from windlass.models.hmm.model import HiddenMarkov
+from windlass.models.hmm.weights import Weights, write_model
+from windlass.parallel.device import place_process
+from windlass.spec.job import Machine
+from windlass.spec.protocol.progress import Progress
+from windlass.spec.run import Run
+from windlass.spec.shape import HmmShape, Shape
+from windlass.store.manifest import DirectoryWriter
+from windlass.train.evaluate import Evaluation
+from windlass.train.event_log import Record
+from windlass.train.hmm.checkpoints import Progressed
+from windlass.train.hmm.convergence import Ascent
+from windlass.train.hmm.evaluation import evaluate_model
+from windlass.train.hmm.initial import initial_weights
+from windlass.train.hmm.text import text_of_corpus
+from windlass.train.machine_flops import known_peak
+from windlass.train.result import SpecialTokens, save_directory
+
+TELL_EVERY_S = 0.2
+SAMPLE_TOKENS = 48
+
+
+class Account:
+    """The text, the journal and the result of one run."""
+
+    def __init__(self, run: Run, folder: Path, record: Record, threads: int) -> None:
+        assert isinstance(run.shape, HmmShape)
+        self.shape, self._run, self._folder, self._record = run.shape, run, folder, record
+        self.threads = threads
+        self.corpus = load_corpus(Path(run.corpus))
+        self.text = text_of_corpus(self.corpus, run.shape.context)
+        self._told_at = 0.0
+
+    def first(self) -> Weights:
+        """Return the probabilities to begin with."""
+        job = self._run.job
+        place_process(Machine(device="cpu"), threads=1)  # several find other classes
+        self._record.tell_progress(Progress("initial", 0, 1, "points"))
+        found = initial_weights(job.model.hmm, self.text, self.shape.vocabulary, job.seed)
+        self._record.tell_progress(Progress("initial", 1, 1, "points"))
+        return found
+
+    def evaluate(self, weights: Weights, step: int, sequences: int | None) -> Evaluation:
+        """Measure on held-out text, and show what the model would write."""
+        model = HiddenMarkov(self.shape, weights)
+        result = evaluate_model(model, self.corpus.validation, sequences, self.report)
+        self._record.tell("evaluation", step=step, **asdict(result))
+        self._record.plot(step, validation__loss=result.loss, validation__bits_per_byte=result.bits_per_byte)
+        self._show(model, step)
+        return result
+
+    def export(self, weights: Weights, state: Progressed, result: Evaluation, **more: Any) -> None:
+        """Write the model, and tell that the run is over."""
+
+        def write(writer: DirectoryWriter, special_tokens: SpecialTokens) -> Shape:
+            write_model(writer, self.shape, weights.astype(np.float32), special_tokens)
+            return self.shape
+
+        done = self._run.model_copy(update={"steps": state.step})
+        path = save_directory(self._folder, done, write, self.corpus, result)
+        facts = {"step": state.step, "train_s": round(state.train_s, 2), "model": str(path), **more}
+        self._record.tell("finished", durable=True, **facts)
+
+    def tell_start(self, workers: int, **more: Any) -> None:
+        self._record.tell(
+            "started",
+            parameters=self.shape.parameters,
+            steps=self._run.steps,
+            device="cpu",
+            threads=self.threads,
+            compile=False,
+            layout=str(self._run.layout),
+            workers=workers,
+            **more,
+        )
+
+    def tell_step(
+        self, run: Run, ascent: Ascent, loss: float, seconds: float, workers: int, **more: Any
+    ) -> None:
+        """`loss` is that of the probabilities before this iteration."""
+        step, speed = ascent.state.step, self.text.tokens / seconds
+        peak = known_peak(torch.device("cpu")) * self.threads * workers
+        self._record.tell(
+            "step",
+            step=step,
+            steps=run.steps,
+            loss=round(loss, 9),
+            gain=ascent.gain,
+            seconds=round(seconds, 3),
+            tokens_per_s=round(speed, 1),
+            share_of_peak=round(speed * 6.0 * self.shape.states**2 / peak, 4),
+            seconds_left=round((run.steps - step) * seconds, 1),
+            **more,
+        )
+        self._record.plot(step, train__loss=loss, train__tokens_per_s=speed)
+
+    def tell_end(self, ascent: Ascent, impossible: int) -> None:
+        """Tell what is wrong with an iteration, and why it was the last."""
+        if impossible:
+            self._record.tell("warning", message=_impossible(impossible, self.text.count))
+        if ascent.reason is not None:
+            self._record.tell("converged", step=ascent.state.step, gain=ascent.gain, reason=ascent.reason)
+
+    def report(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now - self._told_at >= TELL_EVERY_S:
+            self._told_at = now
+            self._record.tell_progress(progress)
+
+    def _show(self, model: HiddenMarkov, step: int) -> None:
+        job, tokenizer = self._run.job, self.corpus.tokenizer
+        random = np.random.default_rng((job.seed, step))
+        for prompt in job.train.sample_prompts or ("",):
+            ids = np.array(tokenizer.encode(prompt), np.int64)
+            state_S = model.read(model.first(), ids)[-1] if len(ids) else None
+            tokens_T, _ = model.sample(SAMPLE_TOKENS, random, state_S)
+            text = prompt + tokenizer.decode(tokens_T.tolist())
+            self._record.tell("sample", step=step, text=text)
+            self._record.plot_text(step, "sample", text)
+
+
+def _impossible(count: int, total: int) -> str:
+    return f"{count} of {total} sequences are impossible as things stand; raise [model.hmm] smoothing"

@@ -1,0 +1,71 @@
+"""What a checkpoint of a hidden Markov run can be held to, for train.checkpoint_verify.
+
+Its probabilities must be those that the run told a loss of: in an evaluation at that step, or in the
+iteration after it, whose loss is that of exactly these probabilities on the whole training text.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from windlass.corpus.corpus_dir import load_corpus
+from windlass.models.hmm.model import HiddenMarkov
+from windlass.models.hmm.weights import Weights
+from windlass.spec.run import JOURNAL, Run
+from windlass.spec.shape import HmmShape
+from windlass.store.journal import Journal
+from windlass.store.store_dir import Place
+from windlass.train.hmm.checkpoints import load_checkpoint
+from windlass.train.hmm.evaluation import evaluate_model
+from windlass.train.hmm.sweep import sweep
+from windlass.train.hmm.text import text_of_corpus
+
+TOLERANCE = 1e-5
+"""Of the loss, relative; processors of another kind round otherwise."""
+FEW_SEQUENCES = 4
+
+
+@dataclass(frozen=True)
+class Held:
+    """A loss as computed now, and as the run told it, if it did."""
+
+    step: int
+    loss: float
+    expected: float | None
+    what: str
+
+    @property
+    def ok(self) -> bool:
+        if self.expected is None:
+            return math.isfinite(self.loss)
+        return abs(self.loss - self.expected) <= TOLERANCE * abs(self.expected)
+
+
+def hold(folder: Path, run: Run, path: Path) -> Held:
+    """Load a checkpoint, every byte checked, and compute again what the run said of it."""
+    assert isinstance(run.shape, HmmShape)
+    weights, state = load_checkpoint(path)
+    evaluation = following = None
+    for record in Journal(Place(folder), JOURNAL).read():
+        if record.get("event") == "evaluation" and record.get("step") == state.step:
+            evaluation = record
+        elif record.get("event") == "step" and record.get("step") == state.step + 1:
+            following = record
+    if evaluation is None and following is not None:
+        expected = float(following["loss"])
+        return Held(state.step, _training_loss(run, weights), expected, f"step {state.step + 1}")
+    sequences = int(evaluation["sequences"]) if evaluation else FEW_SEQUENCES
+    model = HiddenMarkov(run.shape, weights)
+    loss = evaluate_model(model, load_corpus(Path(run.corpus)).validation, sequences).loss
+    return Held(state.step, loss, float(evaluation["loss"]) if evaluation else None, "the evaluation")
+
+
+def _training_loss(run: Run, weights: Weights) -> float:
+    text = text_of_corpus(load_corpus(Path(run.corpus)), run.shape.context)
+    tally = sweep(weights, text, threads=torch.get_num_threads(), dtype=torch.float32)
+    assert tally is not None
+    return -tally.counts().log_likelihood / text.tokens

@@ -1,0 +1,111 @@
+"""Counting on Apache Beam: the embedded runner here, Flink, Spark or Dataflow on a cluster.
+
+    blocks -> counted, as everywhere (executor.py) -> by the hash of the window -> merged -> SCRATCH/NNNNNN
+
+Equal windows meet in one bucket, so the runs have nothing in common and the merge that follows, on the
+machine that asked, gives the same stream, and so the same model, as counting there. Workers read the
+corpus where it lies and leave their runs in a scratch place that all of them reach; a bundle that Beam
+runs twice writes the same bytes twice.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.store.beam import Runner, running
+from windlass.store.manifest import verify
+from windlass.store.store_dir import Place
+from windlass.train.ngram.blocks import Counted, Keys, Packing, merged
+from windlass.train.ngram.executor import BUCKETS, Block, Task, counted_block
+from windlass.train.ngram.runs import write_run
+from windlass.train.ngram.source import Source
+
+MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class BeamHands:
+    """Counts with any of Beam's runners, in a scratch place that its workers reach."""
+
+    runner: Runner
+    scratch: str
+
+    def __call__(self, task: Task, blocks: Sequence[Block]) -> Iterator[int]:
+        """Count all blocks together: they are one stage, committed when the pipeline ends."""
+        windows = sum(block.windows for block in blocks)
+        if (task.folder / BUCKETS).exists():
+            yield windows
+            return
+        packing, place = task.settings.packing, Place(self.scratch)
+        place.remove()
+        buckets = max(1, -(-windows // task.settings.block_windows))
+        with running(self.runner) as pipeline:
+            _ = (
+                pipeline
+                | "blocks" >> beam.Create(list(blocks), reshuffle=False)
+                | "spread" >> beam.Reshuffle()
+                | "count" >> beam.FlatMap(CountBlock(task.source, packing, buckets))
+                | "meet" >> beam.GroupByKey()
+                | "merge" >> beam.MapTuple(MergeBucket(self.scratch))
+            )
+        _fetch(place, task.folder / BUCKETS)
+        yield windows
+
+
+def _fetch(place: Place, target: Path) -> None:
+    """Bring the runs here, checked; they appear all together."""
+    part = target.with_name(f"{target.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    for name in place.folders():
+        run = place.sub(name)
+        for file in verify(run).files:
+            run.fetch(file, part / name / file)
+    part.rename(target)
+    place.remove()
+
+
+@dataclass(frozen=True)
+class CountBlock:
+    """Counts one block and deals its windows out by their hash."""
+
+    source: Source
+    packing: Packing
+    buckets: int
+
+    def __call__(self, block: Block) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
+        counted = counted_block(self.source, block, self.packing)
+        bucket = bucket_of(counted.keys, self.buckets)
+        for number in np.unique(bucket).tolist():
+            here = bucket == number
+            yield number, (counted.keys[here].tobytes(), counted.counts[here].tobytes())
+
+
+@dataclass(frozen=True)
+class MergeBucket:
+    """Merges what blocks have of one bucket and commits it as a run."""
+
+    scratch: str
+
+    def __call__(self, number: int, pieces: Iterable[tuple[bytes, bytes]]) -> None:
+        runs = []
+        for keys, counts in pieces:
+            length = len(counts) // 8
+            table = np.frombuffer(keys, np.uint64).reshape(length, -1)
+            runs.append(Counted(table, np.frombuffer(counts, np.uint64)))
+        write_run(f"{self.scratch}/{number:06d}", [merged(runs)])
+
+
+def bucket_of(keys: Keys, buckets: int) -> NDArray[np.int64]:
+    """Return the bucket of each window; it depends on nothing but the window."""
+    mixed = np.zeros(len(keys), np.uint64)
+    for part in keys.T:
+        mixed = (mixed ^ part) * MIX
+        mixed ^= mixed >> np.uint64(32)
+    return (mixed % np.uint64(buckets)).astype(np.int64)

@@ -1,0 +1,85 @@
+"""Puts a run's processes on their places: who computes which piece of the model.
+
+Input: a run and its crew. Output: the cut and this process's place on the grid. A run that goes on under
+the layout of its newest checkpoint keeps that checkpoint's cut, which may have been corrected since.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+import torch
+
+from windlass.parallel.device_mesh import Grid
+from windlass.parallel.layer_profile import measured_costs
+from windlass.parallel.memory import state_bytes
+from windlass.parallel.partition import Costs, cut_model
+from windlass.parallel.process_group import Alone, Crew, Together
+from windlass.parallel.schedule import place
+from windlass.spec.layout import Cut, check_layout
+from windlass.spec.run import CHECKPOINTS, Run
+from windlass.train.checkpoint.async_save import LAYOUT, committed
+from windlass.train.machine_flops import peak_flops
+
+MEASURE_S = 0.1
+
+
+def settle_run(run: Run, folder: Path, device: torch.device) -> tuple[Grid, Cut]:
+    """Cut the model and take this process to its place."""
+    layout = run.layout
+    check_layout(layout, run.network, run.batch_sequences)
+    crew: Crew = Alone() if layout.world == 1 else Together()
+    cut = saved_cut(run, folder, crew)
+    if layout.pp == 1:
+        return Grid(layout, device, crew), cut or cut_model(run.network, layout)
+    costs = _costs(run, device, crew)
+    rough = cut or cut_model(run.network, layout, costs=costs)
+    ranks, speeds = _placed(run, rough, device, crew)
+    if cut is None and layout.placement == "load-aware":
+        cut = cut_model(run.network, layout, costs=costs, speeds=speeds)
+    return Grid(layout, device, crew, ranks), cut or rough
+
+
+def _costs(run: Run, device: torch.device, crew: Crew) -> Costs | None:
+    """Return what rank 0 measured, if the cut shall be by that; all ranks must cut alike."""
+    if run.layout.cut != "measured":
+        return None
+    own = measured_costs(run.network, run.micro_batch_sequences, device) if crew.rank == 0 else None
+    return Costs(**crew.share(asdict(own) if own else None)[0])
+
+
+def _placed(run: Run, cut: Cut, device: torch.device, crew: Crew) -> tuple[list[int], list[float]]:
+    """Return the rank at each point of the grid, and the speeds along the pipeline."""
+    layout = run.layout
+    speed = peak_flops(device, least_s=MEASURE_S) if layout.placement == "load-aware" else 1.0
+    free = psutil.virtual_memory().available
+    known = crew.share({"host": socket.gethostname(), "speed": speed, "free": free})
+    ranks = place(
+        layout,
+        seed=run.job.seed,
+        hosts=[fact["host"] for fact in known],
+        speeds=[fact["speed"] for fact in known],
+        memories=[fact["free"] for fact in known],
+        cut=cut,
+        needs=state_bytes(cut, run.network, layout),
+    )
+    each = layout.world // layout.pp
+    blocks = [ranks[start : start + each] for start in range(0, layout.world, each)]
+    return ranks, [min(known[rank]["speed"] for rank in block) for block in blocks]
+
+
+def saved_cut(run: Run, folder: Path, crew: Crew) -> Cut | None:
+    """Return the cut of the newest checkpoint if this run's layout is the one that it was saved under."""
+    found = None
+    if crew.rank == 0:
+        for path in reversed(committed(folder / CHECKPOINTS)):
+            told = json.loads((path / LAYOUT).read_bytes())
+            if told["layout"] == run.layout.model_dump(mode="json"):
+                found = told["cut"]
+            break
+    told_cut = crew.share(found)[0]
+    return None if told_cut is None else Cut.model_validate(told_cut)

@@ -1,0 +1,203 @@
+"""Measures the parts of which a training step consists: products, attention, streams, updates, exchanges.
+
+All processes of a setting measure the same at the same time, so what they take from each other (memory
+bandwidth, caches, clock rate) is in the figures. A figure is the mean of the quickest quarter of the tries,
+as it is of the steps that predictions are held against: noise only ever slows work down, but the very
+quickest try is luck. Everything that is compared is tried in turn, because noise lasts for seconds: it must
+not meet all tries of one thing and none of another.
+
+Legend: N tokens, D inputs, F outputs, B batch, H heads, T time, C width of a head.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from windlass.plan.local.kernel_costs import LOSS_CHUNK_TOKENS
+from windlass.plan.local.profile import Attention, Exchange, Product, Stream, Update, quickest_quarter
+
+TOKENS = (64, 512, 2048)
+FEATURES = (64, 256, 1024)
+WORDS = 8192
+LENGTHS = (64, 256, 1024)
+STREAMS = (1 << 12, 1 << 16, 1 << 20, 1 << 24)
+UPDATED = (1 << 16, 1 << 20, 1 << 24)
+VALUE_BYTES = 4
+EXCHANGED = (1 << 6, 1 << 14, 1 << 18, 1 << 22, 1 << 25)
+SHORT_S = 0.002
+"""Tries of quicker work are made longer by repeating it, or the clock would be measured."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How thoroughly to measure."""
+
+    tries: int
+    most_flops: float
+    """Products above this are left out: they cost seconds and say what smaller ones said."""
+    sizes: int
+    """Of the models in block_times.py, the smallest first."""
+
+
+FULL = Effort(tries=3, most_flops=1e10, sizes=5)
+QUICK = Effort(tries=1, most_flops=1e8, sizes=2)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Something to be timed."""
+
+    do: Callable[[], Any]
+    guess_s: float = SHORT_S
+    """About how long it takes: not measured, for all processes must come to the same number of calls."""
+
+    @property
+    def calls(self) -> int:
+        """Of which one try is made."""
+        return max(1, round(SHORT_S / self.guess_s))
+
+
+def timed(works: Sequence[Work], tries: int) -> list[float]:
+    """Return the seconds of one call of each work. They take turns, and all processes begin every try
+    together."""
+    for work in works:
+        work.do()
+    seconds: list[list[float]] = [[] for _ in works]
+    for _ in range(tries):
+        for work, found in zip(works, seconds, strict=True):
+            together()
+            begin = time.perf_counter()
+            for _ in range(work.calls):
+                work.do()
+            found.append((time.perf_counter() - begin) / work.calls)
+    return [quickest_quarter(found) for found in seconds]
+
+
+def together() -> None:
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def products(effort: Effort) -> Iterator[Product]:
+    """Yield the curve of products: few and many tokens, narrow and wide, and a vocabulary's width."""
+    sizes = [
+        (tokens, inputs, outputs)
+        for tokens in TOKENS
+        for inputs in FEATURES
+        for outputs in (*FEATURES, WORDS)
+        if 2.0 * tokens * inputs * outputs <= effort.most_flops
+        if outputs < WORDS or tokens <= LOSS_CHUNK_TOKENS
+    ]
+    pools = [torch.randn(max(n * d for n, d, _ in sizes)), torch.randn(max(d * f for _, d, f in sizes))]
+    pools.append(torch.randn(max(n * f for n, _, f in sizes)))
+    times = iter(timed([work for size in sizes for work in _product(size, pools)], effort.tries))
+    for tokens, inputs, outputs in sizes:
+        yield Product(
+            tokens=tokens,
+            inputs=inputs,
+            outputs=outputs,
+            forward_s=next(times),
+            inputs_s=next(times),
+            weights_s=next(times),
+        )
+
+
+def _product(size: tuple[int, int, int], pools: Sequence[torch.Tensor]) -> tuple[Work, Work, Work]:
+    """A product and those of its gradients, on memory that all sizes share."""
+    tokens, inputs, outputs = size
+    x_ND = pools[0][: tokens * inputs].view(tokens, inputs)
+    w_FD = pools[1][: outputs * inputs].view(outputs, inputs)
+    y_NF = pools[2][: tokens * outputs].view(tokens, outputs)
+    guess_s = 2.0 * tokens * inputs * outputs / 5e10 + 3e-6
+    return (
+        Work(lambda: F.linear(x_ND, w_FD), guess_s),
+        Work(lambda: y_NF @ w_FD, guess_s),
+        Work(lambda: y_NF.T @ x_ND, guess_s),
+    )
+
+
+def attentions(effort: Effort) -> Iterator[Attention]:
+    """Yield attention over short and long sequences; its time is in proportion to the heads."""
+    heads, width = 8, 64
+    works = [_attention(heads, length, width) for length in LENGTHS]
+    for length, seconds in zip(LENGTHS, timed(works, effort.tries), strict=True):
+        yield Attention(heads=heads, length=length, head_width=width, seconds=seconds)
+
+
+def _attention(heads: int, length: int, width: int) -> Work:
+    q, k, v = (torch.randn(1, heads, length, width, requires_grad=True) for _ in range(3))
+    flow = torch.randn(1, heads, length, width)
+
+    def work() -> None:
+        F.scaled_dot_product_attention(q, k, v, is_causal=True).backward(flow)  # type: ignore[no-untyped-call]
+
+    return Work(work, 12.0 * heads * length**2 * width / 2e10 + 1e-4)
+
+
+def streams(effort: Effort) -> Iterator[Stream]:
+    works = [
+        Work(partial(torch.randn(values).add_, torch.zeros(values)), 12.0 * values / 1e10 + 2e-6)
+        for values in STREAMS
+    ]
+    for values, seconds in zip(STREAMS, timed(works, effort.tries), strict=True):
+        yield Stream(values=values, seconds=seconds)
+
+
+def updates(effort: Effort) -> Iterator[Update]:
+    """Yield clipping and AdamW as optimize.py builds it, over matrices of an even size."""
+    works = [_update(weights) for weights in UPDATED]
+    for weights, seconds in zip(UPDATED, timed(works, effort.tries), strict=True):
+        yield Update(weights=weights, seconds=seconds)
+
+
+def _update(weights: int) -> Work:
+    matrices = [torch.nn.Parameter(torch.randn(weights // 4)) for _ in range(4)]
+    gradients = [torch.randn_like(matrix) * 1e-3 for matrix in matrices]
+    for matrix, gradient in zip(matrices, gradients, strict=True):
+        matrix.grad = gradient
+    optimizer = torch.optim.AdamW(matrices, lr=1e-6, fused=True)
+
+    def work() -> None:
+        norm = torch.stack([n.square() for n in torch._foreach_norm(gradients)]).sum().sqrt()
+        torch._foreach_mul_(gradients, (1.0 / (norm + 1e-6)).clamp(max=1.0))
+        optimizer.step()
+
+    return Work(work, weights * 1e-9 + 5e-5)
+
+
+def exchanges(effort: Effort) -> Iterator[Exchange]:
+    """Yield collectives by size, where there is anybody to exchange with."""
+    if not dist.is_initialized():
+        return
+    works = [(size, kind, work) for size in EXCHANGED for kind, work in _exchanges(size).items()]
+    times = timed([Work(work, size / 5e8 + 1e-4) for size, _, work in works], effort.tries)
+    for (size, kind, _), seconds in zip(works, times, strict=True):
+        yield Exchange(kind=kind, bytes=size, seconds=seconds)
+
+
+def _exchanges(size: int) -> dict[Any, Callable[[], Any]]:
+    world, rank = dist.get_world_size(), dist.get_rank()
+    part = torch.randn(size // VALUE_BYTES // world)
+    whole = torch.randn(len(part) * world)
+    return {
+        "sum": partial(dist.all_reduce, whole),
+        "gather": partial(dist.all_gather_into_tensor, whole, part),
+        "scatter": partial(dist.reduce_scatter_tensor, part, whole),
+        "pass": partial(_pass, whole, rank, world),
+    }
+
+
+def _pass(tensor: torch.Tensor, rank: int, world: int) -> None:
+    """Hand a tensor on to the next process of a row."""
+    if rank + 1 < world and rank % 2 == 0:
+        dist.send(tensor, rank + 1)
+    elif rank % 2 == 1:
+        dist.recv(tensor, rank - 1)

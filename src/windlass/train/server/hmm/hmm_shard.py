@@ -1,0 +1,206 @@
+"""Rows of the probabilities of a hidden Markov model, as one server holds them, and the counts behind them.
+
+A server has some states: what follows them, and what they emit. Rows sum to 1 by themselves, so each server
+maximises its own and none asks another.
+
+An update of a whole iteration is one step of Baum and Welch. An update of a part of it is a step of
+incremental EM (Neal and Hinton 1998): the last counts of every part are kept, those of one part are replaced,
+and the probabilities follow at once. Counts are whole numbers, so what is taken away is exactly what was
+added. Until every part has been counted once, the probabilities stay as they are.
+
+K states, V tokens, S states of this server, U tokens of a push.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from windlass.models.hmm.weights import NAMES, Weights
+from windlass.spec.errors import BadInput
+from windlass.spec.run import CHECKPOINTS, Run
+from windlass.spec.shape import HmmShape
+from windlass.train.checkpoint.async_save import State
+from windlass.train.collective_errors import accord
+from windlass.train.event_log import Record
+from windlass.train.hmm.checkpoints import Progressed, Saves
+from windlass.train.hmm.exact_sum import fraction_bits, real
+from windlass.train.hmm.maximise import likeliest, log_rows
+from windlass.train.hmm.report import Account
+from windlass.train.hmm.sweep import blocks_of
+from windlass.train.server.shard_state import ROWS, ServerCrew, Share
+from windlass.train.server.updates import Update
+
+WAIT_S = 0.1
+
+Write = Callable[[State, Weights], Path]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What was last counted of one part of the text."""
+
+    share: Share
+    likelihood: int
+    impossible: int
+
+
+class HiddenPart:
+    """The states of one server."""
+
+    stage = "hidden"
+    due = False
+
+    def __init__(self, run: Run, folder: Path, number: int) -> None:
+        assert isinstance(run.shape, HmmShape)
+        self._shape, self._folder, self._number = run.shape, folder, number
+        self._smoothing = run.job.model.hmm.smoothing
+        self._record = Record(folder, quiet=number > 0, rank=number)
+        self.account = Account(run, folder, self._record, threads=1)
+        self.saves = Saves(folder, run.job, self._record)
+        self._bits = fraction_bits(self.account.text.tokens)
+        self.states = states_of(run.shape.states, run.job.sync.servers)[number]
+        if not self.states:
+            raise BadInput(f"[sync] servers = {run.job.sync.servers}: not enough states for so many")
+        self.blocks = len(blocks_of(run.shape.states, self.account.text))
+        self.write: Write | None = None
+        """Writes a checkpoint of all probabilities; the first server's course sets it."""
+        self.notes: Mapping[str, Any] = {}
+        """What the course wrote down last."""
+        self._forget(parts=0)
+
+    @property
+    def bytes(self) -> int:
+        return sum(table.nbytes for table in self._tables.values())
+
+    def load(self) -> tuple[State | None, list[str]]:
+        """The first server makes the first probabilities, where there are none; the others wait for them."""
+        while (found := self.saves.newest()) is None:
+            if self._number == 0:
+                self.saves.save(self.account.first(), Progressed(0))
+            time.sleep(WAIT_S)
+        weights, state = found
+        own = slice(self.states.start, self.states.stop)
+        self._tables = {
+            "transition": torch.from_numpy(weights.transition_KK[own].copy()),
+            "emission": torch.from_numpy(weights.emission_KV[own].copy()),
+        }
+        if self._number == 0:
+            self._tables["start"] = torch.from_numpy(weights.start_K.copy())
+        self.loaded = state
+        return State(state.step, state.step * self.blocks, state.train_s), []
+
+    def values(self, _rows: Share, _ahead: int) -> dict[str, Tensor]:
+        return {name: table.clone() for name, table in self._tables.items()}
+
+    def check(self, share: Share) -> None:
+        tokens_U = share.get("emission" + ROWS)
+        rows = 0 if tokens_U is None else len(tokens_U)
+        for name, size in self._sizes.items():
+            wanted = (rows, size[1]) if name == "emission" else size
+            given = share.get(name)
+            if given is None or given.dtype != torch.int64 or tuple(given.shape) != wanted:
+                raise BadInput(f"a push must have counts of '{name}', {list(wanted)} whole numbers")
+
+    def square(self, _shares: Sequence[Share]) -> float:
+        raise AssertionError("counts are not clipped")
+
+    def apply(self, shares: Sequence[Share], update: Update) -> dict[str, Any]:
+        likelihood, impossible = update.more["likelihood"], update.more["impossible"]
+        if update.parts == 1:  # a whole iteration: nothing of earlier ones counts
+            self._forget(parts=1)
+            for share in shares:
+                self._add(share, 1)
+            return self._climbed({"likelihood": likelihood, "impossible": impossible}, update)
+        if update.parts != self._parts:
+            self._forget(update.parts)
+        before = self._kept.get(update.part)
+        if before is not None:
+            self._add(before.share, -1)
+        self._add(shares[0], 1)
+        self._kept[update.part] = Kept(shares[0], likelihood, impossible)
+        kept = self._kept.values()
+        facts = {"likelihood": sum(k.likelihood for k in kept), "impossible": sum(k.impossible for k in kept)}
+        return self._climbed(facts, update) if len(kept) == update.parts else facts
+
+    def keepsakes(self) -> Iterator[tuple[dict[str, Any], Share]]:
+        for part, kept in self._kept.items():
+            facts = {"likelihood": kept.likelihood, "impossible": kept.impossible}
+            yield {"part": part, "parts": self._parts, **facts}, kept.share
+
+    def take_up(self, head: Mapping[str, Any], share: Share) -> None:
+        if "notes" in head:
+            self.notes = head["notes"]
+            return
+        if head["parts"] != self._parts:
+            self._forget(head["parts"])
+        self._add(share, 1)
+        self._kept[head["part"]] = Kept(share, head["likelihood"], head["impossible"])
+
+    def lacks(self, update: Update) -> list[str]:
+        """The first server says which parts it has; one that has others has lost some."""
+        if update.parts == 1 or update.more["kept"] == self.kept(update.parts):
+            return []
+        return [f"counts of {update.parts} parts"]
+
+    def kept(self, parts: int) -> int:
+        """Return how many of so many parts were counted here."""
+        return len(self._kept) if parts == self._parts else 0
+
+    def save(self, state: State, crew: ServerCrew) -> Path:
+        path = self._folder / CHECKPOINTS
+        with accord(crew, f"{path}: the checkpoint could not be written"):
+            shares = crew.gather(self._tables)
+            if shares is not None:
+                assert self.write is not None
+                path = self.write(state, assembled(shares))
+        return path
+
+    def close(self, _within_s: float) -> None:
+        self.saves.close()
+        self._record.close()
+
+    @property
+    def _sizes(self) -> dict[str, tuple[int, ...]]:
+        own, states, vocabulary = len(self.states), self._shape.states, self._shape.vocabulary
+        sizes: dict[str, tuple[int, ...]] = {"transition": (own, states), "emission": (vocabulary, own)}
+        return {**sizes, "start": (states,)} if self._number == 0 else sizes
+
+    def _forget(self, parts: int) -> None:
+        self._parts, self._kept = parts, dict[int, Kept]()
+        self._sums = {name: torch.zeros(size, dtype=torch.int64) for name, size in self._sizes.items()}
+
+    def _add(self, share: Share, sign: int) -> None:
+        for name, sums in self._sums.items():
+            if name == "emission":
+                sums.index_add_(0, share[name + ROWS], share[name], alpha=sign)
+            else:
+                sums.add_(share[name], alpha=sign)
+
+    def _climbed(self, facts: dict[str, Any], update: Update) -> dict[str, Any]:
+        """Take the next probabilities; where an iteration ends, say how likely those before it were."""
+        if update.more["ends"] and self._smoothing:
+            facts["prior"] = [row for table in self._tables.values() for row in log_rows(table.numpy())]
+        for name, table in self._tables.items():
+            counts = real(self._sums[name], self._bits)
+            counts = counts.T.contiguous() if name == "emission" else counts
+            self._tables[name] = torch.from_numpy(likeliest(counts.numpy(), table.numpy(), self._smoothing))
+        return facts
+
+
+def states_of(states: int, servers: int) -> list[range]:
+    """Return the states of each server: equally many, to within one."""
+    borders = [states * n // servers for n in range(servers + 1)]
+    return [range(borders[n], borders[n + 1]) for n in range(servers)]
+
+
+def assembled(shares: Sequence[Share]) -> Weights:
+    """Put together what all servers hold, in their order."""
+    joined = {name: torch.cat([share[name] for share in shares if name in share]) for name in NAMES}
+    return Weights(*(joined[name].numpy() for name in NAMES))

@@ -1,0 +1,76 @@
+"""The ledger of a run whose updates are not committed in the order of their samples.
+
+The ledger says which positions a number of steps used, from the first on. So updates are entered where none
+of the samples before them is missing, and a batch is whole: one by one in synchronous mode, in the others
+several at a time, at a border at the latest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+
+from windlass.spec.run import JOURNAL
+from windlass.store.journal import Journal
+from windlass.store.store_dir import Place
+from windlass.train.event_log import Record
+from windlass.train.ledger import Ledger
+from windlass.train.server.updates import Update, digest_of
+
+REMEMBERED = 32
+"""Updates whose staleness says how stale the next ones will be."""
+
+
+class Book:
+    """What was committed, for the ledger and for whoever wants to know how stale it was."""
+
+    def __init__(self, record: Record, folder: Path, batch_sequences: int) -> None:
+        self.ledger = Ledger(record)
+        self.stale: Counter[int] = Counter()
+        self._lately: deque[int] = deque((0,), maxlen=REMEMBERED)
+        self._folder, self._size = folder, batch_sequences
+        self._open: list[Update] = []
+        self._at = 0
+
+    def begin(self, samples: int, updates: Sequence[Update]) -> None:
+        """Go on after a checkpoint at `samples`; the ledger may lack the last of the `updates` since."""
+        known = min(reached(self._folder), (samples + sum(u.positions for u in updates)) // self._size)
+        self._at = known * self._size
+        self.ledger.begin(known, self._at)
+        for update in updates:
+            self.enter(update, known=update.until <= self._at)
+
+    @property
+    def updates(self) -> int:
+        """How many there were in this life."""
+        return self.stale.total()
+
+    @property
+    def lately(self) -> float:
+        """How stale the last updates were, on average."""
+        return mean(self._lately)
+
+    def enter(self, update: Update, *, known: bool = False) -> None:
+        self.stale[update.stale] += 1
+        self._lately.append(update.stale)
+        if known:
+            return
+        self._open.append(update)
+        until = max(one.until for one in self._open)
+        whole = self._at + sum(one.positions for one in self._open) == until  # so none before it is missing
+        if whole and until % self._size == 0:
+            self.ledger.commit(until // self._size, until, digest_of(one.digest for one in self._open))
+            self._open, self._at = [], until
+
+
+def reached(folder: Path) -> int:
+    """Return the step that the ledger of a run has come to and was not taken back from."""
+    step = 0
+    for record in Journal(Place(folder), JOURNAL).read():
+        if record.get("event") == "ledger":
+            step = int(record["steps"][1])
+        elif record.get("event") in ("resumed", "settled"):
+            step = min(step, int(record["step"]))
+    return step

@@ -1,0 +1,55 @@
+"""Reads what a running run is asked to change (docs/formats/settings.md)."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from windlass.spec.errors import WindlassError
+from windlass.spec.read import parse
+from windlass.spec.run import JOURNAL
+from windlass.spec.settings import SETTINGS, Settings, folded
+from windlass.store.journal import Journal
+from windlass.store.store_dir import Place
+
+
+def newest_request(folder: Path) -> int:
+    """Return the number of the newest request, 0 if there is none or it cannot be read.
+
+    Every step asks. A damaged file must not end a run.
+    """
+    try:
+        return int(json.loads((folder / SETTINGS).read_bytes())["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def load_request(folder: Path) -> Settings:
+    """Read the newest request, or say what is wrong with it."""
+    file = folder / SETTINGS
+    return parse(Settings, json.loads(file.read_bytes()), str(file))
+
+
+class StopAsked:
+    """Whether a run that takes no other request is asked to stop; the file is looked at now and then."""
+
+    def __init__(self, folder: Path, every_s: float = 0.2) -> None:
+        self._folder, self._every_s = folder, every_s
+        self._looked_at, self._asked = 0.0, False
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if not self._asked and now - self._looked_at >= self._every_s:
+            self._looked_at = now
+            try:
+                self._asked = newest_request(self._folder) > 0 and load_request(self._folder).stop
+            except (WindlassError, OSError, ValueError):
+                self._asked = False  # a damaged request must not end a run
+        return self._asked
+
+
+def told_before(folder: Path) -> tuple[int, dict[str, Any]]:
+    """Return the newest request that any trainer of this run has taken, and the values then in force."""
+    return folded(Journal(Place(folder), JOURNAL).read())

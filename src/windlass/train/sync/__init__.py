@@ -1,0 +1,5 @@
+"""When and how replicas synchronise.
+
+`policy` decides when; `data_parallel` does it; `compression` makes what is sent smaller;
+`deterministic_reduce` adds up in a fixed order; `comm_counter` counts the bytes.
+"""

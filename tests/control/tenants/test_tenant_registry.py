@@ -1,0 +1,137 @@
+"""Where tenants live: homes, users, secrets, and what admission is told of them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from windlass.backup.contents import look
+from windlass.cluster.backend import Group
+from windlass.control.scheduler.snapshot import Quota as Room
+from windlass.control.tenants.impersonate import acting_for, inside, sound
+from windlass.control.tenants.tenant_registry import House, keep_secret, users_from
+from windlass.serve.records.audit_log import Actor
+from windlass.spec.errors import BadInput, BadJob, InUse, NotFound
+from windlass.spec.tenancy import Allowance, Quota, quota_from
+
+ME = Actor("", "test")
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can take another user for files")
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path, users=range(291_600, 291_602))
+
+
+def test_what_is_recorded_of_a_tenant_is_what_admission_goes_by(house: House) -> None:
+    quota = Quota(cores=8, memory=1 << 30, gpus=0, jobs=4)
+    house.allow("acme", lambda _: Allowance(quota=quota, weight=2.0, priority=3), "test")
+    share = house.shares()["acme"]
+    assert (share.weight, share.quota, share.most_jobs, share.most_priority) == (
+        2.0, Room(8, 1 << 30, 0), 4, 3,
+    )  # fmt: skip
+    house.allow("acme", lambda old: old.model_copy(update={"weight": 5.0}), "test")
+    assert house.lodging("acme").allowance.quota == quota
+    assert house.shares()["default"].most_priority is None
+
+
+def test_every_tenant_has_a_user_of_its_own_for_ever(house: House) -> None:
+    first, second = house.lodging("acme").uid, house.lodging("rival").uid
+    assert (first, second) == (291_600, 291_601)
+    house.tenants.make("acme", ME)
+    house.tenants.remove("acme", ME)
+    with pytest.raises(BadInput, match="no user id is left"):
+        house.lodging("third")
+    assert House(house.home, users=house.users).lodging("acme").uid == first
+    assert house.lodging("default").uid is None
+
+
+def test_walls_are_what_a_tenant_is_allowed(house: House) -> None:
+    allowed = Allowance(
+        quota=Quota(cores=2, memory=9, disk=7, log=4096, processes=64), credentials={"A": "s/k"}
+    )
+    house.allow("acme", lambda _: allowed, "test")
+    walls = house.lodging("acme").walls
+    assert walls is not None
+    assert (walls.cores, walls.memory_bytes, walls.disk_bytes, walls.log_bytes, walls.processes) == (
+        2, 9, 7, 4096, 64,
+    )  # fmt: skip
+    assert walls.credentials == {"A": "s/k"}
+    on_kubernetes = house.walled(lambda t: Group("g", "m", tenant=t), lambda t: t, "kubernetes")("acme")
+    assert (on_kubernetes.walls, on_kubernetes.secrets) == (None, {"A": "s/k"})
+
+
+def test_a_tenant_that_has_filled_its_disk_begins_nothing(house: House) -> None:
+    house.allow("acme", lambda _: Allowance(quota=Quota(disk=1 << 16)), "test")
+    lodging = house.lodging("acme")
+    lodging.home.mkdir(parents=True)
+    lodging.check_disk()
+    (lodging.home / "file").write_bytes(os.urandom(1 << 17))
+    with pytest.raises(InUse, match=r"more than its 64\.0 KiB on disk"):
+        lodging.check_disk()
+
+
+def test_a_secret_is_kept_for_one_reader_and_in_no_backup(tmp_path: Path) -> None:
+    keep_secret(tmp_path, "acme", "store/key", b"sesame\n")
+    path = tmp_path / "secrets" / "acme" / "store" / "key"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.parent.stat().st_mode) == 0o700
+    assert look(tmp_path).loose == []
+    for wrong in ("../key", "store/..", "key", "/etc/x", "store/key/deep"):
+        with pytest.raises(BadJob):
+            keep_secret(tmp_path, "acme", wrong, b"x")
+    keep_secret(tmp_path, "acme", "store/key", None)
+    assert not path.exists()
+
+
+def test_an_allowance_names_secrets_and_holds_none() -> None:
+    with pytest.raises(ValueError, match="must name a secret"):
+        Allowance(credentials={"AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG/bPxRfiCY"})
+    for root in ("s3://bucket/../x", "s3://user@bucket/x", "http://x/y", "relative", "s3://b/%2e%2e"):
+        with pytest.raises(ValueError, match="root must be"):
+            Allowance(root=root)
+    assert quota_from("cores=8, memory=16GiB") == {"cores": "8", "memory": "16GiB"}
+
+
+@AS_ROOT
+def test_a_home_is_closed_to_other_users_before_tenants_get_theirs(house: House) -> None:
+    for parent in house.home.parents:
+        if not parent.stat().st_mode & 0o001:
+            with pytest.raises(BadInput, match=r"cannot pass through|cannot execute"):
+                house.prepare()
+            return
+    pytest.skip("every directory above the scratch place is open here")
+
+
+@AS_ROOT
+def test_files_are_read_with_the_rights_of_whom_they_are_read_for(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("of root")
+    secret.chmod(0o600)
+    with acting_for(291_600), pytest.raises(PermissionError):
+        secret.read_text()
+    assert secret.read_text() == "of root"
+
+
+def test_what_leads_out_of_a_home_is_not_there(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "run").mkdir(parents=True)
+    (tmp_path / "other").write_text("x")
+    assert inside(home / "run", home) == (home / "run").resolve()
+    sound(home / "run", home)
+    (home / "run" / "journal.jsonl").symlink_to(tmp_path / "other")
+    with pytest.raises(NotFound):
+        sound(home / "run", home)
+    (home / "run" / "journal.jsonl").unlink()
+    os.mkfifo(home / "run" / "journal.jsonl")
+    with pytest.raises(NotFound):
+        sound(home / "run", home)
+
+
+@pytest.mark.parametrize("text", ["0-9", "5000", "9000-8000", "a-b", "1000-99999999999"])
+def test_a_range_of_users_is_of_nobodys(text: str) -> None:
+    with pytest.raises(BadInput):
+        users_from(text)

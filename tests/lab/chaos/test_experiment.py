@@ -1,0 +1,101 @@
+import itertools
+import json
+from pathlib import Path
+
+import psutil
+import pytest
+
+from windlass.lab.chaos import experiment as storms
+from windlass.lab.chaos.experiment import pass_over
+from windlass.lab.chaos.schedule import Shot
+from windlass.lab.chaos.target import Scene
+from windlass.lab.chaos.watch import Watch
+
+
+def quiet(_line: str) -> None:
+    pass
+
+
+def test_a_watch_hears_every_whole_line_once(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    watch = Watch(path)
+    assert watch.poll(0.0) == []
+    path.write_text('{"event": "generation", "generation": 4}\n{"event": "led')
+    assert [one.event for one in watch.poll(1.0)] == ["generation"]
+    with path.open("a") as file:
+        file.write('ger", "generation": 4}\n{"event": "coordinator", "epoch": 7}\n')
+    assert [(one.at_s, one.event) for one in watch.poll(2.0)] == [(2.0, "ledger"), (2.0, "coordinator")]
+    assert watch.poll(3.0) == []
+    assert (watch.generation, watch.epoch, len(watch.seen)) == (4, 7, 3)
+
+
+class Clock:
+    """Time passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storms, "time", Clock())
+
+
+def test_a_storm_strikes_heals_and_knows_what_was_there(scene: Scene) -> None:
+    shots = [Shot(0.0, "freeze", 0.2, 1), Shot(0.1, "kill", 5.0, 2)]
+    storm = pass_over(
+        scene, Watch(scene.run / "journal.jsonl"), shots, seconds=0.6, lives=lambda: True, tell=quiet
+    )
+    frozen, killed = storm.strikes
+    assert (frozen.shot.kind, killed.shot.kind) == ("freeze", "kill")
+    assert frozen.healed_s is not None
+    assert 0.2 <= frozen.healed_s - frozen.at_s < 0.2 + 2 * storms.LOOK_EVERY_S
+    assert killed.healed_s is None
+    assert (killed.generation, killed.epoch) == (3, 2)
+    assert set(frozen.wound.workers).isdisjoint(killed.wound.workers)
+    assert storm.misses == []
+
+
+def test_a_storm_that_breaks_off_leaves_nobody_frozen(scene: Scene) -> None:
+    calls = itertools.count()
+
+    def broken() -> bool:
+        if next(calls) > 5:
+            raise KeyboardInterrupt
+        return True
+
+    with pytest.raises(KeyboardInterrupt):
+        pass_over(
+            scene,
+            Watch(scene.run / "journal.jsonl"),
+            [Shot(0.0, "freeze", 9.0, 1)],
+            seconds=9.0,
+            lives=broken,
+            tell=quiet,
+        )
+    states = [psutil.Process(worker.pid).status() for worker in scene.members().workers]
+    assert psutil.STATUS_STOPPED not in states
+
+
+def test_a_fault_that_finds_nobody_is_missed_with_its_reason(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storms, "PATIENCE_S", 0.05)
+    body = json.loads((scene.run / "members.json").read_text())
+    (scene.run / "members.json").write_text(json.dumps({**body, "workers": []}))
+    storm = pass_over(
+        scene,
+        Watch(scene.run / "journal.jsonl"),
+        [Shot(0.0, "kill", 5.0, 1), Shot(0.0, "corrupt", 5.0, 1), Shot(5.0, "kill", 5.0, 1)],
+        seconds=0.3,
+        lives=lambda: True,
+        tell=quiet,
+    )
+    assert storm.strikes == []
+    assert [miss.reason for miss in storm.misses] == ["no worker is training"] * 2 + ["the storm was over"]

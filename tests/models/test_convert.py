@@ -1,0 +1,93 @@
+"""The process door: what it prints, what it writes, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from windlass.models.__main__ import main
+from windlass.models.build import build
+from windlass.models.huggingface import load_model, save_model
+from windlass.spec.protocol.entrypoint import exit_code_of
+from windlass.spec.shape import Gpt2Shape
+from windlass.store.manifest import verify
+from windlass.store.store_dir import Place
+
+SHAPE = Gpt2Shape(vocabulary=31, context=16, layers=1, width=12, heads=2, ffn_width=20)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    save_model(build(SHAPE, seed=1), folder, special_tokens={"eos_token_id": 4})
+    (folder / "tokenizer.json").write_text('{"version": "1.0"}')
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    (folder / "run_me.py").write_text("raise SystemExit(9)")
+    return folder
+
+
+def test_a_converted_directory_is_whole_and_holds_the_tokenizer(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "target"
+    assert exit_code_of(main, ["convert", str(source), str(target)]) == 0
+    done = json.loads(capsys.readouterr().out)["done"]
+    assert (done["family"], done["parameters"]) == ("gpt2", SHAPE.parameters)
+    assert Gpt2Shape.model_validate(done["shape"]) == SHAPE
+    assert sorted(verify(Place(target)).files) == done["files"]
+    assert done["files"] == ["chat_template.jinja", "config.json", "model.safetensors", "tokenizer.json"]
+    assert json.loads((target / "config.json").read_text())["eos_token_id"] == 4
+    one, two = load_model(source), load_model(target)
+    assert all(torch.equal(one.state_dict()[n], t) for n, t in two.state_dict().items())
+
+
+def test_a_target_that_holds_something_is_left_alone(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "precious").write_text("mine")
+    assert exit_code_of(main, ["convert", str(source), str(tmp_path / "target")]) == 2
+    assert told(capsys)["kind"] == "InUse"
+    assert [path.name for path in (tmp_path / "target").iterdir()] == ["precious"]
+
+
+def test_a_wrong_source_ends_with_one_line_of_json_and_no_target(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code_of(main, ["convert", str(tmp_path / "absent"), str(tmp_path / "target")]) == 2
+    assert told(capsys)["kind"] == "NotFound"
+    assert not (tmp_path / "target").exists()
+
+
+def test_damaged_weights_are_our_exit_code_1(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (source / "model.safetensors").write_bytes(b"\x08")
+    assert exit_code_of(main, ["convert", str(source), str(tmp_path / "target")]) == 1
+    assert told(capsys)["kind"] == "Damaged"
+
+
+def test_wrong_arguments_are_told_as_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code_of(main, ["convert"]) == 2
+    assert "source, target" in told(capsys)["message"]
+
+
+@pytest.mark.slow
+def test_the_door_works_as_a_process(source: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "windlass.models", "convert", str(source), str(tmp_path / "target")]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["done"]["parameters"] == SHAPE.parameters
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1
+    error: dict[str, Any] = json.loads(lines[0])["error"]
+    return error
