@@ -10,18 +10,18 @@ import pytest
 from windlass.backup.repository import Vault, open_vault
 from windlass.registry.versions import Registry
 from windlass.serve.records.audit_log import Actor
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.state import open_state
 from windlass.store.database import sqlite_url
 from windlass.store.journal import Journal
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 TESTER = Actor("", "cli tester")
 
 
 def finished(path: Path, **files: bytes) -> Path:
-    writer = DirectoryWriter(Place(path))
+    writer = DirectoryWriter(StoreDir(path))
     for name, data in files.items():
         writer.write(name.replace("__", "/").replace("_bin", ".bin"), data)
     writer.commit({"kind": "test"})
@@ -44,18 +44,18 @@ def home(tmp_path: Path) -> Path:
     registry.promote("poems@1")
     run = home / "runs" / "poems" / "1"
     told = {"corpus": str(home / "corpora" / "abc"), "start_from": None, "job": {"name": "poems"}}
-    Place(run).write("run.json", json.dumps(told).encode())
-    Journal(Place(run)).append({"event": "step", "step": 1})
+    StoreDir(run).write("run.json", json.dumps(told).encode())
+    Journal(StoreDir(run)).append({"event": "step", "step": 1})
     for step in (10, 20):
         finished(run / "checkpoints" / f"step-{step:08d}", part=b"state" * step)
     (run / "checkpoints" / "step-00000030").mkdir()
     (run / "checkpoints" / "step-00000030" / "part").write_bytes(b"its writer died")
     finished(home / "corpora" / "abc", corpus__json=b"{}", train__tokens_bin=b"12345678" * 1000)
     database = open_state(sqlite_url(home / "service.db"))
-    Keys(database).make("ada", TESTER)
+    ApiKeys(database).make("ada", TESTER)
     database.close()
     for junk in ("cache/x.shard", "logs/y.log", "prove/z", "models/poems/.lock", "runs/poems/1/a.part-1-ab"):
-        Place(home).write(junk, b"can be made again")
+        StoreDir(home).write(junk, b"can be made again")
     return home
 
 

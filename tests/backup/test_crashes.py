@@ -19,20 +19,20 @@ from hypothesis import strategies as st
 
 from windlass.backup import relocate
 from windlass.backup import restore as restoring
-from windlass.backup.make import Options, make
+from windlass.backup.make import BackupOptions, make
 from windlass.backup.prune import prune
 from windlass.backup.repository import Vault, open_vault
 from windlass.backup.restore import restore, staging_of
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.state import open_state
 from windlass.spec.backup import Keep
 from windlass.store.database import sqlite_url
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 pytestmark = pytest.mark.slow
 
 ONE = Keep(last=1, daily=0, weekly=0, monthly=0)
-SINGLE = Options(corpora=True, parallel=1)
+SINGLE = BackupOptions(corpora=True, parallel=1)
 Tree = Callable[[Path], dict[str, bytes]]
 some_kills = st.lists(st.integers(1, 60), min_size=1, max_size=4)
 examples = settings(max_examples=12, suppress_health_check=list(HealthCheck))
@@ -61,7 +61,12 @@ def killed_after(count: int) -> Iterator[None]:
         return act
 
     with pytest.MonkeyPatch.context() as patch:
-        for owner, name in ((Place, "write"), (Place, "create"), (Place, "remove"), (Path, "rename")):
+        for owner, name in (
+            (StoreDir, "write"),
+            (StoreDir, "create"),
+            (StoreDir, "remove"),
+            (Path, "rename"),
+        ):
             patch.setattr(owner, name, mortal(getattr(owner, name)))
         patch.setattr(restoring, "_bring", mortal(restoring._bring))
         patch.setattr(relocate, "load", mortal(relocate.load))
@@ -196,7 +201,7 @@ def test_every_single_effect_of_a_restore_may_be_the_last(home: Path, tree: Tree
     elsewhere = tmp_path / "elsewhere.db"
     (home / "service.db").rename(elsewhere)
     vault = open_vault(str(tmp_path / "backup"), create=True)
-    make(home, vault, Options(corpora=True, parallel=1, databases={"service": sqlite_url(elsewhere)}))
+    make(home, vault, BackupOptions(corpora=True, parallel=1, databases={"service": sqlite_url(elsewhere)}))
     before = tree(home)
     for into_file in (True, False):
         count, died = 0, True
@@ -229,7 +234,7 @@ def _moved(found: dict[str, bytes], new: Path, old: Path) -> dict[str, bytes]:
 def _keys(url: str) -> set[str]:
     database = open_state(url)
     try:
-        return {key.name for key in Keys(database).list()}
+        return {key.name for key in ApiKeys(database).list()}
     finally:
         database.close()
 

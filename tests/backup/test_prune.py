@@ -114,9 +114,9 @@ def test_a_claim_that_ran_out_counts_no_more(vault: Vault) -> None:
 
 def test_a_claim_of_a_process_that_died_here_counts_no_more(vault: Vault) -> None:
     script = (
-        "import os, sys; from windlass.backup.locks import Claim\n"
-        "from windlass.store.store_dir import Place\n"
-        "Claim(Place(sys.argv[1]), 'make').renew(); os._exit(1)"
+        "import os, sys; from windlass.backup.locks import BackupLock\n"
+        "from windlass.store.store_dir import StoreDir\n"
+        "BackupLock(StoreDir(sys.argv[1]), 'make').renew(); os._exit(1)"
     )
     subprocess.run([sys.executable, "-c", script, vault.place.url], check=False, timeout=60)
     assert len(vault.place.names("claims")) == 1

@@ -12,26 +12,26 @@ from typing import Any
 
 import pytest
 
-from windlass.backup.make import Options, make
+from windlass.backup.make import BackupOptions, make
 from windlass.backup.repository import Vault, open_vault
 from windlass.backup.restore import loss, restore
-from windlass.backup.uploader import CHUNK_BYTES, Memory, Pace, Sender
-from windlass.control.plane.job_store import Records, Submission, open_plane
-from windlass.control.plane.queued_job import Need
-from windlass.lab.chaos.fault_proxy import FaultProxy, Faults
+from windlass.backup.uploader import CHUNK_BYTES, RateLimit, Sender, UploadCache
+from windlass.control.plane.job_store import JobStore, Submission, open_plane
+from windlass.control.plane.queued_job import ResourceNeeds
+from windlass.lab.chaos.fault_proxy import FaultProxy, FaultRates
 from windlass.registry.versions import Registry
 from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.audit_verify import verify as verify_chain
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.state import open_state
 from windlass.spec.errors import AskedWrongly, BadInput, Damaged, InUse, NotFound, StoreFailed
 from windlass.store.database import sqlite_url
 from windlass.store.journal import Journal
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 Tree = Callable[[Path], dict[str, bytes]]
-WHOLE = Options(corpora=True)
+WHOLE = BackupOptions(corpora=True)
 
 
 @pytest.fixture(params=["file", "memory", pytest.param("s3", marks=pytest.mark.slow)])
@@ -55,7 +55,7 @@ def test_a_home_comes_back_as_it_was(home: Path, anywhere: str, secret: bytes | 
     registry = Registry(home)
     assert (str(registry.find("poems")), registry.aliases("poems")) == ("poems@1", {"prod": 1})
     database = open_state(sqlite_url(home / "service.db"))
-    assert [key.name for key in Keys(database).list()] == ["ada"]
+    assert [key.name for key in ApiKeys(database).list()] == ["ada"]
     assert verify_chain(database).ok
     database.close()
     assert (home / "service.db").stat().st_mode & 0o777 == 0o600
@@ -66,7 +66,7 @@ def test_a_bad_network_only_takes_time(
     home: Path, s3_url: str, s3_network: FaultProxy, tree: Tree, tmp_path: Path
 ) -> None:
     before = tree(home)
-    s3_network.faults = Faults(late=0.2, late_s=0.05, error=0.2, cut=0.1)
+    s3_network.faults = FaultRates(late=0.2, late_s=0.05, error=0.2, cut=0.1)
     vault = open_vault(f"{s3_url}/{tmp_path.name}-bad", b"open sesame", create=True)
     make(home, vault, WHOLE)
     shutil.rmtree(home)
@@ -83,10 +83,10 @@ def test_what_can_be_made_again_and_debris_stay_behind(home: Path, vault: Vault)
 
 
 def test_tokens_of_corpora_are_kept_only_if_asked_for(home: Path, vault: Vault, tmp_path: Path) -> None:
-    def tokens(options: Options) -> list[str]:
+    def tokens(options: BackupOptions) -> list[str]:
         return [f.path for f in make(home, vault, options).snapshot.files if f.path.endswith(".bin")]
 
-    assert tokens(Options()) == []
+    assert tokens(BackupOptions()) == []
     back = restore(vault, tmp_path / "other")
     assert (tmp_path / "other/corpora/abc/manifest.json").exists()
     assert "build it again from its text" in back.needs[0]
@@ -227,13 +227,13 @@ def test_a_journal_that_grows_meanwhile_reaches_at_least_to_the_checkpoint(
 
     def send_and_train(self: Sender, *args: Any, **options: Any) -> Any:
         entry = send(self, *args, **options)
-        Journal(Place(run)).append({"event": "step", "step": next(steps)})
+        Journal(StoreDir(run)).append({"event": "step", "step": next(steps)})
         return entry
 
     monkeypatch.setattr(Sender, "send", send_and_train)
     make(home, vault)
     restore(vault, tmp_path / "other")
-    back = list(Journal(Place(tmp_path / "other/runs/poems/1")).read())
+    back = list(Journal(StoreDir(tmp_path / "other/runs/poems/1")).read())
     wholes = 8  # files of finished directories were sent before the journal was read
     assert len(back) > wholes
     assert [record["step"] for record in back] == list(range(1, len(back) + 1))
@@ -248,7 +248,7 @@ def test_a_database_is_copied_while_others_write(home: Path, vault: Vault, tmp_p
     writer.close()
     restore(vault, tmp_path / "other")
     database = open_state(sqlite_url(tmp_path / "other" / "service.db"))
-    assert [key.name for key in Keys(database).list()] == ["ada"]
+    assert [key.name for key in ApiKeys(database).list()] == ["ada"]
     database.close()
 
 
@@ -264,7 +264,7 @@ def test_a_pace_lets_no_more_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("windlass.backup.uploader.time.sleep", slept.append)
     monkeypatch.setattr("windlass.backup.uploader.time.monotonic", lambda: 100.0)
-    pace = Pace(1000.0)
+    pace = RateLimit(1000.0)
     for _ in range(3):
         pace.pay(500)
     assert slept == [0.0, 0.5, 1.0]
@@ -274,28 +274,28 @@ def test_a_file_that_was_just_written_is_not_remembered(tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_bytes(b"1")
     facts = file.stat()
-    fresh = Memory(tmp_path / "m", "id", now_s=facts.st_mtime)
+    fresh = UploadCache(tmp_path / "m", "id", now_s=facts.st_mtime)
     fresh.note("x", facts, "digest", ("chunk",))
     fresh.save()
-    assert Memory(tmp_path / "m", "id", now_s=0).recall("x", facts) is None
-    later = Memory(tmp_path / "m", "id", now_s=facts.st_mtime + 60)
+    assert UploadCache(tmp_path / "m", "id", now_s=0).recall("x", facts) is None
+    later = UploadCache(tmp_path / "m", "id", now_s=facts.st_mtime + 60)
     later.note("x", facts, "digest", ("chunk",))
     later.save()
-    assert Memory(tmp_path / "m", "id", now_s=0).recall("x", facts) == ("digest", ("chunk",))
+    assert UploadCache(tmp_path / "m", "id", now_s=0).recall("x", facts) == ("digest", ("chunk",))
 
 
 def test_a_store_that_fails_now_and_then_is_outlived(
     home: Path, vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tree: Tree
 ) -> None:
-    write, count = Place.write, iter(range(10_000))
+    write, count = StoreDir.write, iter(range(10_000))
     monkeypatch.setattr("windlass.backup.repository.time.sleep", lambda _: None)
 
-    def failing(self: Place, name: str, data: bytes) -> None:
+    def failing(self: StoreDir, name: str, data: bytes) -> None:
         if name.startswith("chunks/") and next(count) % 3 == 0:
             raise StoreFailed("503")
         write(self, name, data)
 
-    monkeypatch.setattr(Place, "write", failing)
+    monkeypatch.setattr(StoreDir, "write", failing)
     make(home, vault, WHOLE)
     monkeypatch.undo()
     restore(vault, tmp_path / "other")
@@ -347,7 +347,7 @@ def server_state(postgres: Any) -> str:
     url = postgres.new_database()
     database = open_state(url)
     for name in ("ada", "bob"):
-        Keys(database).make(name, Actor("", "cli tester"))
+        ApiKeys(database).make(name, Actor("", "cli tester"))
     database.close()
     return url
 
@@ -358,15 +358,15 @@ def test_a_database_on_a_server_comes_back(
     home: Path, vault: Vault, tmp_path: Path, server_state: str, postgres: Any, back_to: str
 ) -> None:
     (home / "service.db").unlink()
-    make(home, vault, Options(databases={"service": server_state}))
+    make(home, vault, BackupOptions(databases={"service": server_state}))
     target = postgres.new_database() if back_to == "server" else None
     told = {"service": target} if target else {}
     for name in ("one", "two"):  # the second finds the database filled by the first
         restore(vault, tmp_path / name, databases=told)
     database = open_state(target or sqlite_url(tmp_path / "two" / "service.db"))
-    assert {key.name for key in Keys(database).list()} == {"ada", "bob"}
+    assert {key.name for key in ApiKeys(database).list()} == {"ada", "bob"}
     assert verify_chain(database).ok
-    Keys(database).make("eve", Actor("", "cli tester"))
+    ApiKeys(database).make("eve", Actor("", "cli tester"))
     database.close()
     if target:
         with pytest.raises(InUse, match="holds records already"):
@@ -382,7 +382,7 @@ def test_several_databases_on_servers_come_back_each_to_its_place(
     (home / "service.db").unlink()
     url = server_state if together else postgres.new_database()
     _submitted(url)
-    make(home, vault, Options(databases={"service": server_state, "control": url}))
+    make(home, vault, BackupOptions(databases={"service": server_state, "control": url}))
     targets = {name: postgres.new_database() for name in ("service", "control")}
     if back_to == "one server":
         targets = dict.fromkeys(targets, targets["service"])
@@ -391,7 +391,7 @@ def test_several_databases_on_servers_come_back_each_to_its_place(
         targets = {"service": sqlite_url(back / "service.db"), "control": sqlite_url(back / "plane.db")}
     for _ in range(2):  # tables are not made anew
         state = open_state(targets["service"])
-        assert {key.name for key in Keys(state).list()} == {"ada", "bob"}
+        assert {key.name for key in ApiKeys(state).list()} == {"ada", "bob"}
         state.close()
         plane = open_plane(targets["control"])
         assert plane.read("SELECT tenant, name FROM plane_jobs") == [("default", "poems")]
@@ -400,18 +400,18 @@ def test_several_databases_on_servers_come_back_each_to_its_place(
 
 def _submitted(url: str) -> None:
     database = open_plane(url)
-    Records(database).submit(Submission("default", "poems", "train", "", Need(), "ada"))
+    JobStore(database).submit(Submission("default", "poems", "train", "", ResourceNeeds(), "ada"))
     database.close()
 
 
 def test_a_database_that_nobody_knows_is_refused_by_name(home: Path, vault: Vault) -> None:
     with pytest.raises(AskedWrongly, match="no database is called 'servise'"):
-        make(home, vault, Options(databases={"servise": "postgresql://nobody@/nothing"}))
+        make(home, vault, BackupOptions(databases={"servise": "postgresql://nobody@/nothing"}))
     assert not vault.ids()
 
 
 def _finished(path: Path, weights: bytes) -> Path:
-    writer = DirectoryWriter(Place(path))
+    writer = DirectoryWriter(StoreDir(path))
     writer.write("weights", weights)
     writer.commit({"kind": "test"})
     return path

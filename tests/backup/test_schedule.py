@@ -8,29 +8,29 @@ from pathlib import Path
 import pytest
 
 from windlass.backup import schedule as scheduling
-from windlass.backup.make import Options
+from windlass.backup.make import BackupOptions
 from windlass.backup.repository import Vault
-from windlass.backup.schedule import HELP, LOOK_EVERY_S, Schedule, exposition
+from windlass.backup.schedule import HELP, LOOK_EVERY_S, BackupSchedule, exposition
 from windlass.backup.snapshot import moment
 from windlass.spec.backup import Keep
 from windlass.spec.errors import StoreFailed
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 HOUR_S = 3600.0
 
 
 @pytest.fixture
-def schedule(home: Path, opened: Callable[..., Vault]) -> Schedule:
-    return Schedule(home, opened, HOUR_S, Keep(last=2, daily=0, weekly=0, monthly=0), Options())
+def schedule(home: Path, opened: Callable[..., Vault]) -> BackupSchedule:
+    return BackupSchedule(home, opened, HOUR_S, Keep(last=2, daily=0, weekly=0, monthly=0), BackupOptions())
 
 
 def events(home: Path) -> list[str]:
-    return [record["event"] for record in Journal(Place(home / "backup")).read()]
+    return [record["event"] for record in Journal(StoreDir(home / "backup")).read()]
 
 
 def test_the_first_is_made_at_once_and_the_next_when_it_is_due(
-    home: Path, schedule: Schedule, vault: Vault
+    home: Path, schedule: BackupSchedule, vault: Vault
 ) -> None:
     assert schedule.step(1e9) <= LOOK_EVERY_S
     (first,) = vault.ids()
@@ -41,14 +41,16 @@ def test_the_first_is_made_at_once_and_the_next_when_it_is_due(
     assert events(home) == ["made", "made"]
 
 
-def test_one_that_was_started_again_goes_by_what_is_in_the_store(schedule: Schedule, vault: Vault) -> None:
+def test_one_that_was_started_again_goes_by_what_is_in_the_store(
+    schedule: BackupSchedule, vault: Vault
+) -> None:
     schedule.step(1e9)
-    again = Schedule(schedule.home, schedule.open_vault, HOUR_S, schedule.keep, Options())
+    again = BackupSchedule(schedule.home, schedule.open_vault, HOUR_S, schedule.keep, BackupOptions())
     again.step(moment(vault.ids()[0]) + 60)
     assert len(vault.ids()) == 1
 
 
-def test_old_ones_are_forgotten(schedule: Schedule, vault: Vault) -> None:
+def test_old_ones_are_forgotten(schedule: BackupSchedule, vault: Vault) -> None:
     for _ in range(4):
         ids = vault.ids()
         schedule.step(moment(ids[-1]) + HOUR_S + 1 if ids else 1e9)
@@ -56,7 +58,7 @@ def test_old_ones_are_forgotten(schedule: Schedule, vault: Vault) -> None:
 
 
 def test_a_failure_is_told_and_tried_again_later(
-    home: Path, schedule: Schedule, vault: Vault, monkeypatch: pytest.MonkeyPatch
+    home: Path, schedule: BackupSchedule, vault: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make = scheduling.make
 
@@ -78,7 +80,7 @@ def test_a_failure_is_told_and_tried_again_later(
 
 
 def test_between_snapshots_it_says_when_the_home_changed(
-    home: Path, schedule: Schedule, vault: Vault
+    home: Path, schedule: BackupSchedule, vault: Vault
 ) -> None:
     schedule.step(1e9)
     (home / "runs" / "poems" / "1" / "notes").write_text("later")
@@ -88,7 +90,7 @@ def test_between_snapshots_it_says_when_the_home_changed(
     assert vault.seen()["every_s"] == HOUR_S
 
 
-def test_figures_are_written_as_prometheus_reads_them(home: Path, schedule: Schedule) -> None:
+def test_figures_are_written_as_prometheus_reads_them(home: Path, schedule: BackupSchedule) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
     schedule.step(1e9)

@@ -31,8 +31,8 @@ from windlass.registry.versions import Registry
 from windlass.serve.gateway.control_client import Upstream
 from windlass.serve.gateway.edge.access import Access
 from windlass.serve.records.audit_log import Actor
-from windlass.serve.records.bucket import Order, rules_of
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.bucket import LeaseRequest, rules_of
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.quotas import Name, trade
 from windlass.spec.job import Job
 from windlass.spec.limits import Limits
@@ -41,7 +41,7 @@ from windlass.spec.settings import SETTINGS
 from windlass.store.journal import Journal
 from windlass.store.lock import locked
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 pytestmark = [
     pytest.mark.slow,
@@ -69,7 +69,7 @@ class Stage:
 
     def tell(self, number: int, **record: Any) -> None:
         """Add a record to a run's journal, as its trainer would."""
-        Journal(Place(self.run(number)), JOURNAL).append({"time": round(time.time(), 3), **record})
+        Journal(StoreDir(self.run(number)), JOURNAL).append({"time": round(time.time(), 3), **record})
 
     def asked(self, number: int) -> dict[str, Any]:
         return dict(json.loads((self.run(number) / SETTINGS).read_bytes()))
@@ -123,7 +123,7 @@ def write_runs(home: Path) -> None:
         )
         corpus = CorpusFacts("corpus", "digest", 512, 1_000_000, 100_000)
         run = plan_run(job, corpus, MachineFacts(2, 8 << 30, 1e11, False))
-        folder = Place(home / "runs" / "poems" / str(number))
+        folder = StoreDir(home / "runs" / "poems" / str(number))
         folder.write(RUN_FILE, run.model_dump_json().encode())
         for record in story(time.time() - 900, run.predicted.tokens_per_s):
             Journal(folder, JOURNAL).append(record)
@@ -170,7 +170,7 @@ def story(began: float, speed: float) -> Iterator[dict[str, Any]]:
 def register_models(home: Path, folder: Path) -> None:
     registry = Registry(home)
     for version, loss in ((1, 2.61), (2, 2.34)):
-        writer = DirectoryWriter(Place(folder / str(version)))
+        writer = DirectoryWriter(StoreDir(folder / str(version)))
         writer.write("model.safetensors", b"w" * 1000 * version)
         writer.write("config.json", json.dumps({"model_type": "llama", "dtype": "float32"}).encode())
         lineage = {
@@ -185,12 +185,12 @@ def register_models(home: Path, folder: Path) -> None:
     registry.promote("poems@1")
 
 
-def spend_some(keys: Keys) -> None:
+def spend_some(keys: ApiKeys) -> None:
     """Give a key limits, and let a gateway have taken some of its tokens on loan."""
     limits = Limits(tokens_per_day=1_000_000, requests_per_second=50.0)
     key = keys.limit("user", limits, Actor("", "the tests"))
     name, rule = Name(f"key:{key.id}", "tokens_day"), rules_of(limits)["tokens_day"]
-    trade(keys._database, "gateway", {name: (rule, Order(want=400_000))}, term_s=600)
+    trade(keys._database, "gateway", {name: (rule, LeaseRequest(want=400_000))}, term_s=600)
 
 
 class At(Protocol):

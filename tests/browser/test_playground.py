@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from windlass.serve.gateway.limits.admission_controller import Gate
-from windlass.serve.gateway.limits.request_cost import Room
+from windlass.serve.gateway.limits.admission_controller import AdmissionController
+from windlass.serve.gateway.limits.request_cost import EngineCapacity
 from windlass.serve.records.state import open_state
 from windlass.spec.limits import Limits, ServeLimits
 from windlass.spec.protocol.wire import Generate
@@ -174,7 +174,9 @@ def test_time_and_what_is_left_of_the_quota_are_told_before_sending(
     gateway = start_gateway()
     service, state = gateway.service, open_state(sqlite_url(tmp_path / "service.db"))
     limits = ServeLimits(all=Limits(tokens_per_day=1000))
-    service.admission = Gate(limits, state, lambda model: Room(slots=4), service.metrics, holder="test")
+    service.admission = AdmissionController(
+        limits, state, lambda model: EngineCapacity(slots=4), service.metrics, holder="test"
+    )
     gateway.wait_until("/readyz", 200)
     with opened(gateway.url) as page:
         page.get_by_role("textbox", name="Prompt").fill("the lazy dog")

@@ -10,7 +10,7 @@ import pytest
 from windlass.cli.main import main
 from windlass.registry.versions import Registry
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 Out = pytest.CaptureFixture[str]
 
@@ -21,7 +21,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("WINDLASS_HOME", str(home))
     for name in ("WINDLASS_STATE", "WINDLASS_BACKUP_KEY"):
         monkeypatch.delenv(name, raising=False)
-    writer = DirectoryWriter(Place(tmp_path / "made"))
+    writer = DirectoryWriter(StoreDir(tmp_path / "made"))
     writer.write("weights", b"weights")
     writer.commit()
     Registry(home).register("poems", tmp_path / "made")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from windlass.cli.main import main
-from windlass.control.api.control_keys import Keys
+from windlass.control.api.control_keys import ControlKeys
 
 
 def said(capsys: pytest.CaptureFixture[str], home: Path, *argv: str) -> str:
@@ -16,7 +16,7 @@ def said(capsys: pytest.CaptureFixture[str], home: Path, *argv: str) -> str:
 
 def test_a_new_key_is_shown_once_and_opens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     token = said(capsys, tmp_path, "--new-key", "page", "--read-only").rsplit(" ", 1)[-1].strip()
-    key = Keys(tmp_path).find(token)
+    key = ControlKeys(tmp_path).find(token)
     assert key is not None
     assert (key.name, key.scopes) == ("page", ("read",))
     assert token not in said(capsys, tmp_path, "--list-keys", "--json")
@@ -32,7 +32,7 @@ def test_keys_are_listed_and_dropped(tmp_path: Path, capsys: pytest.CaptureFixtu
         "all",
     ]
     said(capsys, tmp_path, "--drop-key", "ada")
-    assert Keys(tmp_path).find(token) is None
+    assert ControlKeys(tmp_path).find(token) is None
 
 
 @pytest.mark.parametrize(

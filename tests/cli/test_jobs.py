@@ -15,7 +15,7 @@ from windlass.spec.job import Job
 from windlass.spec.run import JOURNAL, RUN_FILE
 from windlass.spec.sync import Sync
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 STEP = {"event": "step", "time": 1e9, "step": 30, "loss": 2.5, "tokens_per_s": 1234.0, "bytes_sent": 3 << 20}
 
@@ -33,7 +33,7 @@ def home(tmp_path: Path) -> Path:
     )
     corpus = CorpusFacts("corpus", "digest", 512, 1_000_000, 100_000)
     run = plan_run(job, corpus, MachineFacts(2, 8 << 30, 1e11, False))
-    place = Place(tmp_path / "runs" / "poems" / "1")
+    place = StoreDir(tmp_path / "runs" / "poems" / "1")
     place.write(RUN_FILE, run.model_dump_json().encode())
     Journal(place, JOURNAL).append(STEP)
     return tmp_path
@@ -84,7 +84,7 @@ def test_the_history_says_who_changed_what_and_when(home: Path, capsys: pytest.C
         "changed": {"learning_rate": 1e-4, "steps": None},
         "before": {"learning_rate": None, "steps": 90},
     }
-    Journal(Place(home / "runs/poems/1"), JOURNAL).append(told)
+    Journal(StoreDir(home / "runs/poems/1"), JOURNAL).append(told)
     (row,) = [line for line in shown(capsys, home, "show", "poems").splitlines() if "ada" in line]
     assert row.startswith("     1  2001-09-")
     assert row.endswith("ada  learning rate 0.0001, steps as planned")
@@ -98,7 +98,7 @@ def test_the_history_says_who_changed_what_and_when(home: Path, capsys: pytest.C
 def test_generations_are_shown_with_their_reasons(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = {"event": "generation", "time": 1e9, "generation": 3, "epoch": 1, "members": [{}, {}, {}]}
     told |= {"layout": {"dp": 3}, "reason": "worker w2 was lost"}
-    Journal(Place(home / "runs/poems/1"), JOURNAL).append(told)
+    Journal(StoreDir(home / "runs/poems/1"), JOURNAL).append(told)
     (row,) = [line for line in shown(capsys, home, "show", "poems").splitlines() if "w2 was" in line]
     assert row.split()[0] == "3"
     assert row.endswith("3  dp=3    worker w2 was lost")
@@ -107,7 +107,7 @@ def test_generations_are_shown_with_their_reasons(home: Path, capsys: pytest.Cap
 def test_logs_are_lines_for_people_and_records_for_scripts(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Journal(Place(home / "runs/poems/1"), JOURNAL).append(
+    Journal(StoreDir(home / "runs/poems/1"), JOURNAL).append(
         {"event": "warning", "time": 1e9, "message": "a\nb"}
     )
     lines = shown(capsys, home, "logs", "poems", "--follow").splitlines()

@@ -18,7 +18,7 @@ from windlass.runs.training import corpus_facts
 from windlass.spec.job import Job
 from windlass.spec.run import JOURNAL, RUN_FILE
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 CONTEXT, BATCH = 16, 8
 
@@ -38,12 +38,12 @@ def home(tmp_path: Path) -> Path:
     )
     facts = corpus_facts(build_corpus(job.corpus, tmp_path))
     run = plan_run(job, facts, MachineFacts(2, 8 << 30, 1e11, False))
-    Place(tmp_path / "runs" / "poems" / "1").write(RUN_FILE, run.model_dump_json().encode())
+    StoreDir(tmp_path / "runs" / "poems" / "1").write(RUN_FILE, run.model_dump_json().encode())
     return tmp_path
 
 
 def tell(home: Path, event: str, time: float, **facts: Any) -> None:
-    journal = Journal(Place(home / "runs" / "poems" / "1"), JOURNAL)
+    journal = Journal(StoreDir(home / "runs" / "poems" / "1"), JOURNAL)
     journal.append({"event": event, "time": time, **facts})
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from windlass.cli.main import main
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.state import open_state, state_url
 
 Out = pytest.CaptureFixture[str]
@@ -32,7 +32,7 @@ def facts(out: Out, *argv: str) -> Any:
 
 def test_a_key_is_printed_once_and_opens(capsys: Out, home: Path) -> None:
     made = facts(capsys, "keys", "make", "ada", "--scope", "metrics", "--expires", "30d")
-    found = Keys(open_state(state_url(home))).find(made["key"])
+    found = ApiKeys(open_state(state_url(home))).find(made["key"])
     assert found is not None
     assert (found.name, found.scopes) == ("ada", ("metrics",))
     for argv in (["keys", "list", "--all"], ["keys", "show", "ada"], ["audit-log", "show"]):
@@ -51,7 +51,7 @@ def test_a_key_says_whether_it_opens(capsys: Out) -> None:
 def test_a_rotated_key_has_another_token(capsys: Out, home: Path) -> None:
     former = facts(capsys, "keys", "make", "ada")["key"]
     other = facts(capsys, "keys", "rotate", "ada", "--grace", "1h")["key"]
-    keys = Keys(open_state(state_url(home)))
+    keys = ApiKeys(open_state(state_url(home)))
     assert keys.find(former) == keys.find(other) is not None
 
 

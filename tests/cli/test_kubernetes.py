@@ -16,7 +16,7 @@ import pytest
 from tests.cluster.kubernetes_double import LAUNCHER, Table, serving
 from tests.cluster.kubernetes_node import running
 from windlass.cli.main import main
-from windlass.cluster.kubernetes.tenancy import Quota, tenancy
+from windlass.cluster.kubernetes.tenancy import NamespaceQuota, tenancy
 
 JOB = """
 name = "poems"
@@ -133,7 +133,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     )
     table = Table()
     with serving(table) as url, running(table, tmp_path):
-        for manifest in tenancy("default", Quota()):
+        for manifest in tenancy("default", NamespaceQuota()):
             plural = {"NetworkPolicy": "networkpolicies"}.get(
                 manifest["kind"], manifest["kind"].lower() + "s"
             )

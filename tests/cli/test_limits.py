@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from windlass.cli.main import main
-from windlass.serve.records.bucket import Order, Rule
+from windlass.serve.records.bucket import LeaseRequest, Rule
 from windlass.serve.records.quotas import ALL, Name, trade
 from windlass.serve.records.state import open_state, state_url
 
@@ -42,7 +42,7 @@ def test_what_gateways_hold_of_everybodys_limits_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = open_state(state_url(tmp_path))
-    order = {Name(ALL, "concurrent"): (Rule("permits", 8), Order(need=3))}
+    order = {Name(ALL, "concurrent"): (Rule("permits", 8), LeaseRequest(need=3))}
     trade(state, "a gateway", order, term_s=600.0)
     state.close()
     (row,) = run(capsys, tmp_path, "show")

@@ -14,7 +14,7 @@ from windlass.serve.records.rollouts import Rollouts
 from windlass.serve.records.state import open_state
 from windlass.store.database import sqlite_url
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home with base@1 and base@2."""
     monkeypatch.setenv("WINDLASS_HOME", str(tmp_path))
     monkeypatch.delenv("WINDLASS_STATE", raising=False)
-    writer = DirectoryWriter(Place(tmp_path / "source"))
+    writer = DirectoryWriter(StoreDir(tmp_path / "source"))
     writer.write("config.json", b"{}")
     writer.commit({"kind": "model"})
     for _ in range(2):

@@ -13,12 +13,12 @@ from windlass.spec.errors import AskedWrongly, BadInput, InUse, NotFound
 from windlass.spec.serve import Serve
 from windlass.store.database import sqlite_url
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
 def register(home: Path, name: str, **meta: str) -> None:
     source = home / "made" / name
-    writer = DirectoryWriter(Place(source))
+    writer = DirectoryWriter(StoreDir(source))
     writer.write("adapter_config.json" if meta else "config.json", b"{}")
     writer.commit(meta)
     Registry(home).register(name, source)

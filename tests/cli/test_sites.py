@@ -11,9 +11,9 @@ import pytest
 from windlass.cli.main import main
 from windlass.registry.versions import Registry
 from windlass.sites.replication.artifact_store import open_depot
-from windlass.sites.rollout.rollout_record import Record, Turn, load, save
+from windlass.sites.rollout.rollout_record import SitesRolloutRecord, SiteState, load, save
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 SITES = """
 zone = "llm.example.org"
@@ -36,7 +36,7 @@ url = "http://127.0.0.1:1"
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two sites, and a home with one promoted version."""
     monkeypatch.setenv("WINDLASS_HOME", str(tmp_path / "home"))
-    writer = DirectoryWriter(Place(tmp_path / "made"))
+    writer = DirectoryWriter(StoreDir(tmp_path / "made"))
     writer.write("config.json", b"{}")
     writer.commit({"kind": "test"})
     for _ in range(2):
@@ -137,7 +137,9 @@ def test_sites_that_do_not_answer_stop_a_roll_out_and_nothing_is_touched(
 
 def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
     depot = open_depot(str(tmp_path / "depot"), create=True)
-    turn = Turn("undoing", 3.0, "poems@1", ("ro-1",), ("ro-1", "ro-2"), 1.0, 1, 2.0, "why")
-    record = Record("poems@2", ("east",), 1.0, 2.0, failing="east", sites={"east": turn}, known={"a": "b"})
+    turn = SiteState("undoing", 3.0, "poems@1", ("ro-1",), ("ro-1", "ro-2"), 1.0, 1, 2.0, "why")
+    record = SitesRolloutRecord(
+        "poems@2", ("east",), 1.0, 2.0, failing="east", sites={"east": turn}, known={"a": "b"}
+    )
     save(depot, record)
     assert load(depot, "poems") == record

@@ -13,23 +13,23 @@ import pytest
 import windlass
 from tests.cluster.kubernetes_double import ADMIN, Table, serving
 from tests.cluster.kubernetes_node import running
-from windlass.cluster.kubernetes.api import Api
-from windlass.cluster.kubernetes.kubeconfig import Access
+from windlass.cluster.kubernetes.api import KubernetesApi
+from windlass.cluster.kubernetes.kubeconfig import ClusterAccess
 from windlass.cluster.kubernetes.kubernetes_backend import KubernetesBackend
-from windlass.cluster.kubernetes.pod import Setting
+from windlass.cluster.kubernetes.pod import PodSetting
 from windlass.cluster.launch.launcher import free_port
-from windlass.cluster.launch.local_ranks import Task
+from windlass.cluster.launch.local_ranks import RankTask
 from windlass.lab.proofs.backends.ray_nodes import RayNodes
 
 RANK = """
 import json, os, signal, sys, time
 from pathlib import Path
-from windlass.spec.protocol.entrypoint import INTERRUPTED, DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import INTERRUPTED, EntrypointParser, emit, run_door
 from windlass.spec.errors import BadInput
 from windlass.spec.protocol.rank import add_member, member_of, settle
 
 def main(argv):
-    parser = DoorParser()
+    parser = EntrypointParser()
     parser.add_argument("door")
     parser.add_argument("folder", type=Path)
     add_member(parser)
@@ -88,14 +88,14 @@ def rank_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Callable[..., Task]:
+def task(tmp_path: Path) -> Callable[..., RankTask]:
     """Return a maker of tasks: `task(["wait"], [0.1, "die"])` has two ranks, and the second one dies."""
 
-    def make(*deeds: list[Deed]) -> Task:
+    def make(*deeds: list[Deed]) -> RankTask:
         folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)
         (folder / "deeds.json").write_text(json.dumps(deeds))
-        return Task(str(folder), len(deeds), f"127.0.0.1:{free_port('127.0.0.1', secrets.randbits(30))}")
+        return RankTask(str(folder), len(deeds), f"127.0.0.1:{free_port('127.0.0.1', secrets.randbits(30))}")
 
     return make
 
@@ -125,6 +125,6 @@ def kubernetes_backend(tmp_path: Path) -> Iterator[KubernetesBackend]:
     table = Table()
     with serving(table) as url, running(table, tmp_path):
         table.create("namespaces", {"apiVersion": "v1", "metadata": {"name": "contract"}})
-        api = Api(Access(url, token=ADMIN))
-        yield KubernetesBackend(api, Setting(namespace="contract", image="windlass:test"))
+        api = KubernetesApi(ClusterAccess(url, token=ADMIN))
+        yield KubernetesBackend(api, PodSetting(namespace="contract", image="windlass:test"))
         api.close()

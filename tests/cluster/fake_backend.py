@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from windlass.cluster.backend import (
+    ClusterState,
     Group,
+    GroupStatus,
     Member,
     Node,
     Resources,
-    Standing,
-    Survey,
     check,
     refuse_other,
 )
@@ -30,7 +30,7 @@ class FakeCluster:
 
     cores: float = 4.0
     now_s: float = 1000.0
-    groups: dict[str, Standing] = field(default_factory=dict)
+    groups: dict[str, GroupStatus] = field(default_factory=dict)
     again_s: dict[tuple[str, int], float] = field(default_factory=dict)
     starts: dict[tuple[str, int], int] = field(default_factory=dict)
 
@@ -57,7 +57,7 @@ class FakeCluster:
             if member.state == "running"
         )
 
-    def _step(self, standing: Standing, member: Member) -> Member:
+    def _step(self, standing: GroupStatus, member: Member) -> Member:
         deed = standing.group.args
         if member.state != "running" or deed[0] == "sleep":
             return member
@@ -114,12 +114,12 @@ class FakeBackend:
     def launch(self, group: Group) -> None:
         there = self._cluster.groups.get(check(group).key)
         if there is None:
-            self._cluster.groups[group.key] = Standing(group, _fresh(0, group.count))
+            self._cluster.groups[group.key] = GroupStatus(group, _fresh(0, group.count))
             return
         refuse_other(there.group, group)
         self.scale(group.key, group.count)
 
-    def observe(self, key: str) -> Standing | None:
+    def observe(self, key: str) -> GroupStatus | None:
         self._cluster.tick()
         return self._cluster.groups.get(key)
 
@@ -136,13 +136,13 @@ class FakeBackend:
             raise InUse(f"group {key} is being stopped")
         group = check(replace(there.group, count=count))
         members = (*there.members[:count], *_fresh(len(there.members), count))
-        self._cluster.groups[key] = Standing(group, members)
+        self._cluster.groups[key] = GroupStatus(group, members)
 
-    def survey(self, tenant: str | None = None) -> Survey:
+    def survey(self, tenant: str | None = None) -> ClusterState:
         free = Resources(self._cluster.cores - self._cluster.used())
         node = Node("fake", True, total=Resources(self._cluster.cores), free=free)
         every = self._cluster.groups.values()
-        return Survey((node,), tuple(s for s in every if tenant in (None, s.group.tenant)))
+        return ClusterState((node,), tuple(s for s in every if tenant in (None, s.group.tenant)))
 
 
 def _fresh(start: int, stop: int) -> tuple[Member, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.fake_backend import FakeBackend, FakeCluster
-from windlass.cluster.backend import Backend, Group, Resources, Restart, Standing
+from windlass.cluster.backend import ClusterBackend, Group, GroupStatus, Resources, Restart
 from windlass.cluster.local.local_backend import LocalBackend
 from windlass.spec.errors import BadInput, InUse, NotFound
 
@@ -30,12 +30,12 @@ BACKENDS = [
 class Cluster:
     """A cluster under test: `connect` makes a backend anew, as another caller would."""
 
-    connect: Callable[[], Backend]
+    connect: Callable[[], ClusterBackend]
     tenant: str
     environment: dict[str, str]
 
     @property
-    def backend(self) -> Backend:
+    def backend(self) -> ClusterBackend:
         return self.connect()
 
     def group(self, name: str, *args: str, **more: Any) -> Group:
@@ -48,7 +48,7 @@ class Cluster:
             **{"restart": QUICK, "grace_s": 1.0, **more},
         )
 
-    def until(self, key: str, holds: Callable[[Standing], bool]) -> Standing:
+    def until(self, key: str, holds: Callable[[GroupStatus], bool]) -> GroupStatus:
         """Look until it holds; the last that was seen explains a failure."""
         end, standing = time.monotonic() + PATIENCE_S, None
         while time.monotonic() < end:
@@ -81,7 +81,7 @@ def cluster(
     monkeypatch.setenv("PYTHONPATH", here)
     if request.param == "fake":
         table = FakeCluster()
-        connect: Callable[[], Backend] = lambda: FakeBackend(table)  # noqa: E731
+        connect: Callable[[], ClusterBackend] = lambda: FakeBackend(table)  # noqa: E731
     elif request.param == "local":
         connect = lambda: LocalBackend(tmp_path / "cluster")  # noqa: E731
     elif request.param == "ray":
@@ -98,13 +98,13 @@ def cluster(
         made.clear()
 
 
-def on_ray(address: str) -> Backend:
+def on_ray(address: str) -> ClusterBackend:
     from windlass.cluster.on_ray.ray_backend import RayBackend
 
     return RayBackend(address)
 
 
-def running(count: int) -> Callable[[Standing], bool]:
+def running(count: int) -> Callable[[GroupStatus], bool]:
     return lambda standing: standing.running == count == len(standing.members)
 
 

@@ -10,8 +10,8 @@ from windlass.cluster.launch.exit_status import (
     COLLECT_S,
     LATE_S,
     RUNNING,
-    Ending,
-    Verdict,
+    LaunchOutcome,
+    RankExit,
     decide,
     error_from,
 )
@@ -21,20 +21,20 @@ PEER = "RuntimeError: gloo/transport/tcp/pair.cc:553 Connection closed by peer [
 BUG = "ZeroDivisionError: division by zero"
 
 
-def verdict(*endings: Ending, world: int = 3, now_s: float = 100.0, asked: bool = False) -> Verdict:
+def verdict(*endings: RankExit, world: int = 3, now_s: float = 100.0, asked: bool = False) -> LaunchOutcome:
     return decide(endings, world, now_s=now_s, heard_at_s=0.0, asked=asked)
 
 
-def killed(rank: int, at_s: float) -> Ending:
-    return Ending(rank, -signal.SIGKILL, at_s)
+def killed(rank: int, at_s: float) -> RankExit:
+    return RankExit(rank, -signal.SIGKILL, at_s)
 
 
-def lost(rank: int, at_s: float) -> Ending:
-    return Ending(rank, 1, at_s, tail=PEER)
+def lost(rank: int, at_s: float) -> RankExit:
+    return RankExit(rank, 1, at_s, tail=PEER)
 
 
-def told(rank: int, at_s: float, message: str, kind: str = "WindlassError") -> Ending:
-    return Ending(rank, 1, at_s, told={"kind": kind, "message": message, "hint": "a hint"})
+def told(rank: int, at_s: float, message: str, kind: str = "WindlassError") -> RankExit:
+    return RankExit(rank, 1, at_s, told={"kind": kind, "message": message, "hint": "a hint"})
 
 
 def test_ranks_run_while_none_has_ended() -> None:
@@ -42,11 +42,11 @@ def test_ranks_run_while_none_has_ended() -> None:
 
 
 def test_all_ended_well_is_done() -> None:
-    assert verdict(*(Ending(rank, 0, 1.0) for rank in range(3))).state == "done"
+    assert verdict(*(RankExit(rank, 0, 1.0) for rank in range(3))).state == "done"
 
 
 def test_ranks_that_saved_and_left_have_stopped() -> None:
-    assert verdict(*(Ending(rank, 130, 1.0) for rank in range(3))).state == "stopped"
+    assert verdict(*(RankExit(rank, 130, 1.0) for rank in range(3))).state == "stopped"
 
 
 def test_the_killed_rank_is_to_blame_though_its_peer_was_seen_first() -> None:
@@ -64,7 +64,7 @@ def test_a_told_loss_of_a_peer_is_only_a_consequence() -> None:
 
 
 def test_of_two_that_died_of_their_own_the_first_is_to_blame() -> None:
-    crash = Ending(2, 1, 99.0, tail=BUG)
+    crash = RankExit(2, 1, 99.0, tail=BUG)
     assert verdict(killed(1, 99.1), crash).culprit == crash
 
 
@@ -79,14 +79,14 @@ def test_a_lost_peer_is_looked_for_longer() -> None:
 
 
 def test_a_rank_that_left_the_others_is_to_blame_in_the_end() -> None:
-    left = Ending(1, 0, 10.0)
+    left = RankExit(1, 0, 10.0)
     assert verdict(left, now_s=10.0 + ALONE_S / 2) == RUNNING
     assert verdict(left, now_s=10.0 + ALONE_S).culprit == left
     assert decide([left], 2, now_s=99.0, heard_at_s=98.0, asked=False) == RUNNING
 
 
 def test_a_rank_that_was_asked_before_it_listened_has_stopped() -> None:
-    early = Ending(0, -signal.SIGTERM, 99.0)
+    early = RankExit(0, -signal.SIGTERM, 99.0)
     assert verdict(early, lost(1, 99.1), lost(2, 99.2), asked=True).state == "stopped"
     assert verdict(early, lost(1, 99.1), lost(2, 99.2), asked=False).culprit == early
 
@@ -97,7 +97,7 @@ def test_a_death_after_asking_is_still_a_failure() -> None:
 
 ENDINGS = st.lists(
     st.builds(
-        Ending,
+        RankExit,
         rank=st.integers(0, 7),
         code=st.sampled_from([0, 130, 1, 2, -6, -9, -11, -15]),
         at_s=st.floats(0, 50),
@@ -111,7 +111,7 @@ ENDINGS = st.lists(
 
 
 @given(ENDINGS, st.booleans())
-def test_once_one_has_ended_the_launch_ends_within_bounds(endings: list[Ending], asked: bool) -> None:
+def test_once_one_has_ended_the_launch_ends_within_bounds(endings: list[RankExit], asked: bool) -> None:
     last = max(e.at_s for e in endings)
     assert decide(endings, 8, now_s=last + ALONE_S + 1, heard_at_s=last, asked=asked).state != "running"
     if any(not e.good for e in endings) and not asked:
@@ -119,7 +119,7 @@ def test_once_one_has_ended_the_launch_ends_within_bounds(endings: list[Ending],
 
 
 @given(ENDINGS)
-def test_only_a_failure_has_a_culprit_and_only_one_that_was_there(endings: list[Ending]) -> None:
+def test_only_a_failure_has_a_culprit_and_only_one_that_was_there(endings: list[RankExit]) -> None:
     found = decide(endings, 8, now_s=1000.0, heard_at_s=0.0, asked=False)
     assert (found.state == "failed") == (found.culprit is not None)
     assert found.culprit is None or found.culprit in endings

@@ -16,11 +16,11 @@ import pytest
 from tests.cluster.kubernetes_double import ADMIN, CONTROL, LAUNCHER, Table, cluster_rules, serving
 from windlass.cluster.backend import Group, Restart
 from windlass.cluster.kubernetes import follow
-from windlass.cluster.kubernetes.api import Api
-from windlass.cluster.kubernetes.follow import Following
-from windlass.cluster.kubernetes.kubeconfig import Access
+from windlass.cluster.kubernetes.api import KubernetesApi
+from windlass.cluster.kubernetes.follow import GroupWatch
+from windlass.cluster.kubernetes.kubeconfig import ClusterAccess
 from windlass.cluster.kubernetes.kubernetes_backend import KubernetesBackend
-from windlass.cluster.kubernetes.tenancy import Quota, priority_classes, tenancy
+from windlass.cluster.kubernetes.tenancy import NamespaceQuota, priority_classes, tenancy
 from windlass.spec.errors import BadInput, InUse, WindlassError
 
 GROUP = Group("g", "m", ("a",), count=3, tenant="acme", image="windlass:test", secrets={"KEY": "store/key"})
@@ -30,7 +30,7 @@ class Cut(Exception):
     """The launcher dies here."""
 
 
-class Mortal(Api):
+class Mortal(KubernetesApi):
     """A client whose owner dies after so many requests that change something."""
 
     lives = sys.maxsize
@@ -49,8 +49,8 @@ def set_up() -> Table:
     """A cluster in which an administrator has set the tenant up."""
     table = Table()
     with serving(table) as url:
-        admin = Api(Access(url, token=ADMIN))
-        for manifest in (*priority_classes(), *tenancy("acme", Quota(cores=8))):
+        admin = KubernetesApi(ClusterAccess(url, token=ADMIN))
+        for manifest in (*priority_classes(), *tenancy("acme", NamespaceQuota(cores=8))):
             admin.apply(manifest)
         admin.close()
     return table
@@ -70,7 +70,7 @@ def url(table: Table) -> Iterator[str]:
 
 
 def backend(url: str, token: str = LAUNCHER) -> KubernetesBackend:
-    return KubernetesBackend(Mortal(Access(url, token=token)))
+    return KubernetesBackend(Mortal(ClusterAccess(url, token=token)))
 
 
 def job(table: Table) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def test_pods_that_are_not_even_there_say_why(url: str, table: Table) -> None:
 def test_warnings_are_told_as_they_come_and_none_twice(url: str, table: Table) -> None:
     made = backend(url)
     made.launch(GROUP)
-    following = Following(made.api, "windlass-acme", GROUP)
+    following = GroupWatch(made.api, "windlass-acme", GROUP)
     try:
         _event(table, "Pod", "g-0-x", "FailedScheduling", "0/1 nodes: 1 Insufficient memory.")
         _event(table, "Pod", "other", "FailedScheduling", "of another group")
@@ -229,7 +229,7 @@ def test_who_follows_ends_quietly_when_the_connection_is_closed(
     monkeypatch.setattr(follow, "WATCH_S", 1.0)
     made = backend(url)
     made.launch(GROUP)
-    following = Following(made.api, "windlass-acme", GROUP)
+    following = GroupWatch(made.api, "windlass-acme", GROUP)
     assert following.next(0.3) is None
     following.close()
     made.api.close()
@@ -241,8 +241,8 @@ def test_who_follows_ends_quietly_when_the_connection_is_closed(
 def test_a_control_plane_sees_the_groups_of_all_tenants_with_the_rights_that_it_is_deployed_with(
     url: str,
 ) -> None:
-    admin = Api(Access(url, token=ADMIN))
-    for manifest in tenancy("other", Quota()):
+    admin = KubernetesApi(ClusterAccess(url, token=ADMIN))
+    for manifest in tenancy("other", NamespaceQuota()):
         admin.apply(manifest)
     control = backend(url, CONTROL)
     wanted = [GROUP, replace(GROUP, tenant="other")]

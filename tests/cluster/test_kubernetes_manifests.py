@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from windlass.cluster.backend import Group, Restart
-from windlass.cluster.kubernetes.cronjob import Schedule, backup
-from windlass.cluster.kubernetes.pod import Setting, literal
+from windlass.cluster.kubernetes.cronjob import BackupCron, backup
+from windlass.cluster.kubernetes.pod import PodSetting, literal
 from windlass.cluster.kubernetes.render import claims, service, training
 from windlass.cluster.kubernetes.rules import against_rules, pod_of
 from windlass.cluster.kubernetes.schemas import against_schemas, known_versions
-from windlass.cluster.kubernetes.tenancy import Egress, Quota, priority_classes, tenancy
+from windlass.cluster.kubernetes.tenancy import Egress, NamespaceQuota, priority_classes, tenancy
 from windlass.cluster.kubernetes.training import dependents, workload
 from windlass.cluster.kubernetes.yaml_io import from_files, to_yaml
 from windlass.cluster.training_group import TenantJob, training_group
@@ -60,11 +60,11 @@ def everything() -> list[dict[str, Any]]:
     asked = TenantJob(job(), "acme")
     return [
         *priority_classes(),
-        *tenancy("acme", Quota(64, 256 << 30, 8, 100), (Egress("10.0.0.0/8", 9000),)),
+        *tenancy("acme", NamespaceQuota(64, 256 << 30, 8, 100), (Egress("10.0.0.0/8", 9000),)),
         *claims(asked),
         *training(asked),
         *service(asked),
-        backup(Schedule("s3://bucket/backups", "acme", asked.cluster)),
+        backup(BackupCron("s3://bucket/backups", "acme", asked.cluster)),
     ]
 
 
@@ -111,20 +111,20 @@ def test_everything_keeps_the_rules() -> None:
 @pytest.mark.parametrize("port", [None, 8000])
 def test_groups_keep_the_rules_whatever_they_ask_for(restart: Restart, count: int, port: int | None) -> None:
     group = Group("2nd", "m", count=count, restart=restart, placement="pack", image="i", port=port)
-    manifests = [*dependents(group, Setting()), workload(group, Setting())]
+    manifests = [*dependents(group, PodSetting()), workload(group, PodSetting())]
     assert against_rules(manifests) == []
     assert against_schemas(manifests, ["1.37"]) == []
 
 
 def test_callers_reach_a_group_at_its_port_and_nowhere_else() -> None:
     group = Group("g", "m", restart=Restart("always"), image="i", port=8000)
-    _, policy, front = dependents(group, Setting())
+    _, policy, front = dependents(group, PodSetting())
     assert front["metadata"]["name"] == "g-http"
     assert front["spec"]["ports"] == [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}]
     peers, callers = policy["spec"]["ingress"]
     assert "ports" not in peers
     assert callers == {"ports": [{"protocol": "TCP", "port": "http"}]}
-    member = container(workload(group, Setting()))
+    member = container(workload(group, PodSetting()))
     assert {each["name"]: each["containerPort"] for each in member["ports"]}["http"] == 8000
     assert member["readinessProbe"]["tcpSocket"] == {"port": "http"}
 
@@ -188,7 +188,7 @@ def test_a_job_that_does_not_say_how_gets_a_worker_on_every_machine() -> None:
 
 
 def test_a_name_that_no_service_may_have_is_mended() -> None:
-    made = dependents(Group("2nd", "m", image="i"), Setting())[0]
+    made = dependents(Group("2nd", "m", image="i"), PodSetting())[0]
     assert made["metadata"]["name"] == "g2nd"
 
 
@@ -244,7 +244,7 @@ def test_an_autoscaled_service_does_not_say_how_many_it_is() -> None:
 
 
 def test_a_tenant_cannot_raise_its_own_rights() -> None:
-    role = of_kind("Role", tenancy("acme", Quota()))
+    role = of_kind("Role", tenancy("acme", NamespaceQuota()))
     resources = {name for rule in role["rules"] for name in rule["resources"]}
     assert resources.isdisjoint({"secrets", "roles", "rolebindings", "resourcequotas", "serviceaccounts"})
 

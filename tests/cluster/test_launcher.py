@@ -14,13 +14,13 @@ import pytest
 from windlass.cluster.launch import exit_status
 from windlass.cluster.launch.cores import divide_cores, own_cores
 from windlass.cluster.launch.launcher import PORTS, Launch, free_port, interrupts
-from windlass.cluster.launch.local_ranks import LocalRanks, Task
+from windlass.cluster.launch.local_ranks import LocalRanks, RankTask
 from windlass.spec.errors import BadInput, WindlassError
 
 pytestmark = pytest.mark.slow
 
 MODULE = "made_up_rank"
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., RankTask]
 
 
 class Listener:
@@ -44,11 +44,11 @@ def gone(pid: int) -> bool:
         return True
 
 
-def launched(task: Task) -> Launch:
+def launched(task: RankTask) -> Launch:
     return Launch([LocalRanks(range(task.world), MODULE)])
 
 
-def failure(task: Task) -> tuple[WindlassError, Listener]:
+def failure(task: RankTask) -> tuple[WindlassError, Listener]:
     """Run a task that must fail; return its error, and what was told."""
     listener = Listener()
     with pytest.raises(WindlassError) as caught:

@@ -17,15 +17,15 @@ import pytest
 import windlass
 from windlass.cluster.backend import Group, Resources, Restart, group_bytes
 from windlass.cluster.local.local_backend import LocalBackend
-from windlass.cluster.local.local_scheduler import Machine, find_room, free_of
-from windlass.cluster.local.local_state import GroupFolder, Seat, Wanted, Written
+from windlass.cluster.local.local_scheduler import LocalMachine, find_room, free_of
+from windlass.cluster.local.local_state import AssignedCores, DesiredGroup, GroupFolder, Written
 from windlass.cluster.process.cgroup_limits import build_fence
 from windlass.cluster.process.process_identity import birth_of, kill_rest, runs, signal_one
-from windlass.cluster.process.process_supervisor import Record
+from windlass.cluster.process.process_supervisor import MemberRecord
 from windlass.cluster.process.restarts import decide
 
 QUICK = Restart(back_off_s=0.05, back_off_most_s=5.0)
-MACHINE = Machine((0, 1, 2, 3), 8 << 30, (0, 1))
+MACHINE = LocalMachine((0, 1, 2, 3), 8 << 30, (0, 1))
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def wait(holds: Callable[[], bool], within_s: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def record_of(root: Path, name: str, index: int = 0) -> Record:
+def record_of(root: Path, name: str, index: int = 0) -> MemberRecord:
     return GroupFolder(root, "default", name).written().records[index]
 
 
@@ -173,8 +173,8 @@ def test_a_number_that_another_process_has_is_not_ours(tmp_path: Path) -> None:
         signal_one(stranger.pid, "another boot/7", signal.SIGKILL)
         kill_rest(stranger.pid, "another boot/7")
         folder = GroupFolder(tmp_path, "default", "g")
-        folder.want(Wanted(group("g", "sleep")))
-        folder.write(Written((Record(0, "running", pid=stranger.pid, birth="another boot/7"),)))
+        folder.want(DesiredGroup(group("g", "sleep")))
+        folder.write(Written((MemberRecord(0, "running", pid=stranger.pid, birth="another boot/7"),)))
         seen = LocalBackend(tmp_path).observe("default/g")
         assert seen is not None
         assert seen.members[0].state == "lost"
@@ -193,9 +193,9 @@ def test_a_gang_gets_all_its_seats_or_none() -> None:
 
 
 def test_seats_share_no_core_and_no_gpu_while_there_are_others() -> None:
-    taken = [Seat((0, 1), 2.0, 1 << 30, (0,))]
+    taken = [AssignedCores((0, 1), 2.0, 1 << 30, (0,))]
     room = find_room(MACHINE, taken, Resources(cores=1, memory_bytes=3 << 30, gpus=1), [0], gang=True)
-    assert room.seats[0] == Seat((2,), 1.0, 3 << 30, (1,))
+    assert room.seats[0] == AssignedCores((2,), 1.0, 3 << 30, (1,))
     assert free_of(MACHINE, [*taken, room.seats[0]]) == Resources(1.0, 4 << 30, 0)
 
 

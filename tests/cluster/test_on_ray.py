@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from windlass.cluster.backend import Backend, Group, Member, Resources, Restart, Standing
+from windlass.cluster.backend import ClusterBackend, Group, GroupStatus, Member, Resources, Restart
 from windlass.lab.proofs.backends.ray_nodes import RayNodes
 
 pytestmark = pytest.mark.slow
 QUICK = Restart(back_off_s=0.05, back_off_most_s=5.0)
 
 
-def until(backend: Backend, key: str, holds: Callable[[Standing], bool]) -> Standing:
+def until(backend: ClusterBackend, key: str, holds: Callable[[GroupStatus], bool]) -> GroupStatus:
     end, standing = time.monotonic() + 120, None
     while time.monotonic() < end:
         standing = backend.observe(key)
@@ -25,19 +25,19 @@ def until(backend: Backend, key: str, holds: Callable[[Standing], bool]) -> Stan
     raise AssertionError(f"{key} never came to it: {standing}")
 
 
-def at(standing: Standing, node: str) -> Member:
+def at(standing: GroupStatus, node: str) -> Member:
     return next(member for member in standing.members if member.node == node)
 
 
 @pytest.fixture
-def backend(ray_nodes: RayNodes) -> Backend:
+def backend(ray_nodes: RayNodes) -> ClusterBackend:
     from windlass.cluster.on_ray.ray_backend import RayBackend
 
     return RayBackend(ray_nodes.address)
 
 
 def test_members_of_a_node_that_dies_run_elsewhere_and_the_others_notice_nothing(
-    backend: Backend, ray_nodes: RayNodes
+    backend: ClusterBackend, ray_nodes: RayNodes
 ) -> None:
     dead = ray_nodes.host(1)
     kept = Group("kept", "made_up_member", ("sleep",), 3, resources=Resources(cores=0.5), restart=QUICK)
@@ -63,7 +63,7 @@ def test_members_of_a_node_that_dies_run_elsewhere_and_the_others_notice_nothing
             backend.stop(group.key)
 
 
-def test_a_steward_that_dies_finds_everything_again(backend: Backend, ray_nodes: RayNodes) -> None:
+def test_a_steward_that_dies_finds_everything_again(backend: ClusterBackend, ray_nodes: RayNodes) -> None:
     import ray
 
     group = Group("g", "made_up_member", ("sleep",), 2, tenant="steward", restart=QUICK)

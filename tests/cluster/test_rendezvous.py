@@ -16,25 +16,25 @@ import pytest
 
 from windlass.cluster.launch import rendezvous
 from windlass.cluster.launch.launcher import Launch, free_port
-from windlass.cluster.launch.local_ranks import Task
-from windlass.cluster.launch.remote_ranks import Away
+from windlass.cluster.launch.local_ranks import RankTask
+from windlass.cluster.launch.remote_ranks import RemoteRanks
 from windlass.cluster.launch.rendezvous import Nodes, hosting, joining
 from windlass.spec.errors import AskedWrongly, BadInput, InUse, ProcessFailed, WindlassError
 from windlass.spec.protocol.link import Link, parse_address
 
 MODULE = "made_up_rank"
 PATIENCE_S = 60.0
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., RankTask]
 
 NODE_1 = """
 import sys
-from windlass.cluster.launch.remote_ranks import Attendant
+from windlass.cluster.launch.remote_ranks import NodeAgent
 from windlass.cluster.launch.rendezvous import Nodes, joining
 from windlass.spec.errors import WindlassError
 
 try:
     nodes = Nodes(2, 1, sys.argv[1], 60.0)
-    done = Attendant(joining(nodes), 1, "made_up_rank", print).run()
+    done = NodeAgent(joining(nodes), 1, "made_up_rank", print).run()
     print("done" if done else "stopped")
 except WindlassError as error:
     print("failed:", error.message)
@@ -59,7 +59,7 @@ def node_1(address: str) -> Iterator["subprocess.Popen[str]"]:
             process.stdout.close()
 
 
-def run_on_two(task: Task, address: str, tell: Callable[[dict[str, Any]], None]) -> bool:
+def run_on_two(task: RankTask, address: str, tell: Callable[[dict[str, Any]], None]) -> bool:
     """Be node 0: rank 0 is here, rank 1 there."""
     with hosting(Nodes(2, 0, address, PATIENCE_S)) as company:
         done = Launch(company.hands(task.world, MODULE)).run(task, tell)
@@ -67,7 +67,7 @@ def run_on_two(task: Task, address: str, tell: Callable[[dict[str, Any]], None])
         return done
 
 
-def a_run(task: Task) -> Task:
+def a_run(task: RankTask) -> RankTask:
     (Path(task.folder) / "run.json").write_text("{}")
     return task
 
@@ -121,7 +121,7 @@ def test_a_node_whose_node_0_goes_away_ends_its_ranks(task: MakeTask, address: s
     made = a_run(task([], ["deaf", "sleep"]))
     with node_1(address) as other:
         with hosting(Nodes(2, 0, address, PATIENCE_S)) as company:
-            away = Away(company.links[0], 1, range(1, 2))
+            away = RemoteRanks(company.links[0], 1, range(1, 2))
             away.start(made)
             told, until = list[Any](), time.monotonic() + PATIENCE_S
             while not told:

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import windlass
-from windlass.cluster.backend import Group, Member, Resources, Restart, Walls, check, differs
+from windlass.cluster.backend import Group, Isolation, Member, Resources, Restart, check, differs
 from windlass.cluster.local.local_backend import LocalBackend
-from windlass.cluster.process.cgroup_limits import Ceiling, build_fence
+from windlass.cluster.process.cgroup_limits import TenantLimit, build_fence
 from windlass.cluster.process.disk_usage import bytes_of, trim
 from windlass.cluster.process.sandbox import Unready, environment, others_can_execute, secrets
 from windlass.spec.errors import BadInput
@@ -53,12 +53,12 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def walls(place: Path, tenant: str = "acme", **more: object) -> Walls:
+def walls(place: Path, tenant: str = "acme", **more: object) -> Isolation:
     own = {"uid": UID, "python": PYTHON} if ROOT and PYTHON else {}
-    return Walls(str(place / "tenants" / tenant), secrets=str(place / "secrets" / tenant), **own | more)  # type: ignore[arg-type]
+    return Isolation(str(place / "tenants" / tenant), secrets=str(place / "secrets" / tenant), **own | more)  # type: ignore[arg-type]
 
 
-def guest(around: Walls, *deed: str, **more: object) -> Group:
+def guest(around: Isolation, *deed: str, **more: object) -> Group:
     made = Group(deed[0], GUEST, deed, tenant="acme", restart=Restart("never"), grace_s=1.0, walls=around)
     return replace(made, **more)  # type: ignore[arg-type]
 
@@ -94,14 +94,14 @@ def _owner(path: Path) -> int:
 def test_of_the_machines_variables_only_harmless_ones_are_handed_on() -> None:
     machine = {"PATH": "/bin", "LC_ALL": "C", "AWS_ACCESS_KEY_ID": "x", "WINDLASS_CONTROL_KEY": "x",
                "PGPASSWORD": "x", "WINDLASS_STATE": "x", "KUBECONFIG": "x", "PATHOLOGY": "x"}  # fmt: skip
-    found = environment(guest(Walls("/h"), "work"), machine)
+    found = environment(guest(Isolation("/h"), "work"), machine)
     own = {"HOME", "WINDLASS_HOME", "TMPDIR", "USER", "LOGNAME", "PYTHONSAFEPATH"}
     assert found.keys() == {"PATH", "LC_ALL"} | own
     assert found["HOME"] == "/h"
 
 
 def test_secrets_are_files_that_nobody_else_can_read(tmp_path: Path) -> None:
-    group = guest(Walls("/h", secrets=str(tmp_path)), "work", secrets={"KEY": "store/key"})
+    group = guest(Isolation("/h", secrets=str(tmp_path)), "work", secrets={"KEY": "store/key"})
     with pytest.raises(Unready, match="which is not there"):
         secrets(group)
     (tmp_path / "store").mkdir()
@@ -116,13 +116,13 @@ def test_secrets_are_files_that_nobody_else_can_read(tmp_path: Path) -> None:
 
 
 def test_walls_may_change_under_a_group_that_runs() -> None:
-    group = guest(Walls("/h"), "work")
-    assert not differs(group, replace(group, walls=Walls("/h", processes=9)))
+    group = guest(Isolation("/h"), "work")
+    assert not differs(group, replace(group, walls=Isolation("/h", processes=9)))
 
 
 def test_no_tenant_is_called_as_the_logs_of_all_are() -> None:
     with pytest.raises(BadInput, match="taken by the cluster itself"):
-        check(replace(guest(Walls("/h"), "work"), tenant="logs"))
+        check(replace(guest(Isolation("/h"), "work"), tenant="logs"))
 
 
 def test_a_ceiling_stands_above_all_members_of_a_tenant(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_ceiling_stands_above_all_members_of_a_tenant(tmp_path: Path) -> None:
     (root / "user").mkdir(parents=True)
     (root / "cgroup.controllers").write_text("cpu memory pids")
     own.write_text("0::/user/shell\n")
-    most = Ceiling("here.acme", Resources(2.0, 1 << 30), 64)
+    most = TenantLimit("here.acme", Resources(2.0, 1 << 30), 64)
     fence = build_fence("acme.g.0", Resources(1.0), ceiling=most, root=root, own=own)
     outer = root / "user" / "windlass" / "here.acme"
     assert fence.groups == (outer / "acme.g.0",)

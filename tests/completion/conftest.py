@@ -14,7 +14,7 @@ from windlass.completion.cli_text import Verbs
 from windlass.completion.complete import complete, names_of
 from windlass.completion.from_cli import complete_cli
 from windlass.completion.kinds import CLI, kind_of
-from windlass.completion.suggestions import Offer
+from windlass.completion.suggestions import Suggestions
 
 MODELS = names_of(["poems@2", "poems@2:poet", "essays@1"])
 NAMES = {
@@ -26,7 +26,7 @@ TOLD = ("serve", "models", "plan", "train", "jobs", "completion")
 """Verbs that the tests type; to describe one, its modules are loaded."""
 MARK = "¦"
 
-Completing = Callable[..., Offer]
+Completing = Callable[..., Suggestions]
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +44,7 @@ def verbs() -> Verbs:
 def offer_for(document: dict[str, Any], verbs: Verbs) -> Completing:
     """Complete a text whose cursor is marked, or stands at the end."""
 
-    def offer(text: str, **settings: Any) -> Offer:
+    def offer(text: str, **settings: Any) -> Suggestions:
         bare = text.replace(MARK, "")
         cursor = text.index(MARK) if MARK in text else None
         if kind_of(bare) == CLI and "kind" not in settings:

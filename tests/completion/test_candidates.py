@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from windlass.completion.suggestions import Offer
+from windlass.completion.suggestions import Suggestions
 
 URL = "http://127.0.0.1:8000"
 KEY = '-H "authorization: Bearer $WINDLASS_KEY"'
@@ -119,20 +119,20 @@ def test_there_are_enough_calls_of_each_kind() -> None:
 
 @pytest.mark.parametrize(("kind", "text", "expected"), ALL, ids=[f"{kind}: {text}" for kind, text, _ in ALL])
 def test_the_right_candidate_comes_first(
-    offer_for: Callable[..., Offer], kind: str, text: str, expected: str
+    offer_for: Callable[..., Suggestions], kind: str, text: str, expected: str
 ) -> None:
     offer = offer_for(text)
     assert offer.kind == kind
     assert [each.text for each in offer.candidates[:1]] == [expected], offer.candidates[:5]
 
 
-def test_each_is_answered_in_time(offer_for: Callable[..., Offer]) -> None:
+def test_each_is_answered_in_time(offer_for: Callable[..., Suggestions]) -> None:
     """The bound is issue 8's: 50 ms after start. What counts is this process's own time."""
     slow = {text: seconds for _, text, _ in ALL if (seconds := median_s(offer_for, text)) > WITHIN_S}
     assert not slow
 
 
-def median_s(offer_for: Callable[..., Offer], text: str) -> float:
+def median_s(offer_for: Callable[..., Suggestions], text: str) -> float:
     taken = []
     for _ in range(5):
         start = time.process_time()
@@ -141,12 +141,14 @@ def median_s(offer_for: Callable[..., Offer], text: str) -> float:
     return statistics.median(taken)
 
 
-def test_what_openais_client_does_not_know_goes_into_extra_body(offer_for: Callable[..., Offer]) -> None:
+def test_what_openais_client_does_not_know_goes_into_extra_body(
+    offer_for: Callable[..., Suggestions],
+) -> None:
     call = 'client.completions.create(model="poems", top_k=5, prompt="Hi")'
     assert offer_for(call).fixed == call.replace("top_k=5", 'extra_body={"top_k": 5}')
 
 
-def test_the_field_under_the_cursor_is_explained(offer_for: Callable[..., Offer]) -> None:
+def test_the_field_under_the_cursor_is_explained(offer_for: Callable[..., Suggestions]) -> None:
     told = offer_for('{"model": "poems", "prompt": "Hi", "temper¦ature": 0.7}').explains
     assert told is not None
     assert (told.name, told.type, told.range, told.default) == ("temperature", "number", "0 to 2", "1")
@@ -159,7 +161,9 @@ def test_the_field_under_the_cursor_is_explained(offer_for: Callable[..., Offer]
     assert option.type == "integer"
 
 
-def test_parameters_are_offered_with_type_range_default_and_meaning(offer_for: Callable[..., Offer]) -> None:
+def test_parameters_are_offered_with_type_range_default_and_meaning(
+    offer_for: Callable[..., Suggestions],
+) -> None:
     offered = {each.text: each for each in offer_for('{"model": "poems", "prompt": "Hi", ').candidates}
     assert "model" not in offered
     assert "suffix" not in offered, "it only takes null"

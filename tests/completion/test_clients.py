@@ -12,13 +12,13 @@ from openai.resources.embeddings import Embeddings
 
 from windlass.completion.fill import Filler
 from windlass.completion.python_text import NOT_OPENAI, OPENAI, OPENAI_OWN, SDK, SDK_OWN, SDK_SETTINGS
-from windlass.completion.schema import Api
+from windlass.completion.schema import ApiDocument
 from windlass.sdk import Client
-from windlass.sdk.messages import Settings
+from windlass.sdk.messages import SamplingSettings
 
 
 def test_the_settings_of_our_client_are_known() -> None:
-    assert set(Settings.__annotations__) == SDK_SETTINGS
+    assert set(SamplingSettings.__annotations__) == SDK_SETTINGS
 
 
 @pytest.mark.parametrize("method", list(SDK))
@@ -32,7 +32,7 @@ def test_the_first_argument_of_our_client_is_known(method: str) -> None:
 
 @pytest.mark.parametrize(("path", "owner"), [*zip(OPENAI, [Chat, Completions, Embeddings], strict=True)])
 def test_what_openais_client_takes_is_known(document: dict[str, Any], path: str, owner: Any) -> None:
-    api = Api(document)
+    api = ApiDocument(document)
     operation = api.find(path, "POST")
     assert operation is not None
     assert operation.body is not None

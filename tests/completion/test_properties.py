@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from windlass.completion.complete import complete
-from windlass.completion.suggestions import Offer, put
+from windlass.completion.suggestions import Suggestions, put
 
 BODIES = [
     '{"model": "poems", "prompt": "Once upon", "max_tokens": 20, "temperature": 0.7, "stream": true}',
@@ -65,7 +65,7 @@ def server_takes(document: dict[str, Any]) -> Takes:
     return lambda path, body: found[path].validate(body)
 
 
-def check_whole(offer: Offer, server_takes: Takes) -> None:
+def check_whole(offer: Suggestions, server_takes: Takes) -> None:
     """The call that is written is one that the server takes."""
     if offer.call.get("json"):
         server_takes(offer.path, json.loads(offer.call["json"]))
@@ -76,7 +76,7 @@ def check_whole(offer: Offer, server_takes: Takes) -> None:
 @QUICK
 @given(text=st.sampled_from(ALL), data=st.data())
 def test_any_part_of_a_call_with_any_cursor_is_answered(
-    offer_for: Callable[..., Offer], server_takes: Takes, text: str, data: st.DataObject
+    offer_for: Callable[..., Suggestions], server_takes: Takes, text: str, data: st.DataObject
 ) -> None:
     end = data.draw(st.integers(0, len(text)))
     cursor = data.draw(st.integers(0, end))
@@ -93,7 +93,7 @@ def test_any_part_of_a_call_with_any_cursor_is_answered(
     kind=st.sampled_from(["json", "curl", "python"]),
 )
 def test_no_text_is_too_broken(
-    offer_for: Callable[..., Offer], server_takes: Takes, text: str, kind: str
+    offer_for: Callable[..., Suggestions], server_takes: Takes, text: str, kind: str
 ) -> None:
     check_whole(offer_for(text, kind=kind), server_takes)
     offer_for(f"windlass {text}")
@@ -102,7 +102,7 @@ def test_no_text_is_too_broken(
 @pytest.mark.parametrize(
     "text", ["[" * 5000, '{"a":' * 5000, "(" * 5000, "f(" * 3000, '"' * 5000, "\\" * 5000]
 )
-def test_deep_and_long_texts_are_answered(offer_for: Callable[..., Offer], text: str) -> None:
+def test_deep_and_long_texts_are_answered(offer_for: Callable[..., Suggestions], text: str) -> None:
     for before in ("", "curl -d '", "client.complete(", "windlass serve "):
         offer_for(before + text, kind="auto")
 
@@ -123,7 +123,7 @@ def test_any_server_may_be_asked(text: str) -> None:
 @QUICK
 @given(text=st.sampled_from(BODIES), data=st.data())
 def test_the_first_candidate_fits_into_a_body(
-    offer_for: Callable[..., Offer], server_takes: Takes, text: str, data: st.DataObject
+    offer_for: Callable[..., Suggestions], server_takes: Takes, text: str, data: st.DataObject
 ) -> None:
     part = text[: data.draw(st.integers(1, len(text)))]
     first = offer_for(part)
@@ -136,7 +136,7 @@ def test_the_first_candidate_fits_into_a_body(
 @QUICK
 @given(text=st.sampled_from(PYTHONS), data=st.data())
 def test_the_first_candidate_fits_into_a_program(
-    offer_for: Callable[..., Offer], text: str, data: st.DataObject
+    offer_for: Callable[..., Suggestions], text: str, data: st.DataObject
 ) -> None:
     part = text[: data.draw(st.integers(text.index("(") + 1, len(text)))]
     first = offer_for(part, kind="python")
@@ -148,7 +148,7 @@ def test_the_first_candidate_fits_into_a_program(
 @QUICK
 @given(text=st.sampled_from(COMMANDS), data=st.data())
 def test_the_first_candidate_fits_into_a_command(
-    offer_for: Callable[..., Offer], text: str, data: st.DataObject
+    offer_for: Callable[..., Suggestions], text: str, data: st.DataObject
 ) -> None:
     part = text[: data.draw(st.integers(1, len(text)))]
     first = offer_for(part)
@@ -170,7 +170,7 @@ SLIPS: list[tuple[str, str]] = [
 @QUICK
 @given(slips=st.lists(st.sampled_from(SLIPS), min_size=1, max_size=3, unique_by=lambda slip: slip[0]))
 def test_bodies_with_slips_are_set_right(
-    offer_for: Callable[..., Offer], server_takes: Takes, slips: list[tuple[str, str]]
+    offer_for: Callable[..., Suggestions], server_takes: Takes, slips: list[tuple[str, str]]
 ) -> None:
     text = BODIES[0]
     for right, wrong in slips:

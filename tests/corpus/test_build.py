@@ -17,7 +17,7 @@ from windlass.corpus.build import build_corpus, find_built, is_whole
 from windlass.corpus.corpus_dir import BuiltCorpus, load_corpus
 from windlass.corpus.stats import bucket_of, draw_lengths
 from windlass.spec.errors import BadInput, Damaged, InUse, NotFound
-from windlass.spec.job import Clean, Corpus, Tokenizer
+from windlass.spec.job import Clean, Corpus, TokenizerSpec
 from windlass.spec.protocol.progress import Progress
 from windlass.store.lock import locked
 
@@ -39,7 +39,7 @@ def rows(tmp_path: Path) -> Path:
 
 
 def asked(source: Path, **settings: Any) -> Corpus:
-    settings.setdefault("tokenizer", Tokenizer(vocabulary=400))
+    settings.setdefault("tokenizer", TokenizerSpec(vocabulary=400))
     settings.setdefault("clean", Clean(duplicates="exact"))
     return Corpus(sources=(str(source),), **settings)
 
@@ -94,9 +94,9 @@ def test_the_content_has_the_same_digest_wherever_it_lies(tmp_path: Path, rows: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tokenizer", [Tokenizer(vocabulary=300), Tokenizer(kind="char")])
+@pytest.mark.parametrize("tokenizer", [TokenizerSpec(vocabulary=300), TokenizerSpec(kind="char")])
 def test_the_number_of_processes_changes_nothing(
-    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tokenizer: TokenizerSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks, cuts of long documents and duplicates across blocks included."""
     for setting in ("hands.BLOCK_BYTES", "hands.SMALL_BYTES", "tokenise.BLOCK_BYTES"):
@@ -131,7 +131,9 @@ def test_duplicates_are_dropped_and_counted(tmp_path: Path, english: str, chines
 
 def test_a_tail_split_of_one_text_by_characters(tmp_path: Path, chinese: str) -> None:
     (tmp_path / "a.txt").write_text(chinese, "utf-8")
-    corpus = asked(tmp_path / "a.txt", split="tail", validation_share=0.2, tokenizer=Tokenizer(kind="char"))
+    corpus = asked(
+        tmp_path / "a.txt", split="tail", validation_share=0.2, tokenizer=TokenizerSpec(kind="char")
+    )
     built = load_corpus(build_corpus(corpus, tmp_path))
     cut = int(len(chinese) * 0.8)
     assert (texts_of(built, "train"), texts_of(built, "validation")) == ([chinese[:cut]], [chinese[cut:]])
@@ -145,7 +147,7 @@ def test_a_given_tokenizer_is_kept_with_its_config(tmp_path: Path, rows: Path) -
     folder.mkdir()
     (folder / "tokenizer.json").write_bytes(first.tokenizer.json)
     (folder / "tokenizer_config.json").write_text('{"eos_token": "<|pad|>"}')
-    given = Tokenizer(kind="file", path=str(folder / "tokenizer.json"))
+    given = TokenizerSpec(kind="file", path=str(folder / "tokenizer.json"))
     built = load_corpus(build_corpus(asked(rows, tokenizer=given), tmp_path))
     assert built.tokenizer.config == {"eos_token": "<|pad|>"}
     assert built.train.document(0)[-1] == built.tokenizer.end_id == 1
@@ -208,7 +210,7 @@ def test_a_killed_build_leaves_no_corpus_and_no_process_and_the_next_one_succeed
     tmp_path: Path, stage: str
 ) -> None:
     write_rows(tmp_path / "rows.jsonl", lines(5000))
-    corpus = asked(tmp_path / "rows.jsonl", tokenizer=Tokenizer(vocabulary=300))
+    corpus = asked(tmp_path / "rows.jsonl", tokenizer=TokenizerSpec(vocabulary=300))
     script = (
         "import sys, os, signal, psutil; from pathlib import Path\n"
         "from windlass.corpus import build, hands; from windlass.spec.job import Corpus\n"
@@ -306,7 +308,7 @@ def test_a_histogram_has_a_line_for_every_power_between() -> None:
 
 def test_shakespeare_in_characters_is_the_well_known_corpus(tmp_path: Path, shakespeare: Path) -> None:
     corpus = Corpus(
-        sources=(str(shakespeare),), split="tail", validation_share=0.1, tokenizer=Tokenizer(kind="char")
+        sources=(str(shakespeare),), split="tail", validation_share=0.1, tokenizer=TokenizerSpec(kind="char")
     )
     built = load_corpus(build_corpus(corpus, tmp_path))
     assert (built.train.tokens, built.validation.tokens) == (1_003_855, 111_541)
@@ -318,7 +320,7 @@ def test_shakespeare_in_characters_is_the_well_known_corpus(tmp_path: Path, shak
 def test_chinese_poems_come_back_whole(tmp_path: Path, poems: Path) -> None:
     some = poems.read_text("utf-8").splitlines(keepends=True)[:4000]
     (tmp_path / "some.jsonl").write_text("".join(some), "utf-8")
-    corpus = Corpus(sources=(str(tmp_path / "some.jsonl"),), tokenizer=Tokenizer(vocabulary=2000))
+    corpus = Corpus(sources=(str(tmp_path / "some.jsonl"),), tokenizer=TokenizerSpec(vocabulary=2000))
     built = load_corpus(build_corpus(corpus, tmp_path))
     assert built.stats["documents"] > 3500
     assert built.stats["bytes_per_token"] > 2

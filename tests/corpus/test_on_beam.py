@@ -13,11 +13,11 @@ import pytest
 
 from windlass.corpus.build import build_corpus
 from windlass.corpus.corpus_dir import load_corpus
-from windlass.corpus.on_beam import BeamHands
+from windlass.corpus.on_beam import BeamExecutor
 from windlass.spec.errors import BadInput
-from windlass.spec.job import Clean, Corpus, Tokenizer
+from windlass.spec.job import Clean, Corpus, TokenizerSpec
 from windlass.spec.protocol.progress import Progress
-from windlass.store.beam import Runner
+from windlass.store.beam import BeamRunner
 
 
 @pytest.fixture
@@ -36,12 +36,14 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def asked(folder: Path, **settings: Any) -> Corpus:
-    settings.setdefault("tokenizer", Tokenizer(vocabulary=300))
+    settings.setdefault("tokenizer", TokenizerSpec(vocabulary=300))
     return Corpus(sources=(str(folder),), clean=Clean(duplicates="exact"), **settings)
 
 
-def hands(tmp_path: Path, processes: int = 1) -> BeamHands:
-    return BeamHands(Runner(processes=processes, log=str(tmp_path / "beam.log")), str(tmp_path / "scratch"))
+def hands(tmp_path: Path, processes: int = 1) -> BeamExecutor:
+    return BeamExecutor(
+        BeamRunner(processes=processes, log=str(tmp_path / "beam.log")), str(tmp_path / "scratch")
+    )
 
 
 def test_beam_builds_the_same_bytes_as_the_pool(tmp_path: Path, texts: Path) -> None:
@@ -52,7 +54,7 @@ def test_beam_builds_the_same_bytes_as_the_pool(tmp_path: Path, texts: Path) -> 
 
 
 def test_characters_and_lines_as_documents_come_out_the_same_too(tmp_path: Path, texts: Path) -> None:
-    corpus = asked(texts / "long.txt", document="line", tokenizer=Tokenizer(kind="char"))
+    corpus = asked(texts / "long.txt", document="line", tokenizer=TokenizerSpec(kind="char"))
     pool, beam = (
         build_corpus(corpus, tmp_path / "pool"),
         build_corpus(corpus, tmp_path, hands=hands(tmp_path)),

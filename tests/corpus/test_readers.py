@@ -14,15 +14,15 @@ import zstandard
 
 from windlass.corpus.readers import documents
 from windlass.corpus.sources import corpus_key, list_sources
-from windlass.corpus.streams import Tally
+from windlass.corpus.streams import ReadProgress
 from windlass.spec.errors import BadInput, NotFound
 from windlass.spec.job import STDLIB, Corpus
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
 def read(*sources: Path | str, **settings: Any) -> tuple[list[tuple[int, str]], Counter[str]]:
     corpus = Corpus(sources=tuple(str(s) for s in sources), **settings)
-    tally = Tally()
+    tally = ReadProgress()
     files = list_sources(corpus, tally.skipped)
     found = [(d.number, d.text) for d in documents(files, corpus, tally)]
     assert tally.read_bytes == sum(file.bytes for file in files)
@@ -165,7 +165,7 @@ def test_globs_and_repeated_sources_name_a_file_once(tmp_path: Path) -> None:
 
 
 def test_a_store_url_is_read_like_a_path() -> None:
-    place = Place(f"memory://corpus-{uuid.uuid4().hex}")
+    place = StoreDir(f"memory://corpus-{uuid.uuid4().hex}")
     place.write("deep/a.jsonl", rows("from afar"))
     place.write(".git/b.jsonl", b"not even JSON")
     assert read(place.url)[0] == [(1, "from afar")]
@@ -184,7 +184,7 @@ def test_the_standard_library_is_a_source() -> None:
     assert f"{STDLIB}/json/decoder.py" in names
     assert not any("site-packages" in name for name in names)
     topics = [file for file in files if file.kind == "topics"]
-    texts = [d.text for d in documents(topics, Corpus(), Tally())]
+    texts = [d.text for d in documents(topics, Corpus(), ReadProgress())]
     assert len(texts) > 50
     assert any("assert" in text for text in texts)
 

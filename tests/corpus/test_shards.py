@@ -13,7 +13,7 @@ from windlass.corpus.split import Pieces
 from windlass.corpus.tokenise import TokenBlock, write_part
 from windlass.spec.errors import BadInput
 from windlass.store.manifest import DirectoryWriter, verify
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
 def written(folder: Path, documents: list[list[int]], shard_tokens: int, cuts: list[int]) -> PartRecord:
@@ -29,7 +29,7 @@ def written(folder: Path, documents: list[list[int]], shard_tokens: int, cuts: l
     count = len(documents)
     column = np.arange(count, dtype=np.uint64)
     pieces = Pieces(column, column * np.uint64(3), column + np.uint64(7), column + np.uint64(1))
-    writer = DirectoryWriter(Place(folder))
+    writer = DirectoryWriter(StoreDir(folder))
     with PartWriter(writer, "train", token_type(1000), shard_tokens) as part:
         handed = list(write_part(part, pieces, iter(blocks)))
     lengths = [n for block in handed for n in block.document_tokens.tolist()]
@@ -52,7 +52,7 @@ def test_what_is_written_is_read_back_across_files(
 ) -> None:
     folder = tmp_path_factory.mktemp("part")
     record = written(folder, documents, shard_tokens, cuts)
-    verify(Place(folder))
+    verify(StoreDir(folder))
     part = TokenPart(folder / "train", record, token_type(1000))
     flat = [t for d in documents for t in d]
     assert len(part) == len(flat) == sum(record.shards)
@@ -95,7 +95,7 @@ def test_tokens_that_are_not_there_are_refused(tmp_path: Path, start: int, stop:
 
 
 def test_a_writer_that_fails_leaves_no_files(tmp_path: Path) -> None:
-    part = PartWriter(DirectoryWriter(Place(tmp_path)), "train", token_type(9), 4)
+    part = PartWriter(DirectoryWriter(StoreDir(tmp_path)), "train", token_type(9), 4)
     with pytest.raises(RuntimeError, match="in the middle"):
         fail_within(part)
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []

@@ -19,7 +19,7 @@ from windlass.plan.local.machine import MachineFacts
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 pytestmark = pytest.mark.slow
 
@@ -30,15 +30,15 @@ CORPUS = CorpusFacts(path="c", digest="d", vocabulary=4096, train_tokens=9_000_0
 WORKER = """
 import json, os, sys, threading, time
 from windlass.spec.protocol.entrypoint import error_event
-from windlass.spec.protocol.elastic import Hello
+from windlass.spec.protocol.elastic import ElasticHello
 from windlass.spec.errors import BadInput
-from windlass.train.elastic.coordinator_client import Post
+from windlass.train.elastic.coordinator_client import CoordinatorClient
 
 def work(folder, worker, node, host, cores):
     deed = (folder / "deed").read_text()
     if deed == "crash":
         raise RuntimeError("a bug of ours")
-    post = Post(folder, Hello(role="worker", node=node, worker=worker, store=f"{host}:1"))
+    post = CoordinatorClient(folder, ElasticHello(role="worker", node=node, worker=worker, store=f"{host}:1"))
     step, why = 0, "new"
     while True:
         assigned = post.lobby(step, why)
@@ -69,9 +69,9 @@ def work(folder, worker, node, host, cores):
 AGENT = """
 import json, sys
 from pathlib import Path
-from windlass.elastic.agent import Agent, Site
+from windlass.elastic.agent import Agent, AgentSite
 from windlass.spec.errors import WindlassError
-site = Site(Path(sys.argv[1]), sys.argv[2], "127.0.0.1", entry="made_up_worker:work")
+site = AgentSite(Path(sys.argv[1]), sys.argv[2], "127.0.0.1", entry="made_up_worker:work")
 try:
     done = Agent(site, lambda event: print(json.dumps(event), flush=True)).run()
     print(json.dumps({"event": "outcome", "done": done}), flush=True)
@@ -152,7 +152,7 @@ def full(folder: Path) -> bool:
 
 
 def records(folder: Path, event: str) -> list[dict[str, Any]]:
-    return [r for r in Journal(Place(folder)).read() if r["event"] == event]
+    return [r for r in Journal(StoreDir(folder)).read() if r["event"] == event]
 
 
 def test_a_killed_worker_is_followed_by_the_spare_and_replaced(folder: Path) -> None:

@@ -17,12 +17,12 @@ import pytest
 from windlass.plan.local.machine import MachineFacts
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job
-from windlass.spec.protocol.elastic import COORDINATOR, MEMBERS, OVER, Hello
+from windlass.spec.protocol.elastic import COORDINATOR, MEMBERS, OVER, ElasticHello
 from windlass.spec.run import JOURNAL, RUN_FILE
 from windlass.store.journal import Journal
 from windlass.store.lease import leader
-from windlass.store.store_dir import Place
-from windlass.train.elastic.coordinator_client import Post
+from windlass.store.store_dir import StoreDir
+from windlass.train.elastic.coordinator_client import CoordinatorClient
 
 PATIENCE_S = 30.0
 MACHINE = MachineFacts(cores=2, memory_bytes=8 << 30, peak_flops=1e11, has_compiler=True)
@@ -39,7 +39,9 @@ class MadeUp:
         self.ended = threading.Event()
         self.enough = threading.Event()
         self._cut = threading.Event()
-        self._post = Post(folder, Hello(role="worker", node="node0", worker=name, store="127.0.0.1:1"))
+        self._post = CoordinatorClient(
+            folder, ElasticHello(role="worker", node="node0", worker=name, store="127.0.0.1:1")
+        )
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
@@ -109,7 +111,7 @@ def _start(folder: Path) -> "subprocess.Popen[bytes]":
 
 
 def records(folder: Path, event: str) -> list[dict[str, Any]]:
-    return [r for r in Journal(Place(folder), JOURNAL).read() if r["event"] == event]
+    return [r for r in Journal(StoreDir(folder), JOURNAL).read() if r["event"] == event]
 
 
 def members(folder: Path) -> dict[str, Any]:
@@ -167,11 +169,11 @@ def test_a_run_is_scaled_by_a_file(folder: Path) -> None:
     with coordinators(folder):
         workers = [MadeUp(folder, name) for name in "ab"]
         await_that(trained_together(folder, workers), "a generation of two")
-        Place(folder).write("workers.json", json.dumps({"id": 1, "workers": 4, "by": "me"}).encode())
+        StoreDir(folder).write("workers.json", json.dumps({"id": 1, "workers": 4, "by": "me"}).encode())
         await_that(lambda: records(folder, "scaled"), "the wish to be seen")
         workers += [MadeUp(folder, name) for name in "cd"]
         await_that(trained_together(folder, workers), "a generation of four")
-        Place(folder).write("workers.json", json.dumps({"id": 2, "workers": 1, "by": "me"}).encode())
+        StoreDir(folder).write("workers.json", json.dumps({"id": 2, "workers": 1, "by": "me"}).encode())
         await_that(lambda: len(records(folder, "left")) == 2, "two to be dismissed")
         assert [r["workers"] for r in records(folder, "scaled")] == [4, 1]
         assert len(records(folder, "generation")[-1]["members"]) == 1
@@ -196,7 +198,7 @@ def test_the_leader_is_killed_ten_times_and_members_never_notice(folder: Path) -
         workers = [MadeUp(folder, name) for name in ("a", "b")]
         await_that(trained_together(folder, workers), "a generation of both")
         for _ in range(10):
-            claim = leader(Place(folder / COORDINATOR))
+            claim = leader(StoreDir(folder / COORDINATOR))
             assert claim is not None
             pid = int(claim.holder.partition("/")[2])
             os.kill(pid, signal.SIGKILL)
@@ -222,7 +224,7 @@ def test_what_a_dead_leader_wrote_down_is_carried_on_by_the_next(folder: Path) -
             process.send_signal(signal.SIGSTOP)
         lost.vanish()
         record = {"event": "lost", "time": 0.0, "worker": lost.name, "node": "node0", "generation": 1}
-        Journal(Place(folder)).append(record)
+        Journal(StoreDir(folder)).append(record)
         for process in processes:
             process.kill()
         processes.append(_start(folder))
@@ -237,7 +239,7 @@ def test_a_frozen_leader_finds_another_in_its_place_and_disturbs_nobody(folder: 
     with coordinators(folder, 2) as processes:
         workers = [MadeUp(folder, name) for name in ("a", "b")]
         await_that(trained_together(folder, workers), "a generation of both")
-        claim = leader(Place(folder / COORDINATOR))
+        claim = leader(StoreDir(folder / COORDINATOR))
         assert claim is not None
         pid = int(claim.holder.partition("/")[2])
         os.kill(pid, signal.SIGSTOP)

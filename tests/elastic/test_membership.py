@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from windlass.elastic.membership import (
     BACK_OFF_MOST_S,
     EARLY_MOST,
-    Abandon,
-    Call,
+    AbandonGeneration,
+    Drained,
+    DrainGeneration,
     End,
-    Fire,
     Form,
-    Hire,
-    Rest,
+    StartWorker,
+    StopWorker,
     back_off_s,
     cut_off,
     decide,
@@ -23,9 +23,9 @@ from windlass.elastic.membership import (
     silence_s,
     staff,
 )
-from windlass.elastic.membership_state import Agent, Roll, Worker
+from windlass.elastic.membership_state import AgentState, MembershipState, WorkerState
 from windlass.plan.stragglers import MIN_TOTALS, decide_pace
-from windlass.spec.protocol.elastic import Beat, Lobby
+from windlass.spec.protocol.elastic import Heartbeat, WaitingForAssignment
 
 NOW_S = 100.0
 
@@ -34,10 +34,10 @@ def everyone(workers: int) -> int:
     return workers
 
 
-def running(count: int, *, wanted: int | None = None, spares: int = 0, nodes: int = 1) -> Roll:
+def running(count: int, *, wanted: int | None = None, spares: int = 0, nodes: int = 1) -> MembershipState:
     """A generation of `count` members in its steps, heard a moment ago."""
-    roll = Roll(wanted or count, spares, "node0", since_s=NOW_S - 50, nodes=nodes)
-    roll.agents = {f"node{n}": Agent(f"node{n}", "127.0.0.1") for n in range(nodes)}
+    roll = MembershipState(wanted or count, spares, "node0", since_s=NOW_S - 50, nodes=nodes)
+    roll.agents = {f"node{n}": AgentState(f"node{n}", "127.0.0.1") for n in range(nodes)}
     for rank in range(count):
         worker = joined(roll, f"w{rank}", f"node{rank % nodes}")
         worker.go(rank, 7)
@@ -49,14 +49,16 @@ def running(count: int, *, wanted: int | None = None, spares: int = 0, nodes: in
     return roll
 
 
-def joined(roll: Roll, name: str, node: str = "node0", *, ready_s: float | None = None) -> Worker:
-    worker = Worker(name, node, NOW_S - 60, NOW_S - 0.1, connected=True, ready_s=ready_s)
+def joined(
+    roll: MembershipState, name: str, node: str = "node0", *, ready_s: float | None = None
+) -> WorkerState:
+    worker = WorkerState(name, node, NOW_S - 60, NOW_S - 0.1, connected=True, ready_s=ready_s)
     worker.phase, worker.gap_s = "lobby", 0.2
     roll.workers[name] = worker
     return worker
 
 
-def lost(roll: Roll, now_s: float = NOW_S) -> dict[str, str]:
+def lost(roll: MembershipState, now_s: float = NOW_S) -> dict[str, str]:
     return {loss.worker: loss.how for loss in find_losses(roll, now_s)}
 
 
@@ -83,19 +85,19 @@ def test_silence_counts_by_the_habit_of_the_worker() -> None:
 
 @given(st.lists(st.floats(0.0, 100.0), max_size=60))
 def test_silence_is_bounded_whatever_the_beats_were(gaps: list[float]) -> None:
-    worker, now_s = Worker("w", "n", 0.0, 0.0), 0.0
+    worker, now_s = WorkerState("w", "n", 0.0, 0.0), 0.0
     for gap in gaps:
         now_s += gap
-        worker.beat(Beat(1, 1), now_s)
+        worker.beat(Heartbeat(1, 1), now_s)
     assert 1.5 <= silence_s(worker) <= 5.0
 
 
 def test_beats_with_ordinary_medians_and_long_totals_set_a_worker_aside() -> None:
     """A worker that is stopped and continued in slices: 40 steps of 1 ms a beat, one of them 400 ms late."""
-    workers = {name: Worker(name, "n", 0.0, 0.0) for name in ("w0", "w1")}
+    workers = {name: WorkerState(name, "n", 0.0, 0.0) for name in ("w0", "w1")}
     for beat in range(1, 1 + MIN_TOTALS):
         for name, total_s in (("w0", 0.04), ("w1", 0.44)):
-            told = Beat(1, 40 * beat, 0.001, total_s=total_s, steps=40)
+            told = Heartbeat(1, 40 * beat, 0.001, total_s=total_s, steps=40)
             workers[name].beat(told, 0.2 * beat)
     histories = {name: list(worker.paces) for name, worker in workers.items()}
     totals = {name: list(worker.totals) for name, worker in workers.items()}
@@ -128,7 +130,7 @@ def test_members_of_an_earlier_coordinator_have_time_to_say_hello() -> None:
 
 def test_a_worker_may_take_long_to_be_started_but_not_to_speak() -> None:
     roll = running(1, wanted=2)
-    roll.workers["x"] = Worker("x", "node0", NOW_S, NOW_S)
+    roll.workers["x"] = WorkerState("x", "node0", NOW_S, NOW_S)
     heard(roll, NOW_S)
     roll.workers["w0"].heard_s = NOW_S + 100
     assert lost(roll, NOW_S + 100) == {}
@@ -143,7 +145,7 @@ def test_nothing_is_decided_before_those_are_heard_who_would_have_to_obey() -> N
     assert decide(roll, NOW_S, everyone) is None
     assert staff(roll, NOW_S) == []
     roll.workers["w1"].connected, roll.workers["w1"].expected = True, False
-    assert decide(roll, NOW_S, everyone) == Abandon("w2 is lost")
+    assert decide(roll, NOW_S, everyone) == AbandonGeneration("w2 is lost")
 
 
 def test_a_member_behind_the_others_is_stuck() -> None:
@@ -157,7 +159,7 @@ def test_when_nobody_stands_out_all_are_called() -> None:
     roll = running(3)
     heard(roll, NOW_S + 11)
     assert lost(roll, NOW_S + 11) == {}
-    assert isinstance(decide(roll, NOW_S + 11, everyone), Abandon)
+    assert isinstance(decide(roll, NOW_S + 11, everyone), AbandonGeneration)
 
 
 def test_long_steps_are_not_stuck() -> None:
@@ -177,19 +179,19 @@ def test_other_phases_have_bounds_of_their_own(phase: str, allowed_s: float) -> 
     heard(roll, NOW_S + allowed_s + 1)
     assert lost(roll, NOW_S + allowed_s + 1) == {}
     if phase != "paused":
-        assert isinstance(decide(roll, NOW_S + allowed_s + 1, everyone), Abandon)
+        assert isinstance(decide(roll, NOW_S + allowed_s + 1, everyone), AbandonGeneration)
 
 
 def test_a_broken_generation_is_abandoned_gathered_and_followed_at_once() -> None:
     roll = running(4)
     del roll.workers["w1"]
     roll.broken = "w1 is lost"
-    assert decide(roll, NOW_S, everyone) == Abandon("w1 is lost")
+    assert decide(roll, NOW_S, everyone) == AbandonGeneration("w1 is lost")
     roll.abandoned, roll.reason = True, "w1 is lost"
     roll.turn("gathering", NOW_S)
     assert decide(roll, NOW_S, everyone) is None
     come(roll, "w0", "w2", "w3")
-    assert decide(roll, NOW_S, everyone) == Rest()
+    assert decide(roll, NOW_S, everyone) == Drained()
     roll.kept = True
     roll.turn("idle", NOW_S)
     assert decide(roll, NOW_S, everyone) == Form("w1 is lost")
@@ -208,13 +210,13 @@ def test_a_survivor_that_does_not_come_is_lost() -> None:
 
 def test_a_member_that_failed_by_itself_ends_the_generation() -> None:
     roll = running(3)
-    roll.workers["w1"].come(Lobby(7, 40, "connection reset"), NOW_S)
-    assert decide(roll, NOW_S, everyone) == Abandon("w1: connection reset")
+    roll.workers["w1"].come(WaitingForAssignment(7, 40, "connection reset"), NOW_S)
+    assert decide(roll, NOW_S, everyone) == AbandonGeneration("w1: connection reset")
 
 
 def test_a_word_from_before_the_assignment_is_no_return() -> None:
     roll = running(3)
-    roll.workers["w1"].come(Lobby(6, 40, "border"), NOW_S)
+    roll.workers["w1"].come(WaitingForAssignment(6, 40, "border"), NOW_S)
     assert decide(roll, NOW_S, everyone) is None
 
 
@@ -223,14 +225,14 @@ def test_newcomers_are_taken_in_together() -> None:
     joined(roll, "x0", ready_s=NOW_S)
     assert decide(roll, NOW_S + 0.1, everyone) is None
     joined(roll, "x1", ready_s=NOW_S + 0.1)
-    assert decide(roll, NOW_S + 0.1, everyone) == Call("x0, x1 joined")
+    assert decide(roll, NOW_S + 0.1, everyone) == DrainGeneration("x0, x1 joined")
 
 
 def test_a_newcomer_that_no_layout_could_use_stays_a_spare() -> None:
     roll = running(2, wanted=3)
     joined(roll, "x0", ready_s=NOW_S - 5)
     assert decide(roll, NOW_S, lambda n: n - n % 2) is None
-    assert isinstance(decide(roll, NOW_S, everyone), Call)
+    assert isinstance(decide(roll, NOW_S, everyone), DrainGeneration)
 
 
 def test_a_spare_of_a_full_run_waits() -> None:
@@ -242,7 +244,7 @@ def test_a_spare_of_a_full_run_waits() -> None:
 
 def test_fewer_wanted_members_come_to_the_lobby_and_the_newest_are_dismissed() -> None:
     roll = running(4, wanted=2)
-    assert isinstance(decide(roll, NOW_S, everyone), Call)
+    assert isinstance(decide(roll, NOW_S, everyone), DrainGeneration)
     assert staff(roll, NOW_S) == []
     come(roll, "w0", "w1", "w2", "w3")
     roll.turn("idle", NOW_S)
@@ -250,13 +252,13 @@ def test_fewer_wanted_members_come_to_the_lobby_and_the_newest_are_dismissed() -
         worker.go(rank if rank < 2 else None, 8)
     roll.generation, roll.members = 8, ("w0", "w1")
     roll.turn("running", NOW_S)
-    fired = [change.worker for change in staff(roll, NOW_S) if isinstance(change, Fire)]
+    fired = [change.worker for change in staff(roll, NOW_S) if isinstance(change, StopWorker)]
     assert fired == ["w3", "w2"]
 
 
 def test_lost_workers_are_replaced_where_there_is_most_room() -> None:
     roll = running(3, wanted=4, spares=1, nodes=2)
-    assert staff(roll, NOW_S) == [Hire("node1"), Hire("node0")]
+    assert staff(roll, NOW_S) == [StartWorker("node1"), StartWorker("node0")]
 
 
 def test_the_part_of_a_machine_that_is_away_stays_open() -> None:
@@ -264,14 +266,14 @@ def test_the_part_of_a_machine_that_is_away_stays_open() -> None:
     roll.workers["w1"].node = "node0"
     del roll.agents["node1"]
     assert staff(roll, NOW_S) == []
-    roll.agents["node1"] = Agent("node1", "127.0.0.1")
-    assert staff(roll, NOW_S) == [Hire("node1"), Hire("node1")]
+    roll.agents["node1"] = AgentState("node1", "127.0.0.1")
+    assert staff(roll, NOW_S) == [StartWorker("node1"), StartWorker("node1")]
 
 
 def test_an_agent_starts_no_more_than_it_may() -> None:
     roll = running(1, wanted=4)
     roll.agents["node0"].most = 2
-    assert staff(roll, NOW_S) == [Hire("node0")]
+    assert staff(roll, NOW_S) == [StartWorker("node0")]
 
 
 def test_workers_that_die_early_again_and_again_end_the_run_with_their_words() -> None:
@@ -322,7 +324,7 @@ def test_a_mistake_of_the_user_ends_the_run_with_its_reason() -> None:
 def test_a_stop_is_asked_of_all_members_once() -> None:
     roll = running(2)
     roll.stops = 1
-    assert decide(roll, NOW_S, everyone) == Call("asked to stop", stop=True)
+    assert decide(roll, NOW_S, everyone) == DrainGeneration("asked to stop", stop=True)
     roll.called_stop = True
     assert decide(roll, NOW_S, everyone) is None
     assert staff(roll, NOW_S) == []
@@ -335,16 +337,16 @@ def test_whoever_asks_twice_does_not_wait() -> None:
 
 
 def test_a_stop_of_a_run_that_waits_ends_it() -> None:
-    roll = Roll(2, 0, "node0", since_s=NOW_S)
+    roll = MembershipState(2, 0, "node0", since_s=NOW_S)
     roll.stops = 1
     assert decide(roll, NOW_S, everyone) == End("stopped")
 
 
 def test_the_first_generation_waits_for_those_that_are_being_started() -> None:
-    roll = Roll(3, 0, "node0", since_s=NOW_S)
-    roll.agents["node0"] = Agent("node0", "127.0.0.1")
+    roll = MembershipState(3, 0, "node0", since_s=NOW_S)
+    roll.agents["node0"] = AgentState("node0", "127.0.0.1")
     joined(roll, "x0", ready_s=NOW_S)
-    roll.workers["x1"] = Worker("x1", "node0", NOW_S, NOW_S)
+    roll.workers["x1"] = WorkerState("x1", "node0", NOW_S, NOW_S)
     assert decide(roll, NOW_S + 5, everyone) is None
     assert isinstance(decide(roll, NOW_S + 21, everyone), Form)
 
@@ -356,12 +358,12 @@ def test_who_was_asleep_blames_nobody() -> None:
     assert decide(roll, NOW_S + 20, everyone) is None
 
 
-CHANGES: list[Callable[[Worker], None]] = [
+CHANGES: list[Callable[[WorkerState], None]] = [
     lambda w: setattr(w, "cut", True),
     lambda w: setattr(w, "exit", "gone"),
     lambda w: setattr(w, "heard_s", NOW_S - 30),
-    lambda w: w.come(Lobby(7, 40, "border"), NOW_S),
-    lambda w: w.come(Lobby(7, 40, "failed"), NOW_S),
+    lambda w: w.come(WaitingForAssignment(7, 40, "border"), NOW_S),
+    lambda w: w.come(WaitingForAssignment(7, 40, "failed"), NOW_S),
     lambda w: setattr(w, "outcome", "stopped"),
     lambda w: setattr(w, "dismissed", True),
 ]
@@ -369,7 +371,7 @@ CHANGES: list[Callable[[Worker], None]] = [
 
 @given(st.dictionaries(st.integers(0, 3), st.sampled_from(CHANGES)), st.integers(1, 6), st.floats(0, 100))
 def test_decisions_never_fail_and_change_nothing(
-    changes: dict[int, Callable[[Worker], None]], wanted: int, later_s: float
+    changes: dict[int, Callable[[WorkerState], None]], wanted: int, later_s: float
 ) -> None:
     roll = running(4, wanted=wanted)
     for rank, change in changes.items():
@@ -382,12 +384,12 @@ def test_decisions_never_fail_and_change_nothing(
     assert repr(roll) == before
 
 
-def heard(roll: Roll, now_s: float) -> None:
+def heard(roll: MembershipState, now_s: float) -> None:
     """All beat, and none of them gets on."""
     for worker in roll.workers.values():
         worker.heard_s = now_s
 
 
-def come(roll: Roll, *names: str) -> None:
+def come(roll: MembershipState, *names: str) -> None:
     for name in names:
-        roll.workers[name].come(Lobby(7, 40, "border"), NOW_S)
+        roll.workers[name].come(WaitingForAssignment(7, 40, "border"), NOW_S)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from windlass.completion.write import Whole, write_java
+from windlass.completion.write import FullCall, write_java
 from windlass.serve.gateway.edge.access import Access
 
 pytestmark = pytest.mark.slow
@@ -81,7 +81,7 @@ def test_the_java_that_completed_calls_are_written_in_runs(
 ) -> None:
     body = {"model": "poems", "prompt": 'the "lazy"\n\\dog', "max_tokens": 3, "stream": True}
     source = tmp_path / "Call.java"
-    source.write_text(write_java(Whole("POST", f"{site}/v1/completions", body)))
+    source.write_text(write_java(FullCall("POST", f"{site}/v1/completions", body)))
     told = jdk.run(str(source), key=given_keys.tokens["user"])
     assert told.count("data: {") == 3
     assert "data: [DONE]" in told

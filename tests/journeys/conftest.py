@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 LONG = ("train.steps=200000", "train.evaluate_every=200000", "train.checkpoint_every=200000")
 """For a run that goes on until somebody stops it."""
@@ -107,7 +107,7 @@ def submit(as_json: Callable[..., Any], folder: Path) -> Iterator[Callable[..., 
 @pytest.fixture
 def journal(folder: Path) -> Callable[[str], list[dict[str, Any]]]:
     """Return the records of a kind that the run wrote so far."""
-    place = Place(folder / "home" / "runs" / "tiny" / "1")
+    place = StoreDir(folder / "home" / "runs" / "tiny" / "1")
     return lambda event: [record for record in Journal(place).read() if record["event"] == event]
 
 

@@ -14,7 +14,7 @@ import pytest
 from windlass.lab.proofs.failover.requests import write_model
 from windlass.registry.versions import Registry
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with a registered model."""
     folder = tmp_path_factory.mktemp("home")
     made = write_model(folder / "made")
-    writer = DirectoryWriter(Place(folder / "whole"))
+    writer = DirectoryWriter(StoreDir(folder / "whole"))
     for file in made.iterdir():
         if file.name != "manifest.json":
             writer.write(file.name, file.read_bytes())

@@ -13,7 +13,7 @@ from windlass.lab.proofs.layouts.comparison import RESHARD
 from windlass.lab.proofs.layouts.layouts_proof import prove
 from windlass.spec.protocol.progress import silent
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +96,7 @@ def test_the_way_to_synchronise_changes_in_mid_run(
 
 def journal(folder: Path) -> list[dict[str, Any]]:
     place = folder / "home" / "runs" / "tiny" / "1"
-    return list(Journal(Place(place)).read()) if (place / "journal.jsonl").exists() else []
+    return list(Journal(StoreDir(place)).read()) if (place / "journal.jsonl").exists() else []
 
 
 def events(folder: Path, kind: str) -> list[dict[str, Any]]:

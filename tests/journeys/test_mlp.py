@@ -8,7 +8,7 @@ import pytest
 
 from windlass.models.word2vec_files import load_vectors
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ def test_two_processes_start_from_vectors_and_the_model_knows_its_neighbours(
     vectors = load_vectors(run / "word2vec")
     assert vectors is not None
     assert vectors.told["epoch"] == 2
-    told = list(Journal(Place(run)).read())
+    told = list(Journal(StoreDir(run)).read())
     kinds = [event["event"] for event in told if event["event"] in ("vectors", "started", "finished")]
     assert kinds == ["vectors", "vectors", "started", "finished"]
     losses = [event["loss"] for event in told if event["event"] == "step"]

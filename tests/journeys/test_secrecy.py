@@ -21,11 +21,11 @@ from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.registry.versions import Registry
 from windlass.serve.records.audit_verify import verify
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.state import open_state
 from windlass.spec.shape import LlamaShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,7 @@ def registered(folder: Path) -> None:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(["the quick brown fox"] * 9, trainer)
-    writer = DirectoryWriter(Place(folder / "made"))
+    writer = DirectoryWriter(StoreDir(folder / "made"))
     save_model(build(SHAPE, seed=5), writer)
     writer.write("tokenizer.json", tokenizer.to_str().encode())
     writer.commit({})
@@ -122,7 +122,7 @@ def test_no_file_and_no_terminal_holds_a_key_or_a_prompt(
         as_json("keys", "revoke", "ada")
         assert client.get("/v1/models", headers={"authorization": f"Bearer {rotated}"}).status_code == 401
         state = open_state(state_url)
-        assert Keys(state).find(told["key"]) is not None
+        assert ApiKeys(state).find(told["key"]) is not None
         assert verify(state).ok
         state.close()
     for written in [folder, *server_folder(state_url)]:

@@ -24,7 +24,7 @@ from windlass.serve.records.state import state_url
 from windlass.spec.serve import Serve
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.supervisor.supervisor import Supervisor
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ TARGETS = {"self_attn.q_proj": (32, 32), "mlp.up_proj": (48, 32)}
 
 
 def register(home: Path, name: str, tokenizer: Tokenizer) -> Path:
-    writer = DirectoryWriter(Place(home / "made" / name))
+    writer = DirectoryWriter(StoreDir(home / "made" / name))
     save_model(build(SHAPES[name], seed=5), writer)
     writer.write("tokenizer.json", tokenizer.to_str().encode())
     writer.commit({})

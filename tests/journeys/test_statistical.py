@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from windlass.spec.serve import Serve
-from windlass.supervisor.service_spec import Offer
+from windlass.supervisor.service_spec import ServiceSpec
 from windlass.supervisor.supervisor import Supervisor
 
 pytestmark = pytest.mark.slow
@@ -65,7 +65,7 @@ def test_a_family_is_planned_trained_measured_and_served(
     assert (shown["state"], shown["step"] == shown["effective"]["steps"]) == ("finished", True)
     assert ("learning_rate" in shown["effective"]) == (family == "mlp")
     path = Path(as_json("models", "show", family)["path"])
-    offer = Offer(f"{family}@1", path, Serve(port=0, open=True, threads=1))
+    offer = ServiceSpec(f"{family}@1", path, Serve(port=0, open=True, threads=1))
     with (
         Supervisor(offer, folder / "logs") as service,
         httpx.Client(base_url=service.url, timeout=30) as http,

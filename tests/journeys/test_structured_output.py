@@ -20,7 +20,7 @@ from windlass.serve.records.state import state_url
 from windlass.spec.serve import Serve
 from windlass.spec.shape import LlamaShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.supervisor.supervisor import Supervisor
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ HARMFUL = ["a{1000000}", "(.*a.{300}b)|(.*b.{200}a)", "(" * 200 + "a" + "{1,99})
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
     home = tmp_path_factory.mktemp("home")
     tokenizer = train_bpe(['{"name": "fox", "legs": 4, "kind": "dog"} ' * 4, "机器学习 naïve " * 4] * 5, 400)
-    writer = DirectoryWriter(Place(home / "made"))
+    writer = DirectoryWriter(StoreDir(home / "made"))
     save_model(build(SHAPE, seed=5), writer, special_tokens={"eos_token_id": tokenizer.end_id})
     writer.write("tokenizer.json", tokenizer.json)
     writer.commit({})

@@ -15,23 +15,23 @@ from safetensors.numpy import save_file
 from windlass.models.hmm import HiddenMarkov, load
 from windlass.models.hmm.deterministic_matmul import _library, product, product_by_numpy
 from windlass.models.hmm.viterbi import best_path
-from windlass.models.hmm.weights import Weights, write_model
+from windlass.models.hmm.weights import HmmWeights, write_model
 from windlass.models.recurrent_state import Statistical, load_statistical
 from windlass.spec.errors import BadInput, Damaged
 from windlass.spec.shape import HmmShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
 def made(states: int = 5, vocabulary: int = 11, seed: int = 0) -> HiddenMarkov:
     random = np.random.default_rng(seed)
     tables = (random.random(s) + 0.01 for s in ((states,), (states, states), (states, vocabulary)))
-    weights = Weights(*(table / table.sum(-1, keepdims=True) for table in tables))
+    weights = HmmWeights(*(table / table.sum(-1, keepdims=True) for table in tables))
     return HiddenMarkov(HmmShape(vocabulary=vocabulary, context=16, states=states), weights)
 
 
 def saved(model: HiddenMarkov, folder: Path) -> Path:
-    writer = DirectoryWriter(Place(folder))
+    writer = DirectoryWriter(StoreDir(folder))
     write_model(writer, model.shape, model.weights)
     writer.commit()
     return folder
@@ -99,7 +99,7 @@ def test_a_token_that_no_state_emits_says_nothing() -> None:
     emission_KV = weights.emission_KV.copy()
     emission_KV[:, 4] = 0
     emission_KV /= emission_KV.sum(1, keepdims=True)
-    model = HiddenMarkov(made().shape, Weights(weights.start_K, weights.transition_KK, emission_KV))
+    model = HiddenMarkov(made().shape, HmmWeights(weights.start_K, weights.transition_KK, emission_KV))
     state_1K = model.first()[None]
     np.testing.assert_array_equal(model.filtered(state_1K, np.array([4])), state_1K)
     assert model.scores(state_1K)[0, 4] == -np.inf
@@ -112,7 +112,7 @@ def test_a_rare_token_does_not_underflow() -> None:
     weights = made().weights
     emission_KV = weights.emission_KV.copy()
     emission_KV[:, 4] *= 1e-34
-    model = HiddenMarkov(made().shape, Weights(weights.start_K, weights.transition_KK, emission_KV))
+    model = HiddenMarkov(made().shape, HmmWeights(weights.start_K, weights.transition_KK, emission_KV))
     states_TK = model.read(model.first(), np.full(50, 4))
     np.testing.assert_allclose(states_TK.sum(1), 1, rtol=1e-5)
     np.testing.assert_allclose(states_TK, made().read(model.first(), np.full(50, 4)), rtol=1e-4)
@@ -173,7 +173,7 @@ def test_a_saved_model_is_loaded_with_the_same_bits(tmp_path: Path) -> None:
 
 def test_files_in_float64_are_read_too(tmp_path: Path) -> None:
     model = made()
-    writer = DirectoryWriter(Place(tmp_path))
+    writer = DirectoryWriter(StoreDir(tmp_path))
     write_model(writer, model.shape, model.weights.astype(np.float64))
     writer.commit()
     np.testing.assert_array_equal(load(tmp_path).weights.emission_KV, model.weights.emission_KV)

@@ -16,7 +16,7 @@ from windlass.models.huggingface import load_model, save_model
 from windlass.spec.errors import BadInput, Damaged, NotFound
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network, RopeScaling
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
@@ -230,7 +230,7 @@ def test_a_truncated_file_is_called_damaged(kept: int, tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_is_found_by_the_manifest(tmp_path: Path) -> None:
-    writer = DirectoryWriter(Place(tmp_path))
+    writer = DirectoryWriter(StoreDir(tmp_path))
     save_model(shaken(OURS["gpt2"]), writer)
     writer.commit()
     load_model(tmp_path)

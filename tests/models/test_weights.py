@@ -23,7 +23,7 @@ from windlass.models.weights import Float, load_weights
 from windlass.spec.errors import BadInput, Damaged, NotFound
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, MlpShape, Network
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 LLAMA = LlamaShape(vocabulary=97, context=64, layers=2, width=48, heads=6, kv_heads=2, ffn_width=88)
 SHAPES = {
@@ -133,7 +133,7 @@ def test_a_header_with_any_bytes_changed_is_read_or_refused_by_us(
 
 
 def test_flipped_bytes_are_found_where_there_is_a_manifest(tmp_path: Path) -> None:
-    writer = DirectoryWriter(Place(tmp_path))
+    writer = DirectoryWriter(StoreDir(tmp_path))
     save_model(build(LLAMA, seed=3), writer)
     writer.commit()
     data = bytearray((tmp_path / "model.safetensors").read_bytes())

@@ -17,8 +17,8 @@ from windlass.models.word2vec import (
     Groups,
     Learnt,
     Matrices,
-    Options,
     Sampler,
+    Word2VecOptions,
     changes,
     draw,
     draw_numpy,
@@ -41,7 +41,7 @@ def text(length: int, vocabulary: int = 40, seed: int = 3) -> np.ndarray:
 
 def sampler(tokens: np.ndarray, vocabulary: int = 40, **options: float) -> Sampler:
     counts = np.bincount(tokens, minlength=vocabulary)
-    return Sampler(counts, END, Options(**options))  # type: ignore[arg-type]
+    return Sampler(counts, END, Word2VecOptions(**options))  # type: ignore[arg-type]
 
 
 @needs_library
@@ -82,7 +82,7 @@ def test_pairs_are_no_farther_apart_than_asked_for_and_reach_that_far(way: Calla
 
 def test_frequent_tokens_are_left_out_as_often_as_the_formula_says() -> None:
     counts = np.array([0, 9000, 1000], np.int64)
-    tables = Sampler(counts, END, Options(subsample=1e-2, distance=1))
+    tables = Sampler(counts, END, Word2VecOptions(subsample=1e-2, distance=1))
     tokens = np.tile(np.array([1] * 9 + [2], np.int32), 2000)
     groups = draw(tables, pass_key(1, 0), tokens, 0)
     kept = np.bincount(groups.targets_GN[:, 0], minlength=3)
@@ -93,7 +93,7 @@ def test_frequent_tokens_are_left_out_as_often_as_the_formula_says() -> None:
 
 def test_negatives_are_drawn_by_counts_to_the_power_of_three_quarters() -> None:
     counts = np.array([10, 1000, 100, 10], np.int64)
-    tables = Sampler(counts, END, Options(negatives=20, distance=1, subsample=0))
+    tables = Sampler(counts, END, Word2VecOptions(negatives=20, distance=1, subsample=0))
     groups = draw(tables, pass_key(5, 0), np.full(4000, 3, np.int32), 0)
     drawn = np.bincount(groups.targets_GN[:, 1:][groups.targets_GN[:, 1:] >= 0], minlength=4)
     wanted = counts.astype(float) ** 0.75

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from windlass.parallel.abort_comm import DESCRIPTORS, Connections
+from windlass.parallel.abort_comm import DESCRIPTORS, GroupConnections
 
 pytestmark = pytest.mark.skipif(not DESCRIPTORS.exists(), reason="needs /proc")
 
@@ -26,7 +26,7 @@ def lives(one: socket.socket, other: socket.socket) -> bool:
 
 def test_connections_of_the_group_are_cut_and_others_live() -> None:
     before = pair()
-    connections = Connections()
+    connections = GroupConnections()
     during = pair()
     connections.settle()
     after = pair()
@@ -39,7 +39,7 @@ def test_connections_of_the_group_are_cut_and_others_live() -> None:
 
 
 def test_a_group_that_is_still_forming_is_cut_too_and_its_listener_stays() -> None:
-    connections = Connections()
+    connections = GroupConnections()
     with socket.create_server(("127.0.0.1", 0)) as server:
         here = socket.create_connection(server.getsockname())
         there = server.accept()[0]

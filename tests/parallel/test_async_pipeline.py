@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from windlass.models.build import build
 from windlass.parallel.async_pipeline import Window, window_of
-from windlass.parallel.stage import Stage
+from windlass.parallel.stage import ModelStage
 from windlass.parallel.weight_stash import Stash
-from windlass.spec.layout import Piece
+from windlass.spec.layout import StageSlice
 from windlass.spec.shape import LlamaShape
 
 Work = tuple[str, int]
@@ -112,15 +112,15 @@ def test_a_short_batch_bounds_how_far_a_stage_goes_ahead() -> None:
 
 
 @pytest.fixture
-def stage() -> Stage:
+def stage() -> ModelStage:
     shape = LlamaShape(
         vocabulary=32, context=8, layers=1, width=16, heads=2, kv_heads=2, ffn_width=32, tied=False
     )
-    piece = Piece(stage=0, first=0, until=1, embedding=True, head=True, position=0, cost=1.0)
-    return Stage(build(shape, seed=3), piece, None)
+    piece = StageSlice(stage=0, first=0, until=1, embedding=True, head=True, position=0, cost=1.0)
+    return ModelStage(build(shape, seed=3), piece, None)
 
 
-def test_a_backward_pass_uses_the_weights_of_its_forward_pass(stage: Stage) -> None:
+def test_a_backward_pass_uses_the_weights_of_its_forward_pass(stage: ModelStage) -> None:
     tokens_BT, live = torch.randint(0, 32, (2, 8)), list(stage.parameters())
     stage(tokens_BT).square().sum().backward()
     wanted = [p.grad.clone() for p in live if p.grad is not None]
@@ -141,7 +141,7 @@ def test_a_backward_pass_uses_the_weights_of_its_forward_pass(stage: Stage) -> N
     assert all(torch.equal(a, b) for a, b in zip(wanted, found, strict=True))
 
 
-def test_gradients_of_two_versions_add_up_in_the_live_weights(stage: Stage) -> None:
+def test_gradients_of_two_versions_add_up_in_the_live_weights(stage: ModelStage) -> None:
     tokens_BT, live, stash = torch.randint(0, 32, (2, 8)), list(stage.parameters()), Stash(stage)
     old = stash.open(lasting=True)
     stash.close()
@@ -158,7 +158,7 @@ def test_gradients_of_two_versions_add_up_in_the_live_weights(stage: Stage) -> N
     assert all(torch.equal(a, 2 * b) for a, b in zip(twice, once, strict=True))
 
 
-def test_after_an_update_the_stage_computes_with_the_live_weights(stage: Stage) -> None:
+def test_after_an_update_the_stage_computes_with_the_live_weights(stage: ModelStage) -> None:
     live, stash = list(stage.parameters()), Stash(stage)
     stash.mount(stash.open(lasting=True))
     assert not any(a is b for a, b in zip(stage.parameters(), live, strict=True))
@@ -166,9 +166,9 @@ def test_after_an_update_the_stage_computes_with_the_live_weights(stage: Stage) 
     assert all(a is b for a, b in zip(stage.parameters(), live, strict=True))
 
 
-def test_a_first_stage_goes_back_without_a_copy_of_its_table(stage: Stage) -> None:
+def test_a_first_stage_goes_back_without_a_copy_of_its_table(stage: ModelStage) -> None:
     piece = stage.piece.model_copy(update={"head": False})
-    first = Stage(stage.model, piece, None)
+    first = ModelStage(stage.model, piece, None)
     tokens_BT, live = torch.randint(0, 32, (2, 8)), list(first.parameters())
     first(tokens_BT).square().sum().backward()
     wanted = [p.grad.clone() for p in live if p.grad is not None]

@@ -11,9 +11,9 @@ from windlass.models.build import outline
 from windlass.parallel.memory import held_weights, state_bytes
 from windlass.parallel.param_shard import whole
 from windlass.parallel.param_specs import embedding_weights, head_weights, layer_weights
-from windlass.parallel.partition import Costs, box_of, cut_model, loads_of, predicted_costs
+from windlass.parallel.partition import LayerCosts, box_of, cut_model, loads_of, predicted_costs
 from windlass.spec.errors import BadInput
-from windlass.spec.layout import Cut, Layout, Schedule
+from windlass.spec.layout import Layout, Partition, Schedule
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, MlpShape, Network
 
 LLAMA = LlamaShape(vocabulary=512, context=32, layers=8, width=32, heads=4, kv_heads=2, ffn_width=96)
@@ -29,7 +29,7 @@ SCHEDULES: tuple[tuple[Schedule, int], ...] = (
     ("zero-bubble", 2), ("zbv", 2), ("dualpipe-v", 2),
 )  # fmt: skip
 
-costs = st.builds(Costs, st.floats(0.1, 10), st.floats(0, 10), st.floats(0, 40))
+costs = st.builds(LayerCosts, st.floats(0.1, 10), st.floats(0, 10), st.floats(0, 40))
 speed = st.floats(0.1, 10)
 
 
@@ -41,12 +41,12 @@ def deep(layers: int) -> LlamaShape:
     return LLAMA.model_copy(update={"layers": layers})
 
 
-def counts(cut: Cut) -> list[int]:
+def counts(cut: Partition) -> list[int]:
     return [piece.until - piece.first for piece in cut.pieces]
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[LlamaShape, Layout, Costs, list[float]]:
+def problems(draw: st.DrawFn) -> tuple[LlamaShape, Layout, LayerCosts, list[float]]:
     """A model, a layout that it can have, costs, and a speed for each device."""
     pp = draw(st.integers(2, 4))
     schedule, virtual = draw(st.sampled_from(SCHEDULES))
@@ -57,7 +57,7 @@ def problems(draw: st.DrawFn) -> tuple[LlamaShape, Layout, Costs, list[float]]:
 
 @given(problems(), st.sampled_from(["balanced", "fixed"]))
 def test_stages_cover_every_layer_once_and_in_order(
-    problem: tuple[LlamaShape, Layout, Costs, list[float]], rule: str
+    problem: tuple[LlamaShape, Layout, LayerCosts, list[float]], rule: str
 ) -> None:
     shape, layout, known, speeds = problem
     cut = cut_model(shape, layout.model_copy(update={"cut": rule}), costs=known, speeds=speeds)
@@ -71,7 +71,7 @@ def test_stages_cover_every_layer_once_and_in_order(
 
 @given(problems())
 def test_a_balanced_cut_is_never_worse_than_a_fixed_one(
-    problem: tuple[LlamaShape, Layout, Costs, list[float]],
+    problem: tuple[LlamaShape, Layout, LayerCosts, list[float]],
 ) -> None:
     shape, layout, known, speeds = problem
     balanced = cut_model(shape, layout, costs=known, speeds=speeds)
@@ -92,7 +92,7 @@ def compositions(layers: int, stages: int) -> list[tuple[int, ...]]:
     speeds=st.lists(speed, min_size=3, max_size=3),
 )
 def test_no_other_cut_has_a_smaller_largest_load(
-    pp: int, schedule: tuple[Schedule, int], over: int, known: Costs, speeds: list[float]
+    pp: int, schedule: tuple[Schedule, int], over: int, known: LayerCosts, speeds: list[float]
 ) -> None:
     layout = layout_of(pp, *schedule)
     shape, speeds = deep(layout.stage_count + over), speeds[:pp]
@@ -107,12 +107,12 @@ def test_no_other_cut_has_a_smaller_largest_load(
 
 def test_equal_costs_make_balanced_and_fixed_alike() -> None:
     layout = layout_of(4)
-    balanced = cut_model(deep(8), layout, costs=Costs(layer=1, embedding=0, head=0))
+    balanced = cut_model(deep(8), layout, costs=LayerCosts(layer=1, embedding=0, head=0))
     assert counts(balanced) == counts(cut_model(deep(8), layout.model_copy(update={"cut": "fixed"})))
 
 
 def test_a_costly_head_takes_layers_from_the_last_stage() -> None:
-    cut = cut_model(deep(10), layout_of(2), costs=Costs(layer=1, embedding=0, head=4))
+    cut = cut_model(deep(10), layout_of(2), costs=LayerCosts(layer=1, embedding=0, head=4))
     assert counts(cut) == [7, 3]
 
 
@@ -137,7 +137,7 @@ def test_more_stages_than_layers_are_refused() -> None:
 
 
 def test_a_device_at_half_the_speed_gets_half_the_layers() -> None:
-    costs = Costs(layer=1, embedding=0, head=0)
+    costs = LayerCosts(layer=1, embedding=0, head=0)
     assert counts(cut_model(deep(9), layout_of(2), costs=costs, speeds=[2.0, 1.0])) == [6, 3]
 
 
@@ -246,7 +246,7 @@ def test_biases_go_with_outputs_but_not_with_sums() -> None:
 
 @given(st.sampled_from(SHAPES), st.integers(1, 5))
 def test_the_boxes_of_all_tp_processes_make_the_whole_weight(shape: Network, tp: int) -> None:
-    cut = Cut(pieces=(), features=cut_model(shape, Layout(tp=2)).features, how="")
+    cut = Partition(pieces=(), features=cut_model(shape, Layout(tp=2)).features, how="")
     for name, weight in outline(shape).named_parameters():
         boxes = [box_of(name, weight.shape, cut, rank, tp) for rank in range(tp)]
         sizes = [math.prod(stop - start for start, stop in spans) for spans in boxes]
@@ -256,7 +256,7 @@ def test_the_boxes_of_all_tp_processes_make_the_whole_weight(shape: Network, tp:
 
 @given(st.integers(1, 40), st.integers(1, 7))
 def test_boxes_are_divided_as_holdings_are(vocabulary: int, tp: int) -> None:
-    cut = Cut(pieces=(), features={"embedding.weight": 0}, how="")
+    cut = Partition(pieces=(), features={"embedding.weight": 0}, how="")
     for rank in range(tp):
         spans = box_of("embedding.weight", (vocabulary, 4), cut, rank, tp)
         assert spans == whole((vocabulary, 4)).divided(0, tp, rank).spans

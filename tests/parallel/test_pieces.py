@@ -9,9 +9,9 @@ from windlass.models.build import build, first_value, outline
 from windlass.models.loss import IGNORED, summed_loss
 from windlass.parallel.activation_checkpoint import recompute_blocks
 from windlass.parallel.context_parallel import own_tokens
-from windlass.parallel.param_shard import Box, whole
+from windlass.parallel.param_shard import Slice, whole
 from windlass.parallel.partition import cut_model
-from windlass.parallel.stage import Stage
+from windlass.parallel.stage import ModelStage
 from windlass.parallel.vocab_loss import repeatable_loss
 from windlass.spec.layout import Layout
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
@@ -28,7 +28,7 @@ each_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 
 @given(st.integers(0, 40), st.integers(1, 9), st.integers(0, 40))
 def test_parts_of_a_box_cover_it_once_and_in_order(size: int, parts: int, start: int) -> None:
-    box = Box(((start, start + size), (2, 5)))
+    box = Slice(((start, start + size), (2, 5)))
     pieces = [box.divided(0, parts, part) for part in range(parts)]
     rows = [row for piece in pieces for row in range(*piece.spans[0])]
     assert rows == list(range(start, start + size))
@@ -37,12 +37,12 @@ def test_parts_of_a_box_cover_it_once_and_in_order(size: int, parts: int, start:
 
 def test_a_box_finds_itself_inside_another() -> None:
     tensor = torch.arange(24).reshape(4, 6)
-    outer, inner = Box(((1, 4), (0, 5))), Box(((2, 3), (3, 6)))
+    outer, inner = Slice(((1, 4), (0, 5))), Slice(((2, 3), (3, 6)))
     common = outer.overlap(inner)
-    assert common == Box(((2, 3), (3, 5)))
+    assert common == Slice(((2, 3), (3, 5)))
     held = tensor[outer.within(whole((4, 6)))]
     assert torch.equal(held[common.within(outer)], tensor[2:3, 3:5])
-    assert outer.overlap(Box(((0, 1), (0, 6)))) is None
+    assert outer.overlap(Slice(((0, 1), (0, 6)))) is None
 
 
 @given(st.sampled_from([2, 3, 4]), st.sampled_from([24, 48]), st.booleans())
@@ -63,7 +63,7 @@ def test_stages_together_compute_what_the_model_computes(shape: Network) -> None
     tokens = torch.randint(0, shape.vocabulary, (2, shape.context))
     x = tokens
     for piece in cut.pieces:
-        stage = Stage(outline(shape), piece, None).to_empty(device="cpu")
+        stage = ModelStage(outline(shape), piece, None).to_empty(device="cpu")
         stage.model.place_tables(torch.device("cpu"))
         with torch.no_grad():
             for name, parameter in stage.model.named_parameters():
@@ -76,7 +76,7 @@ def test_stages_together_compute_what_the_model_computes(shape: Network) -> None
 @each_shape
 def test_a_stage_holds_nothing_of_the_others(shape: Network) -> None:
     cut = cut_model(shape, Layout(pp=3))
-    stages = [Stage(outline(shape), piece, None) for piece in cut.pieces]
+    stages = [ModelStage(outline(shape), piece, None) for piece in cut.pieces]
     names = [set(dict(stage.model.named_parameters())) for stage in stages]
     every = set(dict(outline(shape).named_parameters()))
     assert set.union(*names) == every

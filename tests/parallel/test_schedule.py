@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from torch.distributed.pipelining import schedules as torch_schedules
 
 from windlass.parallel.memory import state_bytes
-from windlass.parallel.partition import Costs, cut_model, loads_of
+from windlass.parallel.partition import LayerCosts, cut_model, loads_of
 from windlass.parallel.schedule import bubble, place, propose_recut
 from windlass.spec.errors import BadInput
-from windlass.spec.layout import Cut, Layout, Schedule
+from windlass.spec.layout import Layout, Partition, Schedule
 from windlass.spec.shape import LlamaShape
 
 SHAPE = LlamaShape(vocabulary=64, context=32, layers=12, width=64, heads=4, kv_heads=4, ffn_width=192)
@@ -24,12 +24,12 @@ TABLES: dict[Schedule, Any] = {
 }
 
 
-def counts(cut: Cut | None) -> list[int]:
+def counts(cut: Partition | None) -> list[int]:
     assert cut is not None
     return [piece.until - piece.first for piece in cut.pieces]
 
 
-def seconds(cut: Cut, layout: Layout, speeds: list[float]) -> list[float]:
+def seconds(cut: Partition, layout: Layout, speeds: list[float]) -> list[float]:
     """What stages would measure on processes of these speeds."""
     return [piece.cost / speeds[piece.position] for piece in cut.pieces]
 
@@ -157,7 +157,7 @@ def test_a_stage_that_was_not_measured_proposes_nothing() -> None:
 def test_measured_costs_count_for_more_than_predicted_ones() -> None:
     layout = Layout(pp=2)
     cut = cut_model(SHAPE, layout)
-    heavy_head = Costs(layer=1.0, embedding=0.0, head=6.0)
+    heavy_head = LayerCosts(layer=1.0, embedding=0.0, head=6.0)
     measured = [6.0, 12.0]
     assert counts(propose_recut(cut, SHAPE, layout, measured, costs=heavy_head)) == [9, 3]
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from windlass.plan.cost.device_memory import DeviceMemory
-from windlass.plan.cost.step_config import Case
+from windlass.plan.cost.step_config import TrainingStep
 from windlass.plan.cost.step_time import StepTime
 from windlass.plan.fleet.explore import Predictor
 
@@ -13,12 +13,12 @@ AGAIN = {"none": 1.0, "selective": 1.04, "full": 4 / 3}
 KEPT = {"none": 34.0, "selective": 20.0, "full": 2.0}
 
 
-def _mixed(table: dict[str, float], case: Case) -> float:
+def _mixed(table: dict[str, float], case: TrainingStep) -> float:
     """Of layers to which the policy applies, and of the others."""
     return case.recompute_share * table[case.recompute] + (1 - case.recompute_share) * table["none"]
 
 
-def fake_time(case: Case) -> StepTime:
+def fake_time(case: TrainingStep) -> StepTime:
     work = 6 * case.sizes.parameters * case.global_batch * case.sequence * _mixed(AGAIN, case)
     tokens = case.micro_batch * case.sequence / case.cp
     share = 0.5 * tokens / (tokens + 256 * case.tp)
@@ -36,7 +36,7 @@ def fake_time(case: Case) -> StepTime:
     return StepTime(seconds, 0.9 * seconds, 1.1 * seconds, parts)
 
 
-def fake_memory(case: Case) -> DeviceMemory:
+def fake_memory(case: TrainingStep) -> DeviceMemory:
     weights = case.sizes.parameters / (case.tp * case.pp)
     divided = {"none": 0, "optimizer": 12, "gradients": 14, "full": 16}[case.sharding]
     tokens = case.micro_batch * case.sequence / case.cp

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.plan.cost.scaled import smaller_sizes
-from windlass.plan.cost.step_config import Case, Device, Sizes
+from windlass.plan.cost.step_config import Device, Sizes, TrainingStep
 from windlass.plan.fleet.alternatives import (
     Goal,
     counted_weights,
@@ -23,13 +23,13 @@ SIZES = Sizes(
     layers=32, width=4096, heads=32, kv_heads=8, head_width=128, ffn_width=14336, gated=True,
     vocabulary=32_000, tied=False,
 )  # fmt: skip
-CASE = Case(
+CASE = TrainingStep(
     SIZES, sequence=4096, global_batch=256, micro_batch=1, device=DEVICE, devices=64, per_machine=8, dp=64
 )
 TOKENS = 140e9
 
 
-def step_seconds(case: Case) -> float:
+def step_seconds(case: TrainingStep) -> float:
     """6 N D at two fifths of the peak."""
     flops = 6 * counted_weights(case.sizes) * case.global_batch * case.sequence
     return flops / (case.devices * case.device.peak_flops["bfloat16"] * 0.4)
@@ -40,7 +40,7 @@ def loss(weights: float, tokens: float) -> float:
     return 1.69 + 406.4 / weights**0.34 + 410.7 / tokens**0.28
 
 
-def goal(case: Case = CASE, **limits: float) -> Goal:
+def goal(case: TrainingStep = CASE, **limits: float) -> Goal:
     return Goal(
         case=case,
         tokens=TOKENS,

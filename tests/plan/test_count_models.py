@@ -23,7 +23,7 @@ from windlass.spec.job import Job
 from windlass.spec.run import JOURNAL, RUN_FILE, Run
 from windlass.spec.shape import HmmShape
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 MACHINE = MachineFacts(cores=2, memory_bytes=16 << 30, peak_flops=150e9, has_compiler=True)
 CORPUS = CorpusFacts("corpus", "0", 4096, 2_000_000, 100_000)
@@ -157,8 +157,8 @@ def test_runs_of_a_home_tell_how_far_predictions_were_off(tmp_path: Path) -> Non
 
 
 def _finished(folder: Path, run: Run, seconds: float, *, steps: int, also: str = "") -> None:
-    Place(folder).write(RUN_FILE, run.model_dump_json().encode())
-    journal = Journal(Place(folder), JOURNAL)
+    StoreDir(folder).write(RUN_FILE, run.model_dump_json().encode())
+    journal = Journal(StoreDir(folder), JOURNAL)
     for event, at in (("started", 0.0), (also, 1.0), ("finished", seconds)):
         if event:
             journal.append({"event": event, "time": 100.0 + at, "step": steps})

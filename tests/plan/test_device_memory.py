@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from windlass.plan.cost.activations import cannot_run, layer_bytes, stages
 from windlass.plan.cost.device_memory import device_memory, fits, stage_parts
 from windlass.plan.cost.fitted_memory import PUBLISHED
-from windlass.plan.cost.step_config import Case, Device, Sharding, Sizes
+from windlass.plan.cost.step_config import Device, Sharding, Sizes, TrainingStep
 
 DEVICE = Device(
     name="a device",
@@ -46,8 +46,8 @@ LLAMA = Sizes(
 EXPERTS = replace(LLAMA, experts=64, top_k=4, expert_width=2048, ffn_width=8192)
 
 
-def step(sizes: Sizes = LLAMA, **changes: object) -> Case:
-    case = Case(
+def step(sizes: Sizes = LLAMA, **changes: object) -> TrainingStep:
+    case = TrainingStep(
         sizes=sizes,
         sequence=2048,
         global_batch=256,
@@ -59,7 +59,7 @@ def step(sizes: Sizes = LLAMA, **changes: object) -> Case:
     return replace(case, **changes)  # type: ignore[arg-type]
 
 
-def state_bytes(case: Case) -> float:
+def state_bytes(case: TrainingStep) -> float:
     parts = device_memory(case).parts
     return parts["weights"] + parts["gradients"] + parts["optimizer"]
 
@@ -115,13 +115,13 @@ cases = st.builds(
 
 
 @given(cases)
-def test_a_larger_micro_batch_never_needs_less(case: Case) -> None:
+def test_a_larger_micro_batch_never_needs_less(case: TrainingStep) -> None:
     larger = replace(case, micro_batch=2 * case.micro_batch, global_batch=2 * case.global_batch)
     assert device_memory(larger).bytes > device_memory(case).bytes
 
 
 @given(cases)
-def test_recomputation_only_ever_saves(case: Case) -> None:
+def test_recomputation_only_ever_saves(case: TrainingStep) -> None:
     needs = [device_memory(replace(case, recompute=policy)).parts for policy in ("none", "selective")]
     assert needs[0]["activations"] >= needs[1]["activations"]
     whole = replace(case, sizes=replace(case.sizes, layers=64), recompute="none")
@@ -130,7 +130,7 @@ def test_recomputation_only_ever_saves(case: Case) -> None:
 
 
 @given(cases, st.sampled_from([2, 4, 8]))
-def test_dividing_more_never_needs_more(case: Case, dp: int) -> None:
+def test_dividing_more_never_needs_more(case: TrainingStep, dp: int) -> None:
     order: list[Sharding] = ["none", "optimizer", "gradients"]
     needs = [device_memory(replace(case, dp=dp, sharding=kind, shards=dp)).bytes for kind in order]
     assert needs == sorted(needs, reverse=True)

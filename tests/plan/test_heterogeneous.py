@@ -6,20 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.plan.cost.step_config import Sizes
-from windlass.plan.fleet.constraints import Limits
+from windlass.plan.fleet.constraints import PlanLimits
 from windlass.plan.fleet.explore import Predictor
-from windlass.plan.fleet.fleet_search import Question, survey
+from windlass.plan.fleet.fleet_search import Problem, survey
 from windlass.plan.fleet.heterogeneous import EXCHANGE, in_proportion, together
 from windlass.plan.fleet.pools import pools_of
-from windlass.plan.fleet.work import Work
+from windlass.plan.fleet.work import TrainingWork
 from windlass.spec.fleet import fleet_of
 
 MIDDLE = Sizes(32, 4096, 32, 8, 128, 14336, True, 128256, False)
 
 
-def question(words: str, fake: Predictor) -> Question:
-    work = Work(MIDDLE, 4096, 512, 1e11)
-    return Question("job", work, pools_of(fleet_of(words)), Limits(), search="greedy", predict=fake)
+def question(words: str, fake: Predictor) -> Problem:
+    work = TrainingWork(MIDDLE, 4096, 512, 1e11)
+    return Problem("job", work, pools_of(fleet_of(words)), PlanLimits(), search="greedy", predict=fake)
 
 
 @given(st.lists(st.floats(0.1, 100), min_size=1, max_size=6), st.integers(6, 64))
@@ -45,7 +45,7 @@ def test_a_team_is_quicker_than_its_best_part(fake: Predictor) -> None:
 
 
 def test_slow_companions_are_left_alone(fake: Predictor) -> None:
-    chosen = survey(question("64xH100+8xT4", fake)).choice(Limits())
+    chosen = survey(question("64xH100+8xT4", fake)).choice(PlanLimits())
     assert chosen is not None
     assert [member.case.device.name for member in chosen.members] == ["H100-SXM5"]
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from windlass.plan.local.calibrate import Correction, Experience
 from windlass.plan.local.machine import MachineFacts
 from windlass.plan.local.memory import held_bytes, local_memory
-from windlass.plan.local.profile import DEEP, Block, load_profile
-from windlass.plan.local.step import Step, local_step
+from windlass.plan.local.profile import DEEP, BlockTime, load_profile
+from windlass.plan.local.step import StepShape, local_step
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job
 from windlass.spec.layout import Layout
@@ -26,15 +26,15 @@ SHAPE = LlamaShape(
 
 def step(
     shape: object = SHAPE, *, batch: int = 8, micro: int = 4, threads: int = 2, **layout: object
-) -> Step:
-    return Step(shape, Layout.model_validate(layout), batch, micro, threads)  # type: ignore[arg-type]
+) -> StepShape:
+    return StepShape(shape, Layout.model_validate(layout), batch, micro, threads)  # type: ignore[arg-type]
 
 
-def seconds(of: Step) -> float:
+def seconds(of: StepShape) -> float:
     return local_step(MADE_UP, of).seconds
 
 
-def held(of: Step) -> int:
+def held(of: StepShape) -> int:
     return local_memory(MADE_UP, of).bytes
 
 
@@ -67,7 +67,7 @@ def test_a_pass_that_was_measured_is_predicted_as_it_was() -> None:
 @pytest.mark.parametrize("axis", ["sharded", "tp"])
 @pytest.mark.parametrize("micro", [1, 4])
 def test_what_dividing_added_to_a_layer_is_added_whatever_the_layer_computes(axis: str, micro: int) -> None:
-    def dearer(block: Block) -> Block:
+    def dearer(block: BlockTime) -> BlockTime:
         if block.division != axis:
             return block
         more = {"shallow_s": block.shallow_s + 0.2, "deep_s": block.deep_s + DEEP * 0.2}

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from windlass.plan.loss import Law
-from windlass.plan.loss_fit import Belief, Point, Prior, fit_law
+from windlass.plan.loss_fit import Belief, LossPoint, Prior, fit_law
 
 ROWS = Path(__file__).resolve().parents[3] / "shared" / "planner" / "loss_rows.csv"
 TRUE = Law(floor=1.6, size_scale=60.0, size_power=0.3, data_scale=120.0, data_power=0.33)
 
 
-def points_of(law: Law, noise: float = 0.0, seed: int = 0) -> list[Point]:
+def points_of(law: Law, noise: float = 0.0, seed: int = 0) -> list[LossPoint]:
     rng = np.random.default_rng(seed)
     grid = itertools.product((1e6, 4e6, 16e6), (3e6, 12e6, 48e6, 200e6))
-    return [Point(n, d, law.loss(n, d) * math.exp(rng.normal(0, noise))) for n, d in grid]
+    return [LossPoint(n, d, law.loss(n, d) * math.exp(rng.normal(0, noise))) for n, d in grid]
 
 
 def test_a_known_law_is_found_again_and_reaches_beyond_its_points() -> None:
@@ -30,12 +30,12 @@ def test_a_known_law_is_found_again_and_reaches_beyond_its_points() -> None:
 
 def test_one_bad_run_does_not_move_the_law() -> None:
     points = points_of(TRUE)
-    bad = [*points[:-1], Point(points[-1].weights, points[-1].tokens, 1.5 * points[-1].loss)]
+    bad = [*points[:-1], LossPoint(points[-1].weights, points[-1].tokens, 1.5 * points[-1].loss)]
     assert fit_law(bad, Prior()).law.loss(64e6, 2e9) == pytest.approx(TRUE.loss(64e6, 2e9), rel=0.05)
 
 
 def test_a_single_run_leaves_what_was_believed_of_the_powers() -> None:
-    fit = fit_law([Point(1e6, 1e7, 4.0)], Prior(size_power=Belief(0.4, 0.05)))
+    fit = fit_law([LossPoint(1e6, 1e7, 4.0)], Prior(size_power=Belief(0.4, 0.05)))
     assert fit.law.loss(1e6, 1e7) == pytest.approx(4.0, rel=0.01)
     assert fit.law.size_power == pytest.approx(0.4, abs=0.03)
 
@@ -56,7 +56,7 @@ def test_intervals_hold_most_of_what_comes() -> None:
 
 
 def test_no_fit_exceeds_the_ceiling() -> None:
-    fit = fit_law([Point(1e5, 1e5, 6.0), Point(1e5, 1e6, 5.0)], Prior(ceiling=math.log(512)))
+    fit = fit_law([LossPoint(1e5, 1e5, 6.0), LossPoint(1e5, 1e6, 5.0)], Prior(ceiling=math.log(512)))
     assert fit.predict(1e3, 1e3).high < math.log(512) * 1.05
 
 
@@ -67,11 +67,11 @@ def rows_of(name: str) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if row["set"] == name]
 
 
-def points_in(rows: list[dict[str, str]]) -> list[Point]:
-    return [Point(float(r["params"]), float(r["tokens"]), float(r["value"])) for r in rows]
+def points_in(rows: list[dict[str, str]]) -> list[LossPoint]:
+    return [LossPoint(float(r["params"]), float(r["tokens"]), float(r["value"])) for r in rows]
 
 
-def split_at(points: list[Point], times: float) -> tuple[list[Point], Point]:
+def split_at(points: list[LossPoint], times: float) -> tuple[list[LossPoint], LossPoint]:
     """Return the runs with at most a `times`-th of the compute of the largest, and that one."""
     largest = max(points, key=lambda p: p.weights * p.tokens)
     limit = largest.weights * largest.tokens / times

@@ -14,8 +14,8 @@ from statistics import mean
 import pytest
 
 from windlass.lab.planner.fit_memory import as_measured
-from windlass.lab.planner.rows import Row
-from windlass.plan.cost.step_config import Case, Device, Sizes
+from windlass.lab.planner.rows import PublishedRow
+from windlass.plan.cost.step_config import Device, Sizes, TrainingStep
 
 MEASURED = list(csv.DictReader((Path(__file__).parent / "megatron_memory.csv").open()))
 DEVICE = Device("B200", {"bfloat16": 2.25e15}, 180 * 2**30, 8e12, 900e9, 50e9)
@@ -34,7 +34,7 @@ SIZES = {
 
 def error(line: dict[str, str]) -> float:
     tp, pp, dp, ep, cp, sequence = (int(line[name]) for name in ("tp", "pp", "dp", "ep", "cp", "seq"))
-    case = Case(
+    case = TrainingStep(
         sizes=SIZES[line["model"]],
         sequence=sequence,
         global_batch=32,
@@ -53,7 +53,7 @@ def error(line: dict[str, str]) -> float:
         software="megatron-core-2025",
         fused_loss=True,
     )
-    row = Row(0, "", line["model"], case, "", (), None, None, "peak allocated", "ok")
+    row = PublishedRow(0, "", line["model"], case, "", (), None, None, "peak allocated", "ok")
     return as_measured(row) / (float(line["alloc_gib"]) * 2**30) - 1
 
 

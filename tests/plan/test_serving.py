@@ -15,8 +15,8 @@ from windlass.lab.planner.serving_validation import judge
 from windlass.plan.cost.catalogue import device_named
 from windlass.plan.cost.models import model_named, model_of
 from windlass.plan.serving.fitted_constants import Reach, middle, published, reach_of, spread, text_of
-from windlass.plan.serving.search import Traffic, cheapest, serving_options
-from windlass.plan.serving.times import FORMATS, Replica, decode_pass, latency, prefill_pass
+from windlass.plan.serving.search import TrafficSpec, cheapest, serving_options
+from windlass.plan.serving.times import FORMATS, ModelReplica, decode_pass, latency, prefill_pass
 from windlass.spec.errors import BadInput, NotFound
 
 ROWS = Path(__file__).resolve().parents[3] / "shared" / "planner" / "serving_rows.csv"
@@ -51,12 +51,12 @@ def test_sizes_that_are_none_are_refused(text: str) -> None:
 
 
 def test_weights_on_all_devices_together_are_those_of_the_model() -> None:
-    replica = Replica(LLAMA, H100, "bfloat16", tp=8)
+    replica = ModelReplica(LLAMA, H100, "bfloat16", tp=8)
     assert 8 * replica.weight_bytes_each == pytest.approx(2 * LLAMA.sizes.parameters, rel=0.01)
 
 
 def test_a_step_reads_every_weight_once_for_one_request() -> None:
-    replica = Replica(LLAMA, H100, "bfloat16")
+    replica = ModelReplica(LLAMA, H100, "bfloat16")
     read = decode_pass(replica, 1, 0).read_s * H100.memory_bytes_s
     assert read == pytest.approx(
         2 * (LLAMA.sizes.parameters - LLAMA.sizes.vocabulary * LLAMA.sizes.width), rel=0.01
@@ -64,26 +64,26 @@ def test_a_step_reads_every_weight_once_for_one_request() -> None:
 
 
 def test_prefill_takes_two_operations_a_weight_and_token() -> None:
-    replica = Replica(LLAMA, H100)
+    replica = ModelReplica(LLAMA, H100)
     flops = prefill_pass(replica, 1).compute_s * H100.peak_flops["bfloat16"]
     assert flops == pytest.approx(2 * LLAMA.sizes.parameters, rel=0.02)
 
 
 @given(st.integers(1, 4096))
 def test_a_batch_meets_no_more_experts_than_there_are_and_no_fewer_than_one_token_does(tokens: int) -> None:
-    replica = Replica(DEEPSEEK, H100, "float8")
+    replica = ModelReplica(DEEPSEEK, H100, "float8")
     one, all_of_them = replica.expert_bytes(1), replica.expert_bytes(math.inf)
     assert one == pytest.approx(all_of_them * 8 / 256)
     assert one * (1 - 1e-9) <= replica.expert_bytes(tokens) <= all_of_them
 
 
 def test_latent_attention_keeps_the_same_on_every_device_of_a_group() -> None:
-    halves = [Replica(DEEPSEEK, H100, tp=tp).token_cache_bytes for tp in (1, 8)]
+    halves = [ModelReplica(DEEPSEEK, H100, tp=tp).token_cache_bytes for tp in (1, 8)]
     assert halves[0] == halves[1] == 2 * 61 * (512 + 64)
 
 
 def test_heads_are_divided_no_further_than_there_are_heads() -> None:
-    each = [Replica(LLAMA, replace(H100, domain=16), tp=tp).token_cache_bytes for tp in (1, 8, 16)]
+    each = [ModelReplica(LLAMA, replace(H100, domain=16), tp=tp).token_cache_bytes for tp in (1, 8, 16)]
     assert each[0] == 8 * each[1]
     assert each[1] == each[2]
 
@@ -96,7 +96,7 @@ def test_windowed_layers_look_back_on_their_window_only() -> None:
 def test_more_requests_at_a_time_never_make_a_request_quicker(
     tp: int, crowd: int, given_: int, output: int
 ) -> None:
-    replica = Replica(LLAMA, H100, "float8", tp=tp)
+    replica = ModelReplica(LLAMA, H100, "float8", tp=tp)
     one, more = (latency(replica, given_, output, n, REACH) for n in (crowd, crowd + 1))
     assert more.first_s >= one.first_s * (1 - 1e-9)
     assert more.token_s >= one.token_s * (1 - 1e-9)
@@ -104,7 +104,7 @@ def test_more_requests_at_a_time_never_make_a_request_quicker(
 
 @given(st.sampled_from(FORMATS))
 def test_smaller_weights_leave_more_room(weights: str) -> None:
-    room = {name: Replica(LLAMA, H100, name, 1.0, tp=4).room(4096) for name in FORMATS}
+    room = {name: ModelReplica(LLAMA, H100, name, 1.0, tp=4).room(4096) for name in FORMATS}
     assert room[weights] >= room["bfloat16"]
 
 
@@ -120,7 +120,7 @@ def test_constants_come_back_from_their_text() -> None:
 
 @given(st.floats(0.1, 200))
 def test_replicas_that_are_offered_can_take_the_traffic_within_the_targets(rate: float) -> None:
-    asked = Traffic(1024, 256, rate=rate, first_s=0.8, token_s=0.05)
+    asked = TrafficSpec(1024, 256, rate=rate, first_s=0.8, token_s=0.05)
     for one in serving_options(LLAMA, H100, "float8", asked, REACH)[:3]:
         assert one.latency.first_s <= asked.first_s
         assert one.latency.token_s <= asked.token_s
@@ -128,25 +128,27 @@ def test_replicas_that_are_offered_can_take_the_traffic_within_the_targets(rate:
 
 
 def test_no_other_layout_that_meets_the_targets_needs_fewer_devices() -> None:
-    options = serving_options(LLAMA, H100, "float8", Traffic(1024, 256, concurrency=64), REACH)
+    options = serving_options(LLAMA, H100, "float8", TrafficSpec(1024, 256, concurrency=64), REACH)
     assert options[0].devices == min(one.devices for one in options)
 
 
 def test_of_several_devices_the_cheapest_is_first_and_those_that_cannot_are_passed_over() -> None:
     devices = [device_named(name) for name in ("L4", "H200-SXM", "H100-SXM5")]
-    options = cheapest(LLAMA, devices, "bfloat16", Traffic(1024, 256, rate=5, token_s=0.05), REACH, most=8)
+    options = cheapest(
+        LLAMA, devices, "bfloat16", TrafficSpec(1024, 256, rate=5, token_s=0.05), REACH, most=8
+    )
     assert options[0].dollars_h == min(one.dollars_h for one in options if one.dollars_h is not None)
     assert {one.replica.device.name for one in options} == {"H100-SXM5", "H200-SXM"}
 
 
 def test_a_model_that_does_not_fit_is_told_with_what_it_needs() -> None:
     with pytest.raises(BadInput, match="does not fit on L4"):
-        serving_options(DEEPSEEK, device_named("L4"), "float8", Traffic(100, 10, rate=1), REACH)
+        serving_options(DEEPSEEK, device_named("L4"), "float8", TrafficSpec(100, 10, rate=1), REACH)
 
 
 def test_a_target_that_no_layout_meets_is_told_with_the_quickest() -> None:
     with pytest.raises(BadInput, match="the first token within 10 ms") as caught:
-        serving_options(LLAMA, H100, "float8", Traffic(8192, 10, rate=1, first_s=0.01), REACH)
+        serving_options(LLAMA, H100, "float8", TrafficSpec(8192, 10, rate=1, first_s=0.01), REACH)
     assert "--ttft" in str(caught.value)
 
 

@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 
 from windlass.plan.cost.catalogue import device_named
 from windlass.plan.cost.collectives import BASE_S, latency_s
-from windlass.plan.cost.fitted_constants import Constants, Known, format_known, parse_known, published
-from windlass.plan.cost.step_config import Attention, Case, Device, Sizes
+from windlass.plan.cost.fitted_constants import (
+    FittedConstants,
+    StepConstants,
+    format_known,
+    parse_known,
+    published,
+)
+from windlass.plan.cost.step_config import Attention, Device, Sizes, TrainingStep
 from windlass.plan.cost.step_inputs import group, stacked, stage_layers, step_inputs
 from windlass.plan.cost.step_time import MARGIN, ranked_s, step_parts, step_time
 
@@ -28,8 +34,8 @@ A100 = device_named("A100-SXM4-80GB")
 H100 = device_named("H100-SXM5")
 
 
-def case(sizes: Sizes = GPT, **changed: object) -> Case:
-    usual = Case(
+def case(sizes: Sizes = GPT, **changed: object) -> TrainingStep:
+    usual = TrainingStep(
         sizes=sizes, sequence=2048, global_batch=64, micro_batch=1, device=H100, devices=64, per_machine=8,
         tp=8, pp=8, dp=1,
     )  # fmt: skip
@@ -37,11 +43,11 @@ def case(sizes: Sizes = GPT, **changed: object) -> Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn) -> TrainingStep:
     tp, pp, dp = (draw(st.sampled_from([1, 2, 4, 8])) for _ in range(3))
     sharding = draw(st.sampled_from(["none", "optimizer", "full"]))
     mixed = draw(st.booleans())
-    return Case(
+    return TrainingStep(
         sizes=MIXTURE if mixed else GPT,
         sequence=draw(st.sampled_from([1024, 8192])),
         global_batch=dp * draw(st.sampled_from([1, 4, 32])),
@@ -63,7 +69,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @given(cases())
-def test_parts_are_not_negative_and_add_up_to_the_step(one: Case) -> None:
+def test_parts_are_not_negative_and_add_up_to_the_step(one: TrainingStep) -> None:
     found = step_time(one)
     assert all(seconds >= -1e-9 * found.seconds for seconds in found.parts.values())
     assert sum(found.parts.values()) == pytest.approx(found.seconds)
@@ -71,26 +77,26 @@ def test_parts_are_not_negative_and_add_up_to_the_step(one: Case) -> None:
 
 
 @given(st.lists(cases(), min_size=1, max_size=4))
-def test_many_cases_at_once_are_predicted_as_each_alone(many: list[Case]) -> None:
-    together = sum(step_parts(stacked(map(step_inputs, many)), Constants()).values())
-    alone = [sum(step_parts(step_inputs(one), Constants()).values()) for one in many]
+def test_many_cases_at_once_are_predicted_as_each_alone(many: list[TrainingStep]) -> None:
+    together = sum(step_parts(stacked(map(step_inputs, many)), StepConstants()).values())
+    alone = [sum(step_parts(step_inputs(one), StepConstants()).values()) for one in many]
     assert list(together) == pytest.approx(alone)
 
 
 @given(cases(), st.sampled_from(["memory_bytes_s", "link_bytes_s", "network_bytes_s"]))
-def test_a_faster_device_takes_no_longer(one: Case, rate: str) -> None:
+def test_a_faster_device_takes_no_longer(one: TrainingStep, rate: str) -> None:
     faster = replace(one.device, **{rate: 2 * getattr(one.device, rate)})
     assert step_time(replace(one, device=faster)).seconds <= step_time(one).seconds * (1 + 1e-9)
 
 
 @given(cases())
-def test_recomputing_takes_longer(one: Case) -> None:
+def test_recomputing_takes_longer(one: TrainingStep) -> None:
     none, full = (step_time(replace(one, recompute=policy)).seconds for policy in ("none", "full"))
     assert none < full
 
 
 @given(cases(), st.booleans())
-def test_what_software_hides_or_fuses_takes_no_longer(one: Case, fused: bool) -> None:
+def test_what_software_hides_or_fuses_takes_no_longer(one: TrainingStep, fused: bool) -> None:
     plain = replace(one, overlaps_tensor=False, fused_loss=fused)
     better = replace(one, overlaps_tensor=True, fused_loss=True)
     assert step_time(better).seconds <= step_time(plain).seconds
@@ -127,7 +133,7 @@ def test_weights_divided_within_machines_are_gathered_over_fast_links() -> None:
 def test_software_that_fuses_nothing_waits_longer_for_its_host() -> None:
     small = case(replace(GPT, width=1024, heads=16, kv_heads=16, head_width=64, ffn_width=4096), tp=1, pp=1)
     eager, fused = (
-        step_time(replace(small, software=software), Known()).parts["host"]
+        step_time(replace(small, software=software), FittedConstants()).parts["host"]
         for software in ("fsdp-2023", "fsdp2-2025")
     )
     assert eager > 1.4 * fused > 0
@@ -150,7 +156,7 @@ def test_megatron_sends_parts_of_what_a_pipeline_passes_on_and_deepspeed_all_of_
 def test_sends_of_an_interleaved_pipeline_hide_where_the_software_sends_while_it_computes() -> None:
     def sends_s(software: str, virtual: int) -> float:
         one = case(software=software, virtual=virtual, sequence_parallel=True)
-        return step_time(one, Known()).parts["pipeline sends"]
+        return step_time(one, FittedConstants()).parts["pipeline sends"]
 
     assert sends_s("megatron-core-2025", 3) < 0.1 * sends_s("megatron-2021", 3)
     assert sends_s("megatron-core-2025", 1) == sends_s("megatron-2021", 1)
@@ -159,7 +165,7 @@ def test_sends_of_an_interleaved_pipeline_hide_where_the_software_sends_while_it
 def test_fsdp_that_divides_gradients_gathers_each_layer_once_and_other_software_none() -> None:
     def parts(software: str, **changed: object) -> dict[str, float]:
         one = case(tp=1, pp=1, dp=64, shards=64, software=software, **changed)
-        return step_time(one, Known()).parts
+        return step_time(one, FittedConstants()).parts
 
     gradients, full = (parts("fsdp2-2025", sharding=kind) for kind in ("gradients", "full"))
     assert 0 < gradients["weights gathered"] < full["weights gathered"]
@@ -169,7 +175,7 @@ def test_fsdp_that_divides_gradients_gathers_each_layer_once_and_other_software_
 
 
 def test_a_ring_takes_one_step_less_than_it_has_members() -> None:
-    known = Constants(link_latency_s=1.0, network_latency_s=100.0)
+    known = StepConstants(link_latency_s=1.0, network_latency_s=100.0)
     assert latency_s(known, group(1, 8)) == 0
     assert latency_s(known, group(8, 8)) == pytest.approx(BASE_S + 7)
     assert latency_s(known, group(64, 8)) == pytest.approx(BASE_S + 56 + 700)
@@ -219,13 +225,13 @@ def test_software_that_nobody_measured_has_the_default_constants() -> None:
 
 
 def test_a_generation_that_was_left_out_is_taken_for_its_neighbour_or_the_default() -> None:
-    alone = Known(Constants(), {"fsdp2-2025-eager": {"product": 0.5}})
+    alone = FittedConstants(StepConstants(), {"fsdp2-2025-eager": {"product": 0.5}})
     assert alone.constants("nanotron-2024") == alone.constants("fsdp2-2025-eager")
-    assert Known().constants("nanotron-2024") == Constants()
+    assert FittedConstants().constants("nanotron-2024") == StepConstants()
 
 
 def test_the_table_of_constants_reads_back_as_it_was_written() -> None:
-    known = Known(Constants(product=0.5), {"some-2030": {"product": 1.25}}, 0.5, 2.0, ("here",))
+    known = FittedConstants(StepConstants(product=0.5), {"some-2030": {"product": 1.25}}, 0.5, 2.0, ("here",))
     assert parse_known(tomllib.loads(format_known(known))) == known
 
 

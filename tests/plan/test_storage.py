@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.cost.step_config import Case, Device, Sizes
+from windlass.plan.cost.step_config import Device, Sizes, TrainingStep
 from windlass.plan.cost.storage import (
     activation_bytes,
     checkpoint_bytes,
@@ -22,7 +22,7 @@ SIZES = Sizes(
     layers=32, width=4096, heads=32, kv_heads=8, head_width=128, ffn_width=14336, gated=True,
     vocabulary=128_256, tied=False,
 )  # fmt: skip
-CASE = Case(
+CASE = TrainingStep(
     SIZES, sequence=8192, global_batch=64, micro_batch=1, device=DEVICE, devices=8, per_machine=8, dp=8
 )
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from windlass.plan.stragglers import (
     MIN_TOTALS,
-    Pace,
+    PaceDecision,
     Total,
     _medians_of_others,
     decide_pace,
@@ -36,7 +36,9 @@ def steady(*typical_s: float, noise: float = 0.03, steps: int = 30, seed: int = 
     }
 
 
-def decided(history: Mapping[str, Sequence[float]], batch: int = 32, slow_factor: float = 4.0) -> Pace:
+def decided(
+    history: Mapping[str, Sequence[float]], batch: int = 32, slow_factor: float = 4.0
+) -> PaceDecision:
     return decide_pace(history, None, batch, slow_factor=slow_factor)
 
 
@@ -110,7 +112,7 @@ def test_a_spare_does_not_replace_a_worker_that_is_hardly_slower() -> None:
 def test_a_few_slow_steps_change_nothing() -> None:
     history = steady(1.0, 1.0, 1.0, 1.0)
     history["w2"][-8:] = [20.0] * 8
-    assert decided(history) == Pace(None, (), "all workers are about equally fast")
+    assert decided(history) == PaceDecision(None, (), "all workers are about equally fast")
 
 
 def test_nothing_happens_before_every_worker_was_seen_for_a_while() -> None:
@@ -217,7 +219,7 @@ def heavy_tailed(random: Random, factor: float, _: int) -> list[float]:
     return [factor / 6 * random.paretovariate(1.2) for _ in range(STEPS)]
 
 
-def decided_by_steps(times: Mapping[str, Sequence[float]], per_beat: int = 1) -> Pace:
+def decided_by_steps(times: Mapping[str, Sequence[float]], per_beat: int = 1) -> PaceDecision:
     """Decide as the leader would: by medians of the latest heartbeats, and by totals of all."""
     beats = {w: [own[at : at + per_beat] for at in range(0, len(own), per_beat)] for w, own in times.items()}
     return decide_pace(
@@ -259,7 +261,7 @@ def test_one_hiccup_of_any_length_changes_nothing(
     first = int(place * (STEPS - steps))
     for step in range(first, first + steps):
         times["w1"][step] += late_s
-    assert decided_by_steps(times) == Pace(None, (), "all workers are about equally fast")
+    assert decided_by_steps(times) == PaceDecision(None, (), "all workers are about equally fast")
 
 
 @settings(max_examples=60, deadline=None)
@@ -274,7 +276,7 @@ def test_a_few_stalls_change_nothing_wherever_they_fall(
     times = {f"w{worker}": noisy(random, base_s, [1.0] * STEPS) for worker in range(3)}
     for step in stalls:
         times["w1"][step] += late_s
-    assert decided_by_steps(times, per_beat) == Pace(None, (), "all workers are about equally fast")
+    assert decided_by_steps(times, per_beat) == PaceDecision(None, (), "all workers are about equally fast")
 
 
 @pytest.mark.parametrize("workers", [2, 4, 16])

@@ -20,7 +20,7 @@ from windlass.models.weights import load_weights
 from windlass.registry.versions import Registry
 from windlass.spec.shape import LlamaShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ def home(tmp_path: Path) -> Path:
         vocab_size=300, special_tokens=["<|end|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
     )
     tokenizer.train_from_iterator([TEXT], trainer)
-    writer = DirectoryWriter(Place(tmp_path / "made"))
+    writer = DirectoryWriter(StoreDir(tmp_path / "made"))
     save_model(build(SHAPE, seed=5), writer, special_tokens={"eos_token_id": 0})
     writer.write("tokenizer.json", tokenizer.to_str().encode())
     writer.commit({})

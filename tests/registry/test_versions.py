@@ -9,11 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from windlass.registry.versions import Registry, resolve_model
 from windlass.spec.errors import AskedWrongly, BadInput, Damaged, InUse, NotFound
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
 def model(folder: Path, content: bytes = b"weights") -> Path:
-    writer = DirectoryWriter(Place(folder))
+    writer = DirectoryWriter(StoreDir(folder))
     writer.write("model.safetensors", content)
     writer.write("config.json", b"{}")
     writer.write("windlass.json", json.dumps({"parameters": 5, "corpus_digest": "abc"}).encode())

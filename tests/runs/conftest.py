@@ -13,7 +13,7 @@ from windlass.spec.job import Job
 from windlass.spec.run import JOURNAL, RUN_FILE
 from windlass.store.journal import Journal
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 Start = Callable[..., RunFolder]
 Tell = Callable[..., None]
@@ -37,7 +37,7 @@ def start(tmp_path: Path) -> Start:
         corpus = CorpusFacts("corpus", "digest", 512, 1_000_000, 100_000)
         run = plan_run(job, corpus, MachineFacts(2, 8 << 30, 1e11, False))
         path = tmp_path / "runs" / "poems" / str(number)
-        Place(path).write(RUN_FILE, run.model_dump_json().encode())
+        StoreDir(path).write(RUN_FILE, run.model_dump_json().encode())
         return RunFolder(path)
 
     return begin
@@ -48,7 +48,7 @@ def tell() -> Tell:
     """Add a record to a run's journal."""
 
     def append(folder: RunFolder, **record: Any) -> None:
-        Journal(Place(folder.path), JOURNAL).append({"time": 1.0, **record})
+        Journal(StoreDir(folder.path), JOURNAL).append({"time": 1.0, **record})
 
     return append
 
@@ -56,4 +56,4 @@ def tell() -> Tell:
 @pytest.fixture
 def finish() -> Finish:
     """Leave a result, by which a run has finished."""
-    return lambda folder: DirectoryWriter(Place(folder.result)).commit({})
+    return lambda folder: DirectoryWriter(StoreDir(folder.result)).commit({})

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.corpus.batches import digest_of, digest_of_range
-from windlass.runs.audit import Audit, audit_records, with_epochs
+from windlass.runs.audit import LedgerAudit, audit_records, with_epochs
 from windlass.spec.errors import Damaged
 
 Record = dict[str, Any]
@@ -99,7 +99,7 @@ def test_a_run_that_went_through_faults_is_proved_exactly_once(batch: int, happe
     assert found.rolled_back == run.undone
 
 
-def audits_of(records: list[Record], place: int, instead: list[Record]) -> tuple[Audit, Counter[int]]:
+def audits_of(records: list[Record], place: int, instead: list[Record]) -> tuple[LedgerAudit, Counter[int]]:
     """Audit a journal with other records at one place; also say what a plain count finds used."""
     changed = [*records[:place], *instead, *records[place + 1 :]]
     used: list[tuple[int, int]] = []  # a position, and the step that used it

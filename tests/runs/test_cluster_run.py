@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster.fake_backend import FakeBackend, FakeCluster
 from windlass.cluster.backend import Group, Resources
-from windlass.runs.cluster_run import Following, resources_of
+from windlass.runs.cluster_run import GroupFollower, resources_of
 from windlass.runs.training import RunFolder
 from windlass.spec.cluster import Cluster
 from windlass.spec.errors import BadInput, ProcessFailed
@@ -34,10 +34,10 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder(path)
 
 
-def following(folder: RunFolder, group: Group, audience: Audience) -> tuple[Following, FakeBackend]:
+def following(folder: RunFolder, group: Group, audience: Audience) -> tuple[GroupFollower, FakeBackend]:
     backend = FakeBackend(FakeCluster())
     backend.launch(group)
-    return Following(backend, group, folder, audience.events.append, audience.said.append), backend
+    return GroupFollower(backend, group, folder, audience.events.append, audience.said.append), backend
 
 
 def end(folder: RunFolder, outcome: str, error: dict[str, Any] | None = None) -> None:

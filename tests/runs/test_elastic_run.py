@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from windlass.models.word2vec_files import load_vectors
-from windlass.parallel.process_group import Alone
+from windlass.parallel.process_group import SingleProcess
 from windlass.runs.audit import audit
 from windlass.runs.elastic_run import address_towards_leader, train_elastic, want, wanted
 from windlass.runs.run_status import ask_workers
 from windlass.runs.training import RunFolder, prepare
 from windlass.spec.errors import BadInput
 from windlass.spec.job import Job
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 from windlass.train.word2vec.start import prepare as prepare_vectors
 
 PATIENCE_S = 60.0
@@ -96,7 +96,9 @@ def test_who_learns_the_first_vectors_may_die(tmp_path: Path, run: RunFolder) ->
     assert told.index("lost") < told.index("vectors_resumed") < told.index("finished")
     assert audit(mlp.path).ok
     alone = RunFolder(tmp_path / "alone")
-    assert prepare_vectors(mlp.load(), alone.path, Record(alone.path, quiet=True), Alone(), lambda: False)
+    assert prepare_vectors(
+        mlp.load(), alone.path, EventLog(alone.path, quiet=True), SingleProcess(), lambda: False
+    )
     ours, theirs = load_vectors(mlp.path / "word2vec"), load_vectors(alone.path / "word2vec")
     assert ours is not None
     assert theirs is not None

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from windlass.elastic.agent import Agent, Site
+from windlass.elastic.agent import Agent, AgentSite
 from windlass.registry.versions import Registry
 from windlass.runs import member
 from windlass.runs.member import LAUNCHES, launch_name, main
 from windlass.spec.errors import BadInput, ProcessFailed
 from windlass.spec.run import RESULT
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_the_others_attend_the_run_that_member_0_noted(note: Path, monkeypatch: 
 
 
 def test_a_member_gives_the_run_a_moment_before_it_leaves(tmp_path: Path) -> None:
-    site = Site(tmp_path, "node1", "127.0.0.1")
+    site = AgentSite(tmp_path, "node1", "127.0.0.1")
     patient, alone = Agent(site, print, leave_after_s=3600.0), Agent(site, print, leaves=True)
     assert not alone.left
     for agent in (patient, alone):
@@ -84,7 +84,7 @@ def test_a_run_that_finished_before_it_was_noted_is_registered_once_and_not_trai
     note: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = tmp_path / "runs" / "poems" / "1" / RESULT
-    writer = DirectoryWriter(Place(result))
+    writer = DirectoryWriter(StoreDir(result))
     writer.write("weights", b"numbers")
     writer.commit({})
     monkeypatch.setenv("WINDLASS_JOB", 'name = "poems"\n')

@@ -10,7 +10,7 @@ from windlass.runs.run_status import effective_values, find_run, saved_cut, stan
 from windlass.runs.training import RunFolder
 from windlass.spec.errors import NotFound
 from windlass.store.lock import locked
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 Start = Callable[..., RunFolder]
 Tell = Callable[..., None]
@@ -64,7 +64,7 @@ def test_the_cut_is_that_of_the_newest_checkpoint(start: Start) -> None:
     assert saved_cut(folder) is None
     for step, how in ((10, "old"), (20, "new")):
         told = {"layout": {}, "cut": {"pieces": [], "features": {}, "how": how}}
-        Place(folder.path / "checkpoints" / f"step-{step:08d}").write(
+        StoreDir(folder.path / "checkpoints" / f"step-{step:08d}").write(
             "layout.json", json.dumps(told).encode()
         )
     cut = saved_cut(folder)

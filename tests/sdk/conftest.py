@@ -24,7 +24,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from windlass.control.api.app import build_app
-from windlass.control.api.control_keys import Keys
+from windlass.control.api.control_keys import ControlKeys
 from windlass.http.listener import bind, settings
 from windlass.sdk import (
     AsyncClient,
@@ -296,7 +296,7 @@ def control_url(control_app: FastAPI) -> Iterator[str]:
 def control(control_app: FastAPI, control_url: str, tmp_path: Path) -> Iterator[tuple[str, str]]:
     """The address of a control API whose runs are this test's, and a key."""
     home, control_app.state.home = control_app.state.home, tmp_path
-    keys = Keys(home)
+    keys = ControlKeys(home)
     yield control_url, keys.make("ada")
     keys.drop("ada")
     control_app.state.home = home

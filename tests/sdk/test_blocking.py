@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from windlass.sdk.blocking import Line
-from windlass.sdk.effects import Broken, Head, Open, Request
+from windlass.sdk.blocking import BlockingReply
+from windlass.sdk.effects import Broken, Open, ReplyStarted, Request
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def silent() -> Iterator[str]:
 
 def test_a_read_ends_with_the_deadline_although_silence_may_last_longer(silent: str) -> None:
     with httpx.Client() as http:
-        line = Line(http)
-        assert isinstance(line.open(Open(silent, Request("GET", "/"), {}, 5.0, 600.0)), Head)
+        line = BlockingReply(http)
+        assert isinstance(line.open(Open(silent, Request("GET", "/"), {}, 5.0, 600.0)), ReplyStarted)
         assert line.read(0.1) == b"begun"
         assert isinstance(line.read(0.1), Broken)
         line.close()

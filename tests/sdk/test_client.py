@@ -19,10 +19,10 @@ from windlass.sdk import (
     DeadlinePassed,
     NotAllowed,
     NotThere,
-    Refused,
+    RequestRefused,
     Retries,
+    ServerSite,
     ServiceFailed,
-    Site,
     Unreachable,
 )
 from windlass.serve.records.state import open_state
@@ -135,7 +135,7 @@ def test_a_dry_run_says_what_would_become_of_a_request(client: Any, engine: Any)
 
 
 def test_a_refusal_has_all_that_the_server_told(client: Any, gateway: Any) -> None:
-    with pytest.raises(Refused, match="'temperature' is 7") as raised:
+    with pytest.raises(RequestRefused, match="'temperature' is 7") as raised:
         client.complete("dog", temperature=7)
     failure = raised.value
     assert (failure.code, failure.param, failure.status) == ("invalid_value", "temperature", 400)
@@ -281,7 +281,7 @@ def test_a_server_that_keeps_no_answers_is_asked_without_a_key(client: Any, engi
     client.complete("dog", max_tokens=1)
     client.complete("dog", max_tokens=1)
     assert len(engine.of(Generate)) == 2
-    with pytest.raises(Refused, match="needs a state database"):
+    with pytest.raises(RequestRefused, match="needs a state database"):
         client.complete("dog", idempotency_key="order-17")
 
 
@@ -387,7 +387,7 @@ def test_a_site_that_fails_is_left_alone_and_later_tried_by_one_call(
 
 def test_sites_of_one_rank_share_the_calls(opened: Any, gateway: Any, proxy: Any) -> None:
     ways = [proxy(gateway.url), proxy(gateway.url)]
-    client = opened.client([Site(way.url) for way in ways], model="tiny")
+    client = opened.client([ServerSite(way.url) for way in ways], model="tiny")
     for _ in range(12):
         client.tokenize("dog")
     assert all(way.met for way in ways)

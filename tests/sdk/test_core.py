@@ -13,15 +13,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.sdk import AnswerDiffers, Circuit, Completion, DeadlinePassed, Retries, ServiceFailed, Site
-from windlass.sdk.answers import Answers
+from windlass.sdk import (
+    AnswerDiffers,
+    Circuit,
+    Completion,
+    DeadlinePassed,
+    Retries,
+    ServerSite,
+    ServiceFailed,
+)
+from windlass.sdk.answers import InferenceCalls
 from windlass.sdk.delivery import Delivery
-from windlass.sdk.effects import Broken, Call, Close, Draw, Give, Head, Look, Open, Read, Wait
-from windlass.sdk.events import Event, EventReader
-from windlass.sdk.exchange import Exchange
-from windlass.sdk.failures import Told, Unreachable, failure_of
+from windlass.sdk.effects import Broken, Call, Close, Draw, Give, Look, Open, Pause, ReadMore, ReplyStarted
+from windlass.sdk.events import EventReader, ServerSentEvent
+from windlass.sdk.exchange import RequestRunner
+from windlass.sdk.failures import ErrorDetails, Unreachable, failure_of
 from windlass.sdk.retries import decide, wait_after
-from windlass.sdk.sites import Health, answered, as_sites, asked, busy, failed, order, state
+from windlass.sdk.sites import SiteMemory, answered, as_sites, asked, busy, failed, order, state
 
 SHARES = st.floats(0, 1, exclude_max=True)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
@@ -45,11 +53,11 @@ class Script:
                 self.asked.append(dict(request.body or {}))
                 cut = self.cuts.pop(0) if self.cuts else None
                 self._left, self._breaks = self.answer[:cut], cut is not None and cut < len(self.answer)
-                return Head(200, {}, url)
-            case Read():
+                return ReplyStarted(200, {}, url)
+            case ReadMore():
                 part, self._left = self._left[: self.step], self._left[self.step :]
                 return part or (Broken("the connection broke", sent=True) if self._breaks else b"")
-            case Wait(seconds):
+            case Pause(seconds):
                 self.now += seconds
             case Look():
                 return self.now
@@ -74,15 +82,15 @@ class Script:
                 outcome = self.do(effect)
 
 
-def answers(*urls: str, retries: Retries | None = None) -> Answers:
-    exchange = Exchange(
+def answers(*urls: str, retries: Retries | None = None) -> InferenceCalls:
+    exchange = RequestRunner(
         as_sites(urls or ("http://a",)),
         headers={},
         retries=retries or Retries(tries=1000),
         circuit=Circuit(),
         absent="",
     )
-    return Answers(exchange, model="tiny", deadline=None)
+    return InferenceCalls(exchange, model="tiny", deadline=None)
 
 
 def streamed(pieces: list[str]) -> bytes:
@@ -173,7 +181,7 @@ def test_a_delivery_gives_every_character_once(pieces: list[str], breaks: list[i
 
 EVENTS = st.lists(
     st.builds(
-        Event,
+        ServerSentEvent,
         data=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n")),
         name=st.sampled_from(["message", "end"]),
         id=st.sampled_from(["1", "22"]),
@@ -184,7 +192,9 @@ EVENTS = st.lists(
 
 @settings(deadline=None)
 @given(EVENTS, st.lists(st.integers(0, 300)), st.sampled_from(["\n", "\r\n", "\r"]))
-def test_events_are_read_however_their_bytes_are_cut(events: list[Event], cuts: list[int], end: str) -> None:
+def test_events_are_read_however_their_bytes_are_cut(
+    events: list[ServerSentEvent], cuts: list[int], end: str
+) -> None:
     lines = [
         f"event: {event.name}{end}id: {event.id}{end}data: {event.data}{end}: note{end}{end}"
         for event in events
@@ -199,8 +209,8 @@ def test_events_are_read_however_their_bytes_are_cut(events: list[Event], cuts: 
 
 def test_events_of_several_lines_and_with_a_mark_at_the_beginning() -> None:
     assert EventReader().push("\ufeffdata: a\ndata:b\n\ndata\n\nretry: 3\n\n".encode()) == [
-        Event("a\nb"),
-        Event(""),
+        ServerSentEvent("a\nb"),
+        ServerSentEvent(""),
     ]
 
 
@@ -289,7 +299,7 @@ def test_the_server_is_told_what_is_left_of_the_deadline() -> None:
 def test_a_server_that_has_no_time_left_ends_a_call() -> None:
     class Slow(Script):
         def do(self, effect: Any) -> Any:
-            if isinstance(effect, Read):
+            if isinstance(effect, ReadMore):
                 self.now += 6
             return super().do(effect)
 
@@ -317,22 +327,22 @@ def test_two_calls_at_once_may_both_learn_that_a_server_keeps_no_answers() -> No
     opens = [reach(call, None) for call in calls]
     assert all("idempotency-key" in effect.headers for effect in opens)
     for call in calls:
-        reach(call, Head(400, {}, "http://a"))
+        reach(call, ReplyStarted(400, {}, "http://a"))
         reach(call, refusal)
         again = reach(call, b"")
         assert "idempotency-key" not in again.headers
-        reach(call, Head(200, {}, "http://a"))
+        reach(call, ReplyStarted(200, {}, "http://a"))
         reach(call, told)
         with pytest.raises(StopIteration) as ended:
             reach(call, b"")
         assert ended.value.value.text == "yes"
 
 
-A, B, C = Site("http://a"), Site("http://b"), Site("http://c", rank=1)
+A, B, C = ServerSite("http://a"), ServerSite("http://b"), ServerSite("http://c", rank=1)
 
 
 def test_bare_addresses_are_preferred_in_their_order() -> None:
-    assert as_sites(["http://a/", "http://b"]) == [Site("http://a", 0), Site("http://b", 1)]
+    assert as_sites(["http://a/", "http://b"]) == [ServerSite("http://a", 0), ServerSite("http://b", 1)]
 
 
 @settings(deadline=None)
@@ -345,7 +355,7 @@ def test_weights_divide_the_calls_within_a_rank() -> None:
     import random
 
     source = random.Random(1)
-    sites = [Site("http://a", weight=3), Site("http://b", weight=1)]
+    sites = [ServerSite("http://a", weight=3), ServerSite("http://b", weight=1)]
     first = Counter(
         order(sites, {}, Circuit(), now=0, draws=[source.random(), source.random()])[0].url
         for _ in range(4000)
@@ -354,7 +364,7 @@ def test_weights_divide_the_calls_within_a_rank() -> None:
 
 
 def test_a_site_that_fails_rests_and_is_then_tried_by_one_call() -> None:
-    circuit, health = Circuit(trip=2, first_rest_s=2, probe_s=30), Health()
+    circuit, health = Circuit(trip=2, first_rest_s=2, probe_s=30), SiteMemory()
     health = failed(health, circuit, 10)
     assert state(health, circuit, 10) == "well"
     health = failed(health, circuit, 10)
@@ -370,7 +380,7 @@ def test_a_site_that_fails_rests_and_is_then_tried_by_one_call() -> None:
 @settings(deadline=None)
 @given(st.integers(0, 200), st.floats(0, 1e6))
 def test_no_site_rests_longer_than_the_bound(failures: int, now: float) -> None:
-    circuit, health = Circuit(), Health()
+    circuit, health = Circuit(), SiteMemory()
     for _ in range(failures):
         health = failed(health, circuit, now)
     assert health.rests_until <= now + circuit.most_rest_s or math.isinf(health.rests_until)
@@ -378,7 +388,7 @@ def test_no_site_rests_longer_than_the_bound(failures: int, now: float) -> None:
 
 def test_a_site_that_is_busy_or_rests_is_asked_last_but_asked() -> None:
     circuit = Circuit(trip=1)
-    known = {"http://a": failed(Health(), circuit, 0), "http://b": busy(Health(), 0, 5)}
+    known = {"http://a": failed(SiteMemory(), circuit, 0), "http://b": busy(SiteMemory(), 0, 5)}
     found = order([A, B, C], known, circuit, now=1, draws=[0.1, 0.2, 0.3])
     assert [site.url for site in found] == ["http://c", "http://b", "http://a"]
 
@@ -388,7 +398,7 @@ def test_what_an_error_event_tells_is_all_there() -> None:
 
     failure = told_failure(
         {"code": "engine_failed", "message": "no", "doc_url": "/errors/engine_failed", "request_id": "7"},
-        Told(),
+        ErrorDetails(),
         "http://a",
     )
     assert (failure.doc_url, failure.request_id) == ("http://a/errors/engine_failed", "7")

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import windlass.sdk as sdk
-from windlass.sdk import Completion, Progress, Run, Runs, Show
-from windlass.sdk.progress import Log, Notebook, Terminal, screen_here
+from windlass.sdk import Completion, RunProgress, Runs, RunStatus, Show
+from windlass.sdk.progress import Notebook, PlainOutput, Terminal, screen_here
 from windlass.sdk.submit import command_of, submitted
 from windlass.sdk.tables import curve, shown
 from windlass.spec.errors import AskedWrongly, ProcessFailed, WindlassError
@@ -104,7 +104,7 @@ def test_texts_from_elsewhere_are_shown_and_not_executed() -> None:
     assert "&lt;script&gt;" in html
 
 
-def run_of(**more: Any) -> Run:
+def run_of(**more: Any) -> RunStatus:
     told = {
         "run": "poems/1",
         "state": "running",
@@ -114,7 +114,7 @@ def run_of(**more: Any) -> Run:
         "tokens_per_s": 10.0,
         "effective": {"steps": 100, "layout": "dp=2"},
     }
-    return Run(told | more)
+    return RunStatus(told | more)
 
 
 def test_runs_are_tables_in_a_notebook() -> None:
@@ -180,7 +180,7 @@ def test_a_notebook_has_one_picture_that_is_drawn_anew() -> None:
 
 
 def test_the_place_to_draw_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(screen_here(io.StringIO()), Log)
+    assert isinstance(screen_here(io.StringIO()), PlainOutput)
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     assert isinstance(screen_here(terminal), Terminal)
@@ -194,7 +194,7 @@ def test_the_place_to_draw_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_progress_without_records_can_be_shown() -> None:
-    progress = Progress("poems")
+    progress = RunProgress("poems")
     assert "starting" in str(progress)
     assert "nothing to draw" in progress._repr_html_()
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from windlass.runs.training import RunFolder
-from windlass.sdk import DeadlinePassed, NotAllowed, NotThere, Plan, Refused, ServiceFailed
-from windlass.sdk.progress import Log
+from windlass.sdk import DeadlinePassed, NotAllowed, NotThere, Plan, RequestRefused, ServiceFailed
+from windlass.sdk.progress import PlainOutput
 from windlass.spec.errors import AskedWrongly, BadInput
 from windlass.store.lock import locked
 
@@ -169,7 +169,7 @@ def test_following_draws_until_the_end(jobs: Any, start: Start, tell: Tell) -> N
     tell(folder, event="evaluation", step=50, loss=3.1)
     tell(folder, event="stopped", step=50, steps=100)
     out = io.StringIO()
-    assert jobs.follow("poems", screen=Log(out)).state == "stopped"
+    assert jobs.follow("poems", screen=PlainOutput(out)).state == "stopped"
     lines = out.getvalue().splitlines()
     assert "poems: step 50: validation loss 3.1" in lines
     assert lines[-1] == "poems [############............]  50%  step 50/100  loss 3  1,200 tok/s  stopped"
@@ -234,7 +234,7 @@ def test_a_plan_is_asked_for_and_read(opened: Any, control: tuple[str, str], tmp
     with pytest.raises(BadInput, match=late.no_solution.sentence[:20]):
         _ = late.best
     assert "no solution" in late._repr_html_()
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         plans.ask(JOB, fleet="16xNO-SUCH-DEVICE")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from windlass.sdk import Run
+from windlass.sdk import RunStatus
 
 PAGE = Path(__file__).parents[2] / "docs" / "sdk-python.md"
 
@@ -59,6 +59,6 @@ def test_every_example_of_the_page_runs(
     said = capsys.readouterr().out
     assert "Once upon a time" in said, "the scripted engine repeats its prompt"
     assert "poems/1" in said
-    assert isinstance(world["run"], Run)
+    assert isinstance(world["run"], RunStatus)
     for name in ("client", "patient", "both", "shared", "jobs", "plans"):
         world[name].close()

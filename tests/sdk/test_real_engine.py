@@ -13,7 +13,7 @@ import pytest
 from windlass.lab.proofs.failover.requests import MODEL, write_model
 from windlass.spec.serve import Serve
 from windlass.supervisor.background_service import watched
-from windlass.supervisor.service_spec import Offer
+from windlass.supervisor.service_spec import ServiceSpec
 from windlass.supervisor.supervisor import Supervisor
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ SAMPLED: dict[str, Any] = {"temperature": 1.0, "top_p": 0.95, "seed": 11, "max_t
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Supervisor]]:
     folder = tmp_path_factory.mktemp("services")
-    offer = Offer(f"{MODEL}@1", write_model(folder), Serve(port=0, open=True, threads=1))
+    offer = ServiceSpec(f"{MODEL}@1", write_model(folder), Serve(port=0, open=True, threads=1))
     with (
         watched(Supervisor(offer, folder / "a")) as first,
         watched(Supervisor(offer, folder / "b")) as second,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from windlass.sdk import Jobs, submit
-from windlass.sdk.progress import Log
+from windlass.sdk.progress import PlainOutput
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ def test_a_run_is_submitted_followed_and_accounted_for(tmp_path: Path, control: 
     assert done.run == "poems/1"
     out = io.StringIO()
     with Jobs(*control) as jobs:
-        run = jobs.follow(done.run, screen=Log(out), deadline=120)
+        run = jobs.follow(done.run, screen=PlainOutput(out), deadline=120)
         assert (run.state, run.step) == ("finished", 12)
         assert len(jobs.curve("poems")) == 12
         assert jobs.audit("poems").ok

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from windlass.spec.protocol.routing import (
-    Outcome,
+    AnswerOutcome,
     Route,
     RoutedModel,
     RoutedReplica,
@@ -44,7 +44,7 @@ def test_every_field_of_a_part_is_described(part: type[msgspec.Struct]) -> None:
 
 def test_outcomes_are_arrays_in_the_order_described() -> None:
     (shown,) = re.findall(r"^    \[(.*)\]$", PAGE, re.M)
-    assert tuple(shown.split(", ")) == Outcome.__struct_fields__
+    assert tuple(shown.split(", ")) == AnswerOutcome.__struct_fields__
 
 
 def test_every_state_is_described() -> None:

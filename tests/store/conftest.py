@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 BEYOND_THE_EMULATOR = {
     "test_a_write_that_fails_leaves_the_old_file": "uploads cannot be given up",
@@ -65,15 +65,15 @@ def webhdfs_url() -> Iterator[str]:
 
 
 @pytest.fixture(params=STORES)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> StoreDir:
     if request.param == "file":
-        return Place(tmp_path / "here")
+        return StoreDir(tmp_path / "here")
     if request.param == "memory":
-        return Place(f"memory://test-{secrets.token_hex(4)}")
+        return StoreDir(f"memory://test-{secrets.token_hex(4)}")
     lacks = BEYOND_THE_EMULATOR.get(request.function.__name__)
     if request.param == "gs" and lacks is not None:
         pytest.skip(f"gcp-storage-emulator: {lacks}")
-    return Place(f"{request.getfixturevalue(f'{request.param}_url')}/{secrets.token_hex(4)}")
+    return StoreDir(f"{request.getfixturevalue(f'{request.param}_url')}/{secrets.token_hex(4)}")
 
 
 class running:  # noqa: N801

@@ -13,17 +13,17 @@ from windlass.backup.repository import open_vault
 from windlass.backup.restore import restore
 from windlass.spec.backup import Keep
 from windlass.spec.errors import Damaged
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 ONE = Keep(last=1, daily=0, weekly=0, monthly=0)
 
 
-def test_what_is_sent_comes_back_and_what_is_forgotten_goes(place: Place, tmp_path: Path) -> None:
+def test_what_is_sent_comes_back_and_what_is_forgotten_goes(place: StoreDir, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    Place(home).write("runs/poems/1/notes", b"first" * 1000)
+    StoreDir(home).write("runs/poems/1/notes", b"first" * 1000)
     vault = open_vault(place.url, b"open sesame", create=True)
     make(home, vault)
-    Place(home).write("runs/poems/1/notes", b"second" * 1000)
+    StoreDir(home).write("runs/poems/1/notes", b"second" * 1000)
     newest = make(home, vault).snapshot
     gone = prune(vault, ONE)
     assert (gone.kept, gone.chunks) == ((newest.id,), 1)

@@ -15,19 +15,19 @@ import pytest
 import torch
 from torch import nn
 
-from windlass.lab.chaos.fault_proxy import FaultProxy, Faults
+from windlass.lab.chaos.fault_proxy import FaultProxy, FaultRates
 from windlass.parallel.param_shard import holdings_of
-from windlass.parallel.process_group import Alone
+from windlass.parallel.process_group import SingleProcess
 from windlass.spec.job import Job
-from windlass.spec.layout import Cut, Layout
+from windlass.spec.layout import Layout, Partition
 from windlass.train.checkpoint.async_save import State
-from windlass.train.checkpoint.manager import Checkpoints, Copies
+from windlass.train.checkpoint.manager import CheckpointManager, Copies
 
 pytestmark = pytest.mark.slow
 
 SAVES = 8
 CALM_S = 120.0
-CUT = Cut(pieces=(), features={}, how="by hand")
+CUT = Partition(pieces=(), features={}, how="by hand")
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def bad_network(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultP
     there = urlsplit(os.environ["AWS_ENDPOINT_URL"])
     assert there.hostname is not None
     assert there.port is not None
-    with FaultProxy(there.hostname, there.port, Faults(cut=0.5, error=0.5)) as proxy:
+    with FaultProxy(there.hostname, there.port, FaultRates(cut=0.5, error=0.5)) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
         s3fs.S3FileSystem.clear_instance_cache()
@@ -59,20 +59,25 @@ def test_training_does_not_wait_and_the_newest_arrives(
             failed.set()
 
     job = Job.model_validate({"checkpoint": {"store": f"{s3_url}/runs"}})
-    checkpoints = Checkpoints(folder, job, tell)
+    checkpoints = CheckpointManager(folder, job, tell)
     model = nn.Linear(300, 300)
     optimizer = torch.optim.AdamW(model.parameters())
     for step in range(SAVES):  # nothing gets through yet: one that waited for the store would never end
         assert checkpoints.begin(
-            State(step, step, 1.0), holdings_of(model), optimizer, crew=Alone(), layout=Layout(), cut=CUT
+            State(step, step, 1.0),
+            holdings_of(model),
+            optimizer,
+            crew=SingleProcess(),
+            layout=Layout(),
+            cut=CUT,
         )
         checkpoints.finish_copy()
         model.weight.data.fill_(float(step + 1))
         checkpoints.end()
     assert failed.wait(CALM_S)
-    bad_network.faults = Faults(late=0.3, late_s=0.2, cut=0.1, error=0.1)  # it is getting better
+    bad_network.faults = FaultRates(late=0.3, late_s=0.2, cut=0.1, error=0.1)  # it is getting better
     checkpoints.close(CALM_S)
-    bad_network.faults = Faults()
+    bad_network.faults = FaultRates()
     told = json.dumps(events)
     assert [e["step"] for e in events if e.get("tier") == "local"] == list(range(SAVES)), told
     sent = [e["step"] for e in events if e["event"] == "checkpoint" and e["tier"] == "store"]
@@ -82,6 +87,6 @@ def test_training_does_not_wait_and_the_newest_arrives(
     copies = Copies.of(folder)
     assert copies is not None
     assert copies.names()[-1] == f"step-{SAVES - 1:08d}"
-    state, _, _ = checkpoints.restore(holdings_of(model), optimizer, crew=Alone())
+    state, _, _ = checkpoints.restore(holdings_of(model), optimizer, crew=SingleProcess())
     assert state == State(SAVES - 1, SAVES - 1, 1.0)
     assert model.weight.unique().tolist() == [SAVES - 1]

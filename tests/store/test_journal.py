@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from windlass.spec.errors import Damaged, StoreFailed
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 RECORDS = [{"step": i, "text": "月\n" * i} for i in range(5)]
 
 
-def test_records_come_back_in_order(place: Place) -> None:
+def test_records_come_back_in_order(place: StoreDir) -> None:
     journal = Journal(place)
     for record in RECORDS:
         journal.append(record)
@@ -23,7 +23,7 @@ def test_records_come_back_in_order(place: Place) -> None:
     assert list(journal.read()) == RECORDS + RECORDS
 
 
-def test_an_absent_journal_has_no_records(place: Place) -> None:
+def test_an_absent_journal_has_no_records(place: StoreDir) -> None:
     assert list(Journal(place).read()) == []
 
 
@@ -32,7 +32,7 @@ def test_an_absent_journal_has_no_records(place: Place) -> None:
 def test_a_torn_line_is_dropped_and_the_next_record_is_whole(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "journal.jsonl"
     path.unlink(missing_ok=True)
-    journal = Journal(Place(tmp_path))
+    journal = Journal(StoreDir(tmp_path))
     journal.append(*RECORDS)
     data = path.read_bytes()[:cut]
     path.write_bytes(data)
@@ -45,25 +45,25 @@ def test_a_torn_line_is_dropped_and_the_next_record_is_whole(tmp_path: Path, cut
 def test_a_broken_line_in_the_middle_is_damage(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_text('{"a": 1}\n{"b": \n{"c": 3}\n')
     with pytest.raises(Damaged, match="line 2"):
-        list(Journal(Place(tmp_path)).read())
+        list(Journal(StoreDir(tmp_path)).read())
 
 
 def test_numbers_that_are_no_numbers_survive(tmp_path: Path) -> None:
-    journal = Journal(Place(tmp_path))
+    journal = Journal(StoreDir(tmp_path))
     journal.append({"loss": math.nan})
     (record,) = journal.read()
     assert math.isnan(record["loss"])
 
 
 def test_the_newest_record_of_a_kind_is_found_from_the_end(tmp_path: Path) -> None:
-    journal = Journal(Place(tmp_path))
+    journal = Journal(StoreDir(tmp_path))
     journal.append(*({"event": "step", "n": n, "pad": "x" * 300} for n in range(1000)))
     journal.append({"event": "other"})
     with (tmp_path / "journal.jsonl").open("ab") as file:
         file.write(b'{"event": "step", "n": 10')  # its writer died here
     assert (journal.last("step") or {})["n"] == 999
     assert journal.last("nothing") is None
-    assert Journal(Place(tmp_path), "absent").last("step") is None
+    assert Journal(StoreDir(tmp_path), "absent").last("step") is None
     journal.append({"event": "step", "n": 1001})
     assert (journal.last("step") or {})["n"] == 1001
     assert list(journal.read())[-1]["n"] == 1001
@@ -79,7 +79,7 @@ def test_writers_at_the_same_time_lose_nothing_even_after_torn_lines(tmp_path: P
             file.write(b'{"torn": ')
 
     def write(writer: int) -> None:
-        journal = Journal(Place(tmp_path))
+        journal = Journal(StoreDir(tmp_path))
         for n in range(60):
             if n % 5 == writer:
                 tear()
@@ -87,13 +87,13 @@ def test_writers_at_the_same_time_lose_nothing_even_after_torn_lines(tmp_path: P
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(4)))
-    found = [(record["writer"], record["n"]) for record in Journal(Place(tmp_path)).read()]
+    found = [(record["writer"], record["n"]) for record in Journal(StoreDir(tmp_path)).read()]
     assert sorted(found) == [(writer, n) for writer in range(4) for n in range(60)]
     assert all([n for w, n in found if w == writer] == list(range(60)) for writer in range(4))
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
-    journal = Journal(Place(tmp_path))
+    journal = Journal(StoreDir(tmp_path))
     journal.append({"n": 1})
     whole = (tmp_path / "journal.jsonl").read_bytes()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -109,7 +109,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
 
 
 def test_a_writer_that_is_frozen_in_its_turn_does_not_freeze_the_others(tmp_path: Path) -> None:
-    journal = Journal(Place(tmp_path))
+    journal = Journal(StoreDir(tmp_path))
     journal.append({"n": 1})
     with (tmp_path / "journal.jsonl").open("ab") as frozen:
         fcntl.flock(frozen, fcntl.LOCK_EX)

@@ -7,26 +7,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from windlass.store.lease import ABSTAIN_S, BEAT_S, STALE_S, Lease, leader, vacate
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 CANDIDATE = """
 import sys, time
 from windlass.store.lease import Lease
-from windlass.store.store_dir import Place
-lease = Lease(Place(sys.argv[1]), sys.argv[2], "here:1")
+from windlass.store.store_dir import StoreDir
+lease = Lease(StoreDir(sys.argv[1]), sys.argv[2], "here:1")
 while True:
     lease.step(time.monotonic())
     time.sleep(0.02)
 """
 
 
-def test_of_all_who_create_a_file_one_is_told_that_it_did(place: Place) -> None:
+def test_of_all_who_create_a_file_one_is_told_that_it_did(place: StoreDir) -> None:
     assert place.create("it", b"first")
     assert not place.create("it", b"second")
     assert place.read("it") == b"first"
 
 
-def test_the_first_candidate_leads_at_once(place: Place) -> None:
+def test_the_first_candidate_leads_at_once(place: StoreDir) -> None:
     lease = Lease(place, "one", "here:1")
     assert lease.step(0.0)
     claim = leader(place)
@@ -34,14 +34,14 @@ def test_the_first_candidate_leads_at_once(place: Place) -> None:
     assert (claim.epoch, claim.holder, claim.address) == (1, "one", "here:1")
 
 
-def test_a_second_one_waits_while_the_first_beats(place: Place) -> None:
+def test_a_second_one_waits_while_the_first_beats(place: StoreDir) -> None:
     first, second = Lease(place, "one", ""), Lease(place, "two", "")
     for number in range(12):
         assert first.step(number * BEAT_S)
         assert not second.step(number * BEAT_S)
 
 
-def test_one_who_is_silent_is_followed_after_a_while_and_learns_it(place: Place) -> None:
+def test_one_who_is_silent_is_followed_after_a_while_and_learns_it(place: StoreDir) -> None:
     first, second = Lease(place, "one", ""), Lease(place, "two", "")
     first.step(0.0)
     assert not second.step(100.0)
@@ -51,14 +51,14 @@ def test_one_who_is_silent_is_followed_after_a_while_and_learns_it(place: Place)
     assert not first.step(0.3)
 
 
-def test_clocks_of_candidates_need_not_agree(place: Place) -> None:
+def test_clocks_of_candidates_need_not_agree(place: StoreDir) -> None:
     first, second = Lease(place, "one", ""), Lease(place, "two", "")
     for number in range(12):
         assert first.step(number * BEAT_S)
         assert not second.step(1e9 + number * BEAT_S)
 
 
-def test_one_who_resigns_is_followed_at_once_and_abstains(place: Place) -> None:
+def test_one_who_resigns_is_followed_at_once_and_abstains(place: StoreDir) -> None:
     first, second = Lease(place, "one", ""), Lease(place, "two", "")
     first.step(0.0)
     first.resign(0.1)
@@ -66,7 +66,7 @@ def test_one_who_resigns_is_followed_at_once_and_abstains(place: Place) -> None:
     assert second.step(0.2)
 
 
-def test_one_who_resigned_leads_again_when_nobody_else_does(place: Place) -> None:
+def test_one_who_resigned_leads_again_when_nobody_else_does(place: StoreDir) -> None:
     lease = Lease(place, "one", "")
     lease.step(0.0)
     lease.resign(0.0)
@@ -74,7 +74,7 @@ def test_one_who_resigned_leads_again_when_nobody_else_does(place: Place) -> Non
     assert lease.epoch == 2
 
 
-def test_whoever_knows_that_the_holder_is_dead_lets_go_for_it(place: Place) -> None:
+def test_whoever_knows_that_the_holder_is_dead_lets_go_for_it(place: StoreDir) -> None:
     first, second = Lease(place, "one", ""), Lease(place, "two", "")
     first.step(0.0)
     vacate(place, "somebody else")
@@ -89,10 +89,10 @@ def test_killed_leaders_are_followed_one_at_a_time(tmp_path: Path) -> None:
         processes = {name: stack.enter_context(_candidate(tmp_path, name)) for name in "abcd"}
         led: list[tuple[str, int]] = []
         for _ in range(3):
-            claim = _next_leader(Place(tmp_path), after=led[-1][1] if led else 0)
+            claim = _next_leader(StoreDir(tmp_path), after=led[-1][1] if led else 0)
             led.append(claim)
             processes[claim[0]].send_signal(signal.SIGKILL)
-        name, epoch = _next_leader(Place(tmp_path), after=led[-1][1])
+        name, epoch = _next_leader(StoreDir(tmp_path), after=led[-1][1])
     assert [e for _, e in [*led, (name, epoch)]] == [1, 2, 3, 4]
     assert len({n for n, _ in [*led, (name, epoch)]}) == 4
 
@@ -107,7 +107,7 @@ def _candidate(folder: Path, name: str) -> "Iterator[subprocess.Popen[bytes]]":
         process.wait()
 
 
-def _next_leader(place: Place, after: int) -> tuple[str, int]:
+def _next_leader(place: StoreDir, after: int) -> tuple[str, int]:
     for _ in range(1000):
         claim = leader(place)
         if claim is not None and claim.epoch > after:

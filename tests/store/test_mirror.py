@@ -6,37 +6,37 @@ import pytest
 from windlass.spec.errors import Damaged, NotFound
 from windlass.store.manifest import DirectoryWriter, verify
 from windlass.store.mirror import Mirror
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
 def finished(path: Path, **files: bytes) -> Path:
     """A finished directory with these files."""
-    writer = DirectoryWriter(Place(path))
+    writer = DirectoryWriter(StoreDir(path))
     for name, data in files.items():
         writer.write(name, data)
     writer.commit({"kind": "checkpoint"})
     return path
 
 
-def test_a_directory_comes_back_as_it_was(place: Place, tmp_path: Path) -> None:
+def test_a_directory_comes_back_as_it_was(place: StoreDir, tmp_path: Path) -> None:
     one = finished(tmp_path / "one", a=b"alpha", b=b"beta" * 1000)
     mirror = Mirror(place)
     assert mirror.push(one) == 4005
     assert mirror.names() == ["one"]
     mirror.fetch("one", tmp_path / "back")
-    assert verify(Place(tmp_path / "back")) == verify(Place(one))
+    assert verify(StoreDir(tmp_path / "back")) == verify(StoreDir(one))
     assert (tmp_path / "back" / "b").read_bytes() == b"beta" * 1000
-    assert mirror.check("one") == verify(Place(one))
+    assert mirror.check("one") == verify(StoreDir(one))
 
 
-def test_what_two_directories_have_in_common_is_sent_and_kept_once(place: Place, tmp_path: Path) -> None:
+def test_what_two_directories_have_in_common_is_sent_and_kept_once(place: StoreDir, tmp_path: Path) -> None:
     mirror = Mirror(place)
     mirror.push(finished(tmp_path / "one", a=b"same", b=b"first"))
     assert mirror.push(finished(tmp_path / "two", a=b"same", b=b"2nd")) == 3
     assert len(place.names("objects")) == 3
 
 
-def test_forgetting_one_leaves_what_the_other_refers_to(place: Place, tmp_path: Path) -> None:
+def test_forgetting_one_leaves_what_the_other_refers_to(place: StoreDir, tmp_path: Path) -> None:
     mirror = Mirror(place)
     mirror.push(finished(tmp_path / "one", a=b"same", b=b"first"))
     mirror.push(finished(tmp_path / "two", a=b"same", b=b"second"))
@@ -45,7 +45,7 @@ def test_forgetting_one_leaves_what_the_other_refers_to(place: Place, tmp_path: 
     assert len(place.names("objects")) == 2
 
 
-def test_objects_without_manifest_are_nothing_and_go_away(place: Place, tmp_path: Path) -> None:
+def test_objects_without_manifest_are_nothing_and_go_away(place: StoreDir, tmp_path: Path) -> None:
     mirror = Mirror(place)
     place.write("objects/" + "0" * 64, b"its writer died")
     assert mirror.names() == []
@@ -55,7 +55,7 @@ def test_objects_without_manifest_are_nothing_and_go_away(place: Place, tmp_path
 
 
 def test_a_push_that_is_stopped_leaves_no_directory_and_goes_on_where_it_was(
-    place: Place, tmp_path: Path
+    place: StoreDir, tmp_path: Path
 ) -> None:
     one, mirror = finished(tmp_path / "one", b=b"12345", a=b"678"), Mirror(place)
     answers = iter([False, True])
@@ -66,7 +66,7 @@ def test_a_push_that_is_stopped_leaves_no_directory_and_goes_on_where_it_was(
 
 
 @pytest.mark.parametrize("harm", ["flip", "truncate", "remove"])
-def test_a_damaged_object_is_found_by_its_digest(place: Place, tmp_path: Path, harm: str) -> None:
+def test_a_damaged_object_is_found_by_its_digest(place: StoreDir, tmp_path: Path, harm: str) -> None:
     mirror = Mirror(place)
     mirror.push(finished(tmp_path / "one", a=b"these bytes"))
     (name,) = place.names("objects")
@@ -81,7 +81,7 @@ def test_a_damaged_object_is_found_by_its_digest(place: Place, tmp_path: Path, h
     assert not (tmp_path / "back" / "a").exists()
 
 
-def test_an_object_cut_short_is_sent_again(place: Place, tmp_path: Path) -> None:
+def test_an_object_cut_short_is_sent_again(place: StoreDir, tmp_path: Path) -> None:
     one, mirror = finished(tmp_path / "one", a=b"these bytes"), Mirror(place)
     mirror.push(one)
     (name,) = place.names("objects")
@@ -90,7 +90,7 @@ def test_an_object_cut_short_is_sent_again(place: Place, tmp_path: Path) -> None
     mirror.check("one")
 
 
-def test_damage_on_the_way_out_does_not_reach_the_mirror(place: Place, tmp_path: Path) -> None:
+def test_damage_on_the_way_out_does_not_reach_the_mirror(place: StoreDir, tmp_path: Path) -> None:
     one = finished(tmp_path / "one", a=b"these bytes")
     (one / "a").write_bytes(b"those bytes")
     with pytest.raises(Damaged, match="differ"):
@@ -99,7 +99,7 @@ def test_damage_on_the_way_out_does_not_reach_the_mirror(place: Place, tmp_path:
 
 
 def test_what_another_swept_away_meanwhile_is_sent_again(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: StoreDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, mirror = finished(tmp_path / "one", a=b"first", b=b"second"), Mirror(place)
     send, swept = Mirror._send, iter([True])
@@ -114,13 +114,13 @@ def test_what_another_swept_away_meanwhile_is_sent_again(
     mirror.check("one")
 
 
-def test_files_of_one_content_are_sent_once(place: Place, tmp_path: Path) -> None:
+def test_files_of_one_content_are_sent_once(place: StoreDir, tmp_path: Path) -> None:
     assert Mirror(place).push(finished(tmp_path / "one", a=b"same", b=b"same")) == 4
     Mirror(place).fetch("one", tmp_path / "back")
-    verify(Place(tmp_path / "back"))
+    verify(StoreDir(tmp_path / "back"))
 
 
-def test_only_finished_directories_can_be_sent(place: Place, tmp_path: Path) -> None:
+def test_only_finished_directories_can_be_sent(place: StoreDir, tmp_path: Path) -> None:
     (tmp_path / "half").mkdir()
     with pytest.raises(NotFound, match="no finished directory"):
         Mirror(place).push(tmp_path / "half")

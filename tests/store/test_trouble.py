@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from windlass.lab.chaos.fault_proxy import FaultProxy, Faults
+from windlass.lab.chaos.fault_proxy import FaultProxy, FaultRates
 from windlass.spec.errors import BadInput, StoreFailed
 from windlass.store.manifest import DirectoryWriter, verify
 from windlass.store.mirror import Mirror
-from windlass.store.store_dir import Place, opened
+from windlass.store.store_dir import StoreDir, opened
 
 pytestmark = pytest.mark.slow
 
@@ -23,11 +23,11 @@ PARTS_BYTES = 60 << 20
 
 
 @pytest.fixture
-def there(s3_url: str) -> Place:
-    return Place(f"{s3_url}/{secrets.token_hex(4)}")
+def there(s3_url: str) -> StoreDir:
+    return StoreDir(f"{s3_url}/{secrets.token_hex(4)}")
 
 
-def test_what_goes_up_in_parts_is_whole_and_read_by_ranges(there: Place) -> None:
+def test_what_goes_up_in_parts_is_whole_and_read_by_ranges(there: StoreDir) -> None:
     block = secrets.token_bytes(1 << 20)
     with there.writing("large") as file:
         for _ in range(PARTS_BYTES >> 20):
@@ -40,7 +40,7 @@ def test_what_goes_up_in_parts_is_whole_and_read_by_ranges(there: Place) -> None
             assert file.read(200) == (block + block)[at : at + 200][: PARTS_BYTES - offset]
 
 
-def test_an_upload_in_parts_that_is_given_up_leaves_nothing(there: Place) -> None:
+def test_an_upload_in_parts_that_is_given_up_leaves_nothing(there: StoreDir) -> None:
     with contextlib.suppress(RuntimeError), there.writing("large") as file:
         for _ in range(PARTS_BYTES >> 20):
             file.write(bytes(1 << 20))
@@ -48,7 +48,7 @@ def test_an_upload_in_parts_that_is_given_up_leaves_nothing(there: Place) -> Non
     assert there.names() == []
 
 
-def test_a_listing_shows_what_was_just_written_and_not_what_was_removed(there: Place) -> None:
+def test_a_listing_shows_what_was_just_written_and_not_what_was_removed(there: StoreDir) -> None:
     for number in range(20):
         there.write(f"a/{number:02d}", b".")
         assert len(there.names("a")) == number + 1
@@ -57,7 +57,7 @@ def test_a_listing_shows_what_was_just_written_and_not_what_was_removed(there: P
         assert len(there.names("a")) == 19 - number
 
 
-def test_listings_go_on_past_a_thousand(there: Place) -> None:
+def test_listings_go_on_past_a_thousand(there: StoreDir) -> None:
     names = [f"n/{number:04d}" for number in range(1005)]
 
     def write(part: list[str]) -> None:
@@ -73,9 +73,15 @@ def test_listings_go_on_past_a_thousand(there: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    "faults", [Faults(late=1.0, late_s=0.1), Faults(error=0.3), Faults(cut=0.3), Faults(error=0.2, late=0.3)]
+    "faults",
+    [
+        FaultRates(late=1.0, late_s=0.1),
+        FaultRates(error=0.3),
+        FaultRates(cut=0.3),
+        FaultRates(error=0.2, late=0.3),
+    ],
 )
-def test_passing_trouble_is_outlived(s3_network: FaultProxy, there: Place, faults: Faults) -> None:
+def test_passing_trouble_is_outlived(s3_network: FaultProxy, there: StoreDir, faults: FaultRates) -> None:
     s3_network.faults = faults
     for number in range(5):
         there.write(f"x{number}", b"bytes" * 1000)
@@ -84,26 +90,26 @@ def test_passing_trouble_is_outlived(s3_network: FaultProxy, there: Place, fault
 
 
 def test_lasting_trouble_is_a_sentence_and_leaves_nothing(
-    s3_network: FaultProxy, there: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3_network: FaultProxy, there: StoreDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = tmp_path / "one"
-    writer = DirectoryWriter(Place(one))
+    writer = DirectoryWriter(StoreDir(one))
     writer.write("a", b"these bytes")
     writer.commit()
-    s3_network.faults = Faults(error=1.0, statuses=(503,))
+    s3_network.faults = FaultRates(error=1.0, statuses=(503,))
     with pytest.raises(StoreFailed, match="s3://bucket/"):
         Mirror(there).push(one)
-    s3_network.faults = Faults()
+    s3_network.faults = FaultRates()
     assert Mirror(there).names() == []
     Mirror(there).push(one)
     Mirror(there).fetch("one", tmp_path / "back")
-    verify(Place(tmp_path / "back"))
+    verify(StoreDir(tmp_path / "back"))
 
 
 @pytest.mark.parametrize("wrong", ["AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"])
 @pytest.mark.parametrize("ask", [lambda p: p.write("x", b"."), lambda p: p.read("x"), lambda p: p.names()])
 def test_wrong_credentials_are_a_sentence_without_any_secret(
-    s3_url: str, monkeypatch: pytest.MonkeyPatch, wrong: str, ask: Callable[[Place], object]
+    s3_url: str, monkeypatch: pytest.MonkeyPatch, wrong: str, ask: Callable[[StoreDir], object]
 ) -> None:
     import s3fs
 
@@ -111,7 +117,7 @@ def test_wrong_credentials_are_a_sentence_without_any_secret(
     s3fs.S3FileSystem.clear_instance_cache()
     try:
         with pytest.raises(StoreFailed) as told:
-            ask(Place(f"{s3_url}/x"))
+            ask(StoreDir(f"{s3_url}/x"))
     finally:
         s3fs.S3FileSystem.clear_instance_cache()
     assert "credentials" in str(told.value)
@@ -127,7 +133,7 @@ def test_wrong_credentials_of_oss_are_a_sentence_without_any_secret(
     Oss.clear_instance_cache()
     try:
         with pytest.raises(StoreFailed) as told:
-            Place(f"{oss_url}/x").write("x", b".")
+            StoreDir(f"{oss_url}/x").write("x", b".")
     finally:
         Oss.clear_instance_cache()
     assert "credentials" in str(told.value)
@@ -137,10 +143,10 @@ def test_wrong_credentials_of_oss_are_a_sentence_without_any_secret(
 def test_another_user_of_hdfs_is_refused_with_a_sentence(webhdfs_url: str) -> None:
     other = webhdfs_url.replace("windlass@", "somebody@")
     with pytest.raises(StoreFailed, match="no permission"):
-        Place(other).write("x", b".")
+        StoreDir(other).write("x", b".")
 
 
 def test_hdfs_without_its_native_library_is_a_sentence() -> None:
     with pytest.raises((BadInput, StoreFailed), match="hdfs://nowhere") as told:
-        Place("hdfs://nowhere:8020/user").names()
+        StoreDir("hdfs://nowhere:8020/user").names()
     assert "webhdfs" in str(told.value)

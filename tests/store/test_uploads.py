@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.lab.chaos.fault_proxy import FaultProxy, Faults
+from windlass.lab.chaos.fault_proxy import FaultProxy, FaultRates
 from windlass.spec.errors import StoreFailed
 from windlass.store.manifest import DirectoryWriter, verify
 from windlass.store.mirror import Mirror
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.store.uploads import Patience, Uploads
 
 QUICK = Patience(first_s=0.02, most_s=0.2)
@@ -46,7 +46,7 @@ class Told:
 
 def step(folder: Path, number: int, size: int = 100) -> Path:
     path = folder / f"step-{number:08d}"
-    writer = DirectoryWriter(Place(path))
+    writer = DirectoryWriter(StoreDir(path))
     writer.write("part-00000.safetensors", bytes([number % 256]) * size)
     writer.write("frozen.safetensors", b"the same in all")
     writer.commit()
@@ -61,7 +61,7 @@ def uploads_to(url: str, told: Told, keep: int = 2) -> Uploads:
     return Uploads(url, retain=newest(keep), tell=told, patience=QUICK, seed=1)
 
 
-def test_what_is_offered_arrives_and_the_oldest_go(place: Place, tmp_path: Path) -> None:
+def test_what_is_offered_arrives_and_the_oldest_go(place: StoreDir, tmp_path: Path) -> None:
     told = Told()
     uploads = uploads_to(place.url, told)
     for number in (1, 2, 3):
@@ -76,7 +76,7 @@ def test_what_is_offered_arrives_and_the_oldest_go(place: Place, tmp_path: Path)
     assert uploads.close()
 
 
-class Slow(Place):
+class Slow(StoreDir):
     """A store that does not answer before it is let."""
 
     gate = threading.Event()
@@ -91,7 +91,7 @@ class Slow(Place):
 def test_a_store_that_falls_behind_gets_the_newest_and_is_told_what_it_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.store.uploads.Place", Slow)
+    monkeypatch.setattr("windlass.store.uploads.StoreDir", Slow)
     told = Told()
     uploads = uploads_to(str(tmp_path / "there"), told)
     uploads.offer(step(tmp_path, 1))
@@ -193,25 +193,25 @@ def bad_network(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultP
 def test_nothing_is_lost_over_a_network_that_fails(
     bad_network: FaultProxy, s3_url: str, tmp_path: Path
 ) -> None:
-    bad_network.faults = Faults(late=0.1, late_s=0.2, cut=0.12, error=0.12)
-    place, told = Place(f"{s3_url}/faults-{tmp_path.name}"), Told()
+    bad_network.faults = FaultRates(late=0.1, late_s=0.2, cut=0.12, error=0.12)
+    place, told = StoreDir(f"{s3_url}/faults-{tmp_path.name}"), Told()
     uploads = uploads_to(place.url, told, keep=3)
     for number in range(1, 6):
         uploads.offer(step(tmp_path, number, size=300_000))
         assert uploads.finish(3 * MINUTE)
-    bad_network.faults = Faults()
+    bad_network.faults = FaultRates()
     mirror = Mirror(place)
     assert mirror.names() == ["step-00000003", "step-00000004", "step-00000005"]
     for name in mirror.names():
         mirror.fetch(name, tmp_path / "back" / name)
-        assert verify(Place(tmp_path / "back" / name)) == verify(Place(tmp_path / name))
+        assert verify(StoreDir(tmp_path / "back" / name)) == verify(StoreDir(tmp_path / name))
     assert bad_network.counts["cut"] > 0
     assert bad_network.counts["error"] > 0
 
 
 @pytest.mark.slow
 def test_a_store_that_is_away_is_a_failure_of_ours_by_name(bad_network: FaultProxy, s3_url: str) -> None:
-    bad_network.faults = Faults(cut=1.0)
-    place = Place(f"{s3_url}/away")
+    bad_network.faults = FaultRates(cut=1.0)
+    place = StoreDir(f"{s3_url}/away")
     with pytest.raises(StoreFailed, match="away"):
         place.write("x", b"x")

@@ -13,7 +13,7 @@ import pytest
 
 from windlass.spec.protocol.wire import Pong, Ready, frame
 from windlass.supervisor import liveness_probe as pulse_module
-from windlass.supervisor.liveness_probe import Pulse
+from windlass.supervisor.liveness_probe import LivenessProbe
 
 PATIENCE_S = 60.0
 
@@ -34,7 +34,7 @@ def until(true: object) -> None:
         time.sleep(0.005)
 
 
-def greeted(server: socket.socket, pulse: Pulse) -> socket.socket:
+def greeted(server: socket.socket, pulse: LivenessProbe) -> socket.socket:
     connection, _ = server.accept()
     connection.sendall(frame(Ready("m@1", "llama", 1, 64, 100, 8, 4, 1)))
     until(lambda: pulse.ready is not None)
@@ -42,7 +42,7 @@ def greeted(server: socket.socket, pulse: Pulse) -> socket.socket:
 
 
 def test_a_replica_that_says_nothing_is_silent_until_it_speaks(server: socket.socket, tmp_path: Path) -> None:
-    pulse = Pulse(tmp_path / "engine", lambda: None)
+    pulse = LivenessProbe(tmp_path / "engine", lambda: None)
     with closing(pulse), greeted(server, pulse) as connection:
         until(lambda: pulse.silent_s >= 0.75)
         connection.sendall(frame(Pong(1, 0, 0, 0)))
@@ -52,7 +52,7 @@ def test_a_replica_that_says_nothing_is_silent_until_it_speaks(server: socket.so
 def test_a_replica_that_hangs_up_and_cannot_be_reached_is_silent(
     server: socket.socket, tmp_path: Path
 ) -> None:
-    pulse = Pulse(tmp_path / "engine", lambda: None)
+    pulse = LivenessProbe(tmp_path / "engine", lambda: None)
     with closing(pulse):
         greeted(server, pulse).close()
         server.close()
@@ -70,7 +70,7 @@ def test_time_in_which_nobody_listened_is_no_silence(
         woken.wait(PATIENCE_S)
         return whole(buffer)
 
-    pulse = Pulse(tmp_path / "engine", lambda: None)
+    pulse = LivenessProbe(tmp_path / "engine", lambda: None)
     with closing(pulse), greeted(server, pulse) as connection:
         connection.sendall(frame(Pong(1, 0, 0, 0)))
         until(lambda: pulse.silent_s == 0.0)

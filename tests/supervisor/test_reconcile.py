@@ -9,35 +9,35 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.supervisor.desired import Group, Item, Wanted
+from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
 from windlass.supervisor.reconcile import (
     DRAIN_LEAST_S,
     DRAIN_MOST_S,
     MOST_FAILED_STARTS,
     Action,
-    Life,
+    ReplicaLife,
     is_frozen,
     is_hopeless,
     reconcile,
     restart_delay_s,
     routing_of,
 )
-from windlass.supervisor.state import Running
+from windlass.supervisor.state import RunningReplica
 
 PHASES = ("starting", "ready", "unwell", "draining")
 
 
-def group(version: str, replicas: int = 1, **more: Any) -> Group:
-    return Group((Item(version, Path("/m")),), replicas, **more)
+def group(version: str, replicas: int = 1, **more: Any) -> ReplicaGroup:
+    return ReplicaGroup((Item(version, Path("/m")),), replicas, **more)
 
 
-def running(name: str, version: str = "a@1", phase: Any = "ready", **more: Any) -> Running:
+def running(name: str, version: str = "a@1", phase: Any = "ready", **more: Any) -> RunningReplica:
     given: dict[str, Any] = {"since": 0.0, "started_at": 0.0} | more
-    return Running(name, version, Path("/s"), 1, phase, **given)
+    return RunningReplica(name, version, Path("/s"), 1, phase, **given)
 
 
 def test_what_is_missing_is_started_and_what_is_held_back_is_not() -> None:
-    wanted = Wanted((group("a@1", 2), group("a@2", 1)))
+    wanted = DesiredService((group("a@1", 2), group("a@2", 1)))
     assert reconcile(wanted, [running("x")], 0.0) == [Action("start", "a@1"), Action("start", "a@2")]
     assert reconcile(wanted, [running("x")], 0.0, held={"a@2"}) == [Action("start", "a@1")]
 
@@ -50,13 +50,13 @@ def test_of_too_many_what_still_loads_goes_first_then_what_is_unwell_then_the_yo
         running("loading", phase="starting"),
     ]
     for count, gone in ((3, ["loading"]), (2, ["loading", "ill"]), (1, ["loading", "ill", "young"])):
-        actions = reconcile(Wanted((group("a@1", count),)), there, 10.0)
+        actions = reconcile(DesiredService((group("a@1", count),)), there, 10.0)
         assert [action.what for action in actions] == gone
     assert [action.verb for action in actions] == ["stop", "drain", "drain"]
 
 
 def test_a_replica_is_stopped_once_it_has_drained_or_took_too_long() -> None:
-    wanted = Wanted((group("a@2", 0),))
+    wanted = DesiredService((group("a@2", 0),))
     there = [
         running("idle", phase="draining", shunned_since=5.0),
         running("busy", phase="draining", shunned_since=5.0, in_flight=3),
@@ -74,7 +74,7 @@ def test_a_replica_is_stopped_once_it_has_drained_or_took_too_long() -> None:
 def test_doing_what_was_decided_leaves_nothing_to_do(
     there: list[tuple[str, str]], counts: dict[str, int]
 ) -> None:
-    wanted = Wanted(tuple(group(version, count) for version, count in counts.items()))
+    wanted = DesiredService(tuple(group(version, count) for version, count in counts.items()))
     replicas = [running(str(number), *each) for number, each in enumerate(there)]
     after = {each.name: each for each in replicas}
     for number, action in enumerate(reconcile(wanted, replicas, 0.0)):
@@ -90,7 +90,7 @@ def test_doing_what_was_decided_leaves_nothing_to_do(
 
 
 def test_a_version_is_restarted_at_once_and_later_the_more_often_it_ends_young() -> None:
-    long, short = Life(0.0, 60.0), Life(0.0, 0.5)
+    long, short = ReplicaLife(0.0, 60.0), ReplicaLife(0.0, 0.5)
     assert restart_delay_s([short, short]) == 0.0
     delays = [restart_delay_s([long, *[short] * count]) for count in range(3, 12)]
     assert delays == sorted(delays)
@@ -99,10 +99,10 @@ def test_a_version_is_restarted_at_once_and_later_the_more_often_it_ends_young()
 
 
 def test_a_version_that_was_ready_once_is_never_hopeless() -> None:
-    never = Life(0.0, None)
+    never = ReplicaLife(0.0, None)
     assert is_hopeless([never] * MOST_FAILED_STARTS)
     assert not is_hopeless([never] * (MOST_FAILED_STARTS - 1))
-    assert not is_hopeless([Life(0.0, 0.1), *[never] * (MOST_FAILED_STARTS - 1)])
+    assert not is_hopeless([ReplicaLife(0.0, 0.1), *[never] * (MOST_FAILED_STARTS - 1)])
 
 
 def test_a_doubt_makes_the_patience_with_a_silent_replica_shorter() -> None:
@@ -112,8 +112,10 @@ def test_a_doubt_makes_the_patience_with_a_silent_replica_shorter() -> None:
 
 
 def test_gateways_are_told_versions_by_weight_and_only_replicas_that_can_be_asked() -> None:
-    aliased = Group((Item("a@1", Path("/m1"), ("prod",), {"poet": Path("/p")}),), 2, weight=0.9)
-    wanted = Wanted((aliased, group("a@2", weight=0.1), group("a@3", weight=0.0, shadow=0.5)), ("a@3",))
+    aliased = ReplicaGroup((Item("a@1", Path("/m1"), ("prod",), {"poet": Path("/p")}),), 2, weight=0.9)
+    wanted = DesiredService(
+        (aliased, group("a@2", weight=0.1), group("a@3", weight=0.0, shadow=0.5)), ("a@3",)
+    )
     routing = routing_of(
         wanted, [running("x"), running("y", phase="starting"), running("z", "a@2", "draining")]
     )

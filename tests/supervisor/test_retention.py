@@ -10,12 +10,12 @@ from windlass.serve.records.audit_verify import verify
 from windlass.serve.records.state import open_state
 from windlass.spec.privacy import DAY_S
 from windlass.store.database import Database, sqlite_url
-from windlass.supervisor.desired import Wanted
+from windlass.supervisor.desired import DesiredService
 from windlass.supervisor.retention import Retention
-from windlass.supervisor.state import Changes, View
+from windlass.supervisor.state import Patch, ServiceState
 
 NOW_S = 1_800_000_000.0
-VIEW = View(Wanted(()))
+VIEW = ServiceState(DesiredService(()))
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def targets(state: Database) -> list[str]:
 def test_records_older_than_wanted_are_folded_once_a_day(state: Database) -> None:
     wall = [NOW_S]
     retention = Retention(state, keep_audit_s=30 * DAY_S, clock=lambda: wall[0])
-    assert retention.decide(VIEW, 0.0) == Changes()
+    assert retention.decide(VIEW, 0.0) == Patch()
     retention.close()
     assert targets(state) == ["20 days old", "1 days old", "1-1"]
     wall[0] += 15 * DAY_S

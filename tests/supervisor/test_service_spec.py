@@ -7,7 +7,13 @@ import pytest
 from windlass.spec.errors import BadInput
 from windlass.spec.serve import Serve
 from windlass.supervisor.desired import Item
-from windlass.supervisor.service_spec import Offer, engine_command, gateway_args, threads_each, write_settings
+from windlass.supervisor.service_spec import (
+    ServiceSpec,
+    engine_command,
+    gateway_args,
+    threads_each,
+    write_settings,
+)
 
 SOCKET = Path("/run/s")
 
@@ -18,7 +24,7 @@ def pairs(args: list[str], option: str) -> list[str]:
 
 def test_several_models_and_their_adapters_are_told_to_the_engine() -> None:
     other = Item("b", Path("/b"), adapters={"poet": Path("/p")})
-    offer = Offer("a@2", Path("/a"), Serve(memory="1GiB"), others=(other,))  # type: ignore[arg-type]
+    offer = ServiceSpec("a@2", Path("/a"), Serve(memory="1GiB"), others=(other,))  # type: ignore[arg-type]
     module, args = engine_command(offer.items, offer.serve, SOCKET, 3)
     assert module == "windlass.serve.engine"
     assert pairs(args, "--model") == ["/a", "/b"]
@@ -57,7 +63,7 @@ def test_replicas_divide_the_cores_and_each_has_one_at_least() -> None:
 
 
 def test_what_stands_by_runs_and_takes_no_part_of_the_requests() -> None:
-    offer = Offer("a@2", Path("/a2"), Serve(replicas=3), standby=(Item("a@1", Path("/a1")),))
+    offer = ServiceSpec("a@2", Path("/a2"), Serve(replicas=3), standby=(Item("a@1", Path("/a1")),))
     first, second = offer.wanted.groups
     assert (first.version, first.replicas, first.weight) == ("a@2", 3, 1.0)
     assert (second.version, second.replicas, second.weight) == ("a@1", 1, 0.0)

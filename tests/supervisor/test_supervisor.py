@@ -19,9 +19,9 @@ from windlass.lab.proofs.failover.requests import MODEL, write_model
 from windlass.spec.errors import WindlassError
 from windlass.spec.serve import Serve
 from windlass.supervisor.background_service import watched
-from windlass.supervisor.desired import Group, Item, Wanted
-from windlass.supervisor.service_spec import Offer
-from windlass.supervisor.state import NOTHING, Changes, View
+from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
+from windlass.supervisor.service_spec import ServiceSpec
+from windlass.supervisor.state import NOTHING, Patch, ServiceState
 from windlass.supervisor.supervisor import Supervisor
 
 pytestmark = pytest.mark.slow
@@ -34,13 +34,13 @@ class Wisher:
     """Wants what a test sets, once."""
 
     def __init__(self) -> None:
-        self.next: Wanted | None = None
-        self.view: View | None = None
+        self.next: DesiredService | None = None
+        self.view: ServiceState | None = None
 
-    def decide(self, view: View, now: float) -> Changes:
+    def decide(self, view: ServiceState, now: float) -> Patch:
         self.view = view
         wanted, self.next = self.next, None
-        return NOTHING if wanted is None else Changes(wanted)
+        return NOTHING if wanted is None else Patch(wanted)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def serving(model: Path, logs: Path, wisher: Wisher, **settings: int) -> Iterator[Supervisor]:
-    offer = Offer(f"{MODEL}@1", model, Serve(port=0, open=True, threads=1, **settings))  # type: ignore[arg-type]
+    offer = ServiceSpec(f"{MODEL}@1", model, Serve(port=0, open=True, threads=1, **settings))  # type: ignore[arg-type]
     with watched(Supervisor(offer, logs, deciders=[wisher])) as service:
         yield service
 
@@ -89,12 +89,12 @@ def test_a_version_takes_over_with_no_request_lost_and_one_that_cannot_be_loaded
     wisher = Wisher()
     with serving(model, tmp_path, wisher) as service:
         old = service.wanted.groups[0]
-        bad = Group((Item(f"{MODEL}@2", damaged),), weight=1.0)
+        bad = ReplicaGroup((Item(f"{MODEL}@2", damaged),), weight=1.0)
         wisher.next = service.wanted.with_group(bad)
         until(lambda: f"{MODEL}@2" in service.given_up)
         assert answer(service).headers["x-windlass-served-by"] == f"{MODEL}@1"
-        new = Group((Item(f"{MODEL}@3", model),))
-        wisher.next = Wanted((replace(old, weight=0.0), new))
+        new = ReplicaGroup((Item(f"{MODEL}@3", model),))
+        wisher.next = DesiredService((replace(old, weight=0.0), new))
         until(lambda: [each.phase for each in service.view().of(f"{MODEL}@3")] == ["ready"])
         until(lambda: answer(service).headers["x-windlass-served-by"] == f"{MODEL}@3")
         with httpx.stream(
@@ -105,7 +105,7 @@ def test_a_version_takes_over_with_no_request_lost_and_one_that_cannot_be_loaded
         ) as response:
             arriving = response.iter_lines()
             next(arriving)
-            wisher.next = Wanted((new,))
+            wisher.next = DesiredService((new,))
             lines = [line for line in arriving if line]
         assert lines[-1] == "data: [DONE]"
         until(lambda: not service.view().of(f"{MODEL}@1"))
@@ -114,7 +114,7 @@ def test_a_version_takes_over_with_no_request_lost_and_one_that_cannot_be_loaded
 
 def test_a_standby_answers_while_the_wanted_version_has_no_replica(model: Path, tmp_path: Path) -> None:
     standby = (Item(f"{MODEL}@1", model),)
-    offer = Offer(f"{MODEL}@2", model, Serve(port=0, open=True, threads=1), standby=standby)
+    offer = ServiceSpec(f"{MODEL}@2", model, Serve(port=0, open=True, threads=1), standby=standby)
     with watched(Supervisor(offer, tmp_path)) as service:
         assert "x-windlass-standby" not in answer(service).headers
         (wanted,) = [each for each in service.replicas.values() if each.version == f"{MODEL}@2"]
@@ -131,12 +131,12 @@ def test_a_model_that_cannot_be_served_ends_the_start_with_the_engines_own_words
     config = json.loads((damaged / "config.json").read_text())
     (damaged / "config.json").write_text(json.dumps(config | {"hidden_size": 7}))
     with pytest.raises(WindlassError, match=r"config\.json") as told:
-        Supervisor(Offer(MODEL, damaged, Serve(port=0, open=True)), tmp_path).__enter__()
+        Supervisor(ServiceSpec(MODEL, damaged, Serve(port=0, open=True)), tmp_path).__enter__()
     assert told.value.exit_code == 2
 
 
 def test_the_control_process_is_started_again_and_ends_with_the_service(model: Path, tmp_path: Path) -> None:
-    offer = Offer(f"{MODEL}@1", model, Serve(port=0, open=True, threads=1))
+    offer = ServiceSpec(f"{MODEL}@1", model, Serve(port=0, open=True, threads=1))
     with watched(Supervisor(offer, tmp_path / "logs", control=tmp_path)) as service:
         url, control = f"{service.url}/admin/control/v1/jobs", service._control
         assert control is not None
@@ -162,7 +162,7 @@ def test_a_control_process_that_never_starts_takes_nothing_with_it(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("windlass.supervisor.control_child.MODULE", "windlass.no_such_module")
-    offer = Offer(f"{MODEL}@1", model, Serve(port=0, open=True, threads=1))
+    offer = ServiceSpec(f"{MODEL}@1", model, Serve(port=0, open=True, threads=1))
     said: list[str] = []
     with watched(Supervisor(offer, tmp_path / "logs", say=said.append, control=tmp_path)) as service:
         until(lambda: bool(said))

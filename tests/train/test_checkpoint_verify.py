@@ -16,11 +16,11 @@ from windlass.spec.run import Run
 from windlass.store.journal import Journal
 from windlass.store.manifest import MANIFEST, DirectoryWriter
 from windlass.store.mirror import Mirror
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.async_save import committed
 from windlass.train.checkpoint.manager import note_sent, settle_store
 from windlass.train.checkpoint.shard import FORMAT
-from windlass.train.checkpoint.verifier import Checks
+from windlass.train.checkpoint.verifier import CheckpointVerifier
 from windlass.train.checkpoint_verify import verify_checkpoint
 from windlass.train.loop import load_run, save_run, train
 
@@ -68,7 +68,7 @@ def test_weights_that_are_whole_but_wrong_are_found_by_their_loss(folder: Path) 
     weight = next(name for name in sorted(tensors) if tensors[name].ndim == 2 and "embed" in name)
     tensors[weight] = torch.flip(tensors[weight], [0])
     save_file(tensors, part, metadata)
-    writer = DirectoryWriter(Place(path))
+    writer = DirectoryWriter(StoreDir(path))
     for name in json.loads((folder / "checkpoints" / "step-00000004" / MANIFEST).read_bytes())["files"]:
         writer.adopt(name)
     writer.commit()
@@ -91,7 +91,7 @@ def test_copies_in_a_store_are_looked_at_there(folder: Path, tmp_path: Path) -> 
     absent = verify_checkpoint(folder, run, "store")
     assert "no checkpoint was sent" in absent.message
     assert not absent.there
-    mirror = Mirror(Place(settle_store(folder, str(tmp_path / "store"))))
+    mirror = Mirror(StoreDir(settle_store(folder, str(tmp_path / "store"))))
     mirror.push(folder / "checkpoints" / "step-00000008")
     note_sent(folder, "step-00000008")
     shutil.rmtree(folder / "checkpoints")
@@ -103,8 +103,8 @@ def test_copies_in_a_store_are_looked_at_there(folder: Path, tmp_path: Path) -> 
 
 
 def test_a_schedule_has_every_so_many_looked_at(folder: Path) -> None:
-    journal = Journal(Place(folder))
-    checks = Checks(folder, 2, lambda event, **facts: journal.append({"event": event, **facts}))
+    journal = Journal(StoreDir(folder))
+    checks = CheckpointVerifier(folder, 2, lambda event, **facts: journal.append({"event": event, **facts}))
     for step in (4, 8):
         checks.offer(step)
     assert checks.looking_at == ["step-00000008"]
@@ -113,6 +113,6 @@ def test_a_schedule_has_every_so_many_looked_at(folder: Path) -> None:
     assert [(r["step"], r["ok"]) for r in verified] == [(8, True)], verified
 
 
-def wait_for(checks: Checks) -> None:
+def wait_for(checks: CheckpointVerifier) -> None:
     assert checks._thread is not None
     checks._thread.join(120)

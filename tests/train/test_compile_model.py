@@ -8,7 +8,7 @@ import torch
 
 from windlass.spec.run import Run
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.loop import save_run, train
 
 pytestmark = pytest.mark.slow
@@ -19,11 +19,11 @@ def losses(folder: Path, run: Run) -> list[float]:
     save_run(folder, run)
     torch._dynamo.reset()
     assert train(folder, lambda: False)
-    return [e["loss"] for e in Journal(Place(folder)).read() if e["event"] == "step"]
+    return [e["loss"] for e in Journal(StoreDir(folder)).read() if e["event"] == "step"]
 
 
 def warnings(folder: Path) -> list[str]:
-    return [e["message"] for e in Journal(Place(folder)).read() if e["event"] == "warning"]
+    return [e["message"] for e in Journal(StoreDir(folder)).read() if e["event"] == "warning"]
 
 
 def test_a_compiled_run_learns_the_same(tmp_path: Path, make_run: Callable[..., Run]) -> None:

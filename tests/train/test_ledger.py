@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.corpus.batches import DIGEST_BITS, digest_of_range
-from windlass.train.event_log import Record
-from windlass.train.ledger import Ledger
+from windlass.train.event_log import EventLog
+from windlass.train.ledger import SampleLedger
 from windlass.train.step_sync import halves, joined
 
 BATCH = 8
@@ -19,7 +19,7 @@ def entry(step: int) -> list[int]:
     return [step - 1, step, first, until, digest_of_range(first, until)]
 
 
-def commit(ledger: Ledger, step: int) -> None:
+def commit(ledger: SampleLedger, step: int) -> None:
     _, _, _, until, digest = entry(step)
     ledger.commit(step, until, digest)
 
@@ -30,7 +30,7 @@ def records(folder: Path) -> list[dict[str, object]]:
 
 
 def test_several_steps_make_one_record_with_the_digest_of_all(tmp_path: Path) -> None:
-    ledger = Ledger(Record(tmp_path, quiet=True))
+    ledger = SampleLedger(EventLog(tmp_path, quiet=True))
     for step in range(1, 6):
         commit(ledger, step)
     ledger.spend("data", 0.5)
@@ -45,13 +45,16 @@ def test_several_steps_make_one_record_with_the_digest_of_all(tmp_path: Path) ->
 
 
 def test_a_successor_writes_what_the_dead_writer_had_not(tmp_path: Path) -> None:
-    writer, other = Ledger(Record(tmp_path, quiet=True)), Ledger(Record(tmp_path, quiet=True, rank=1))
+    writer, other = (
+        SampleLedger(EventLog(tmp_path, quiet=True)),
+        SampleLedger(EventLog(tmp_path, quiet=True, rank=1)),
+    )
     for step in range(1, 4):
         commit(writer, step)
         commit(other, step)
     writer.write()
     commit(other, 4)  # the writer died before it wrote this one
-    heir = Ledger(Record(tmp_path, quiet=True))
+    heir = SampleLedger(EventLog(tmp_path, quiet=True))
     heir.begin(4, 4 * BATCH)
     heir.succeed(2, other.recent(), written=3, step=4)
     commit(heir, 5)
@@ -62,7 +65,7 @@ def test_a_successor_writes_what_the_dead_writer_had_not(tmp_path: Path) -> None
 
 
 def test_a_successor_after_a_set_back_forgets_what_was_undone(tmp_path: Path) -> None:
-    heir = Ledger(Record(tmp_path, quiet=True))
+    heir = SampleLedger(EventLog(tmp_path, quiet=True))
     heir.begin(5, 5 * BATCH)
     heir.succeed(2, [entry(step) for step in range(1, 9)], written=5, step=5)
     commit(heir, 6)
@@ -72,7 +75,7 @@ def test_a_successor_after_a_set_back_forgets_what_was_undone(tmp_path: Path) ->
 
 
 def test_replicas_that_agree_now_and_then_commit_several_steps_at_once(tmp_path: Path) -> None:
-    ledger = Ledger(Record(tmp_path, quiet=True))
+    ledger = SampleLedger(EventLog(tmp_path, quiet=True))
     ledger.commit(10, 10 * BATCH, digest_of_range(0, 10 * BATCH))
     ledger.commit(20, 20 * BATCH, digest_of_range(10 * BATCH, 20 * BATCH))
     ledger.write()

@@ -15,9 +15,9 @@ from windlass.spec.errors import WindlassError
 from windlass.spec.run import Run
 from windlass.store.journal import Journal
 from windlass.store.manifest import verify
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train import ledger
-from windlass.train.checkpoint.async_save import Saving, committed
+from windlass.train.checkpoint.async_save import AsyncSave, committed
 from windlass.train.loop import save_run, train
 
 PART = "part-00000.safetensors"
@@ -46,7 +46,7 @@ def never() -> bool:
 
 
 def events(folder: Path, kind: str) -> list[dict[str, Any]]:
-    return [e for e in Journal(Place(folder)).read() if e["event"] == kind]
+    return [e for e in Journal(StoreDir(folder)).read() if e["event"] == kind]
 
 
 def assert_same_bits(one: Path, other: Path) -> None:
@@ -70,8 +70,8 @@ def test_a_stopped_and_resumed_run_ends_with_the_same_bits(
     losses = {e["step"]: e["loss"] for e in events(broken, "step")}
     assert losses == {e["step"]: e["loss"] for e in events(whole, "step")}
     assert (
-        verify(Place(whole / "model")).files["model.safetensors"]
-        == verify(Place(broken / "model")).files["model.safetensors"]
+        verify(StoreDir(whole / "model")).files["model.safetensors"]
+        == verify(StoreDir(broken / "model")).files["model.safetensors"]
     )
 
 
@@ -83,7 +83,7 @@ def test_a_run_that_lost_everything_since_a_checkpoint_ends_with_the_same_bits(
     whole, broken = start(tmp_path / "whole", run), start(tmp_path / "broken", run)
     assert train(whole, never)
     assert not train(broken, stop_after(7))
-    Place(committed(broken / "checkpoints")[-1]).remove()
+    StoreDir(committed(broken / "checkpoints")[-1]).remove()
     assert train(broken, never)
     assert_same_bits(committed(whole / "checkpoints")[-1], committed(broken / "checkpoints")[-1])
 
@@ -166,12 +166,12 @@ def test_the_ledger_is_written_before_a_checkpoint_that_the_next_one_overtakes(
     tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger, "WRITE_EVERY_S", 1e9)  # only who must have it on the disk writes
-    monkeypatch.setattr(Saving, "written", False)  # a disk so slow that no border finds a save written
+    monkeypatch.setattr(AsyncSave, "written", False)  # a disk so slow that no border finds a save written
     run = make_run().model_copy(update={"checkpoint_every": 2})
     folder = start(tmp_path / "run", run)
     assert train(folder, never)
     reached = saves = 0
-    for event in Journal(Place(folder)).read():
+    for event in Journal(StoreDir(folder)).read():
         if event["event"] == "ledger":
             reached = event["steps"][1]
         elif event["event"] == "checkpoint":

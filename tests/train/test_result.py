@@ -18,12 +18,12 @@ from windlass.corpus.corpus_dir import load_corpus
 from windlass.models.build import build
 from windlass.models.huggingface import save_model, save_weights
 from windlass.models.language import LanguageModel
-from windlass.parallel.param_shard import Holding, holdings_of
+from windlass.parallel.param_shard import ParamShard, holdings_of
 from windlass.spec.run import Run
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
 from windlass.store.manifest import DirectoryWriter, verify
-from windlass.store.store_dir import Place
-from windlass.train.checkpoint.reader import Assembled
+from windlass.store.store_dir import StoreDir
+from windlass.train.checkpoint.reader import CheckpointReader
 from windlass.train.checkpoint.shard import claims_of, part_name, take_part
 from windlass.train.evaluate import Evaluation
 from windlass.train.result import save_result
@@ -40,8 +40,8 @@ import json, sys
 from pathlib import Path
 from windlass.models.huggingface import save_weights
 from windlass.spec.shape import Gpt2Shape
-from windlass.store.store_dir import Place
-from windlass.train.checkpoint.reader import Assembled
+from windlass.store.store_dir import StoreDir
+from windlass.train.checkpoint.reader import CheckpointReader
 
 source, target, shape = Path(sys.argv[1]), sys.argv[2], Gpt2Shape.model_validate_json(sys.argv[3])
 
@@ -49,7 +49,7 @@ def own_bytes():
     status = Path("/proc/self/status").read_text()
     return int(status.split("RssAnon:")[1].split()[0]) * 1024
 
-class Watched(Place):
+class Watched(StoreDir):
     most = 0
     def writing(self, name):
         return Watching(super().writing(name))
@@ -66,7 +66,7 @@ class Watching:
         Watched.most = max(Watched.most, own_bytes())
         return self.file.write(data)
 
-weights = Assembled(source)
+weights = CheckpointReader(source)
 before = own_bytes()
 save_weights(shape, weights, Watched(target))
 streamed = Watched.most - before
@@ -75,19 +75,19 @@ print(json.dumps({"streamed": streamed, "held": own_bytes() - before}))
 """
 
 
-def checkpoint_of(model: LanguageModel, folder: Path, parts: int) -> Assembled:
+def checkpoint_of(model: LanguageModel, folder: Path, parts: int) -> CheckpointReader:
     """Write the weights as so many ranks would that divide every one along its first dimension."""
-    writer = DirectoryWriter(Place(folder))
+    writer = DirectoryWriter(StoreDir(folder))
     for rank in range(parts):
         held = [_share(holding, parts, rank) for holding in holdings_of(model)]
         optimizer = torch.optim.AdamW([holding.tensor for holding in held])
         part = take_part(held, optimizer, {}, keys=claims_of(held, None), replica=None)
         part.write(writer, part_name(rank))
     writer.commit()
-    return Assembled(folder)
+    return CheckpointReader(folder)
 
 
-def _share(holding: Holding, parts: int, part: int) -> Holding:
+def _share(holding: ParamShard, parts: int, part: int) -> ParamShard:
     box = holding.box.divided(0, parts, part)
     return replace(holding, box=box, tensor=nn.Parameter(holding.tensor.detach()[box.within(holding.box)]))
 
@@ -99,7 +99,7 @@ def test_a_directory_from_parts_has_the_bytes_of_one_from_the_model(tmp_path: Pa
     source = checkpoint_of(model, tmp_path / "parts", 3)
     for limit in (10**9, 30_000):
         streamed, direct = tmp_path / f"streamed-{limit}", tmp_path / f"direct-{limit}"
-        save_weights(shape, source, Place(streamed), most_shard_bytes=limit)
+        save_weights(shape, source, StoreDir(streamed), most_shard_bytes=limit)
         save_model(model, direct, most_shard_bytes=limit)
         assert contents(streamed) == contents(direct)
 
@@ -114,7 +114,7 @@ def test_a_result_is_a_model_that_transformers_loads(tmp_path: Path, make_run: C
     source = checkpoint_of(model, tmp_path / "parts", 2)
     found = Evaluation(loss=1.0, perplexity=2.7, bits_per_byte=1.4, tokens=10, sequences=1)
     target = save_result(tmp_path, run, source, load_corpus(Path(run.corpus)), found)
-    verify(Place(target))
+    verify(StoreDir(target))
     theirs = transformers.AutoModelForCausalLM.from_pretrained(target).eval()
     tokens = torch.randint(0, run.shape.vocabulary, (2, 20))
     with torch.no_grad():

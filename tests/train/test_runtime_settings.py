@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from windlass.spec.run import Run
 from windlass.spec.settings import SETTINGS, Settings
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.async_save import committed
 from windlass.train.loop import save_run, train
 
@@ -35,7 +35,7 @@ class Person:
 
 def ask(folder: Path, number: int, **values: Any) -> None:
     settings = Settings.model_validate({"id": number, "by": "ada", "time": 1.0, **values})
-    Place(folder).write(SETTINGS, settings.model_dump_json().encode())
+    StoreDir(folder).write(SETTINGS, settings.model_dump_json().encode())
 
 
 def start(folder: Path, run: Run) -> Path:
@@ -45,7 +45,7 @@ def start(folder: Path, run: Run) -> Path:
 
 
 def events(folder: Path, kind: str) -> list[dict[str, Any]]:
-    return [e for e in Journal(Place(folder)).read() if e["event"] == kind]
+    return [e for e in Journal(StoreDir(folder)).read() if e["event"] == kind]
 
 
 def never() -> bool:
@@ -94,7 +94,7 @@ def test_a_paused_run_waits_and_takes_what_it_is_asked_meanwhile(tmp_path: Path,
     folder = start(tmp_path / "run", make_run())
     pauses = {"at_3": {"paused": True}, "at_5": {"paused": True, "log_every": 3}, "at_7": {"log_every": 3}}
     assert train(folder, Person(folder, **pauses))
-    told = [(e["event"], e.get("step")) for e in Journal(Place(folder)).read()]
+    told = [(e["event"], e.get("step")) for e in Journal(StoreDir(folder)).read()]
     kept = [e for e in told if e[0] in ("settings", "paused", "unpaused")]
     assert kept == [("settings", 3), ("paused", 3), ("settings", 3), ("settings", 3), ("unpaused", 3)]
     assert events(folder, "settings")[2]["changed"] == {"paused": False}

@@ -18,7 +18,7 @@ from windlass.store.database import Database, Schema, Transaction, open_database
 
 
 @dataclass(frozen=True)
-class Kind:
+class DatabaseKind:
     """A database by its name."""
 
     name: str
@@ -33,9 +33,9 @@ class Kind:
         return not transaction.execute(f"SELECT 1 FROM {self.table} LIMIT 1")
 
 
-SERVICE = Kind("service", STATE_FILE, STATE_SCHEMAS, "audit")
-CONTROL = Kind("control", PLANE_FILE, (PLANE,), "plane_jobs")
-KINDS: tuple[Kind, ...] = (SERVICE, CONTROL)
+SERVICE = DatabaseKind("service", STATE_FILE, STATE_SCHEMAS, "audit")
+CONTROL = DatabaseKind("control", PLANE_FILE, (PLANE,), "plane_jobs")
+KINDS: tuple[DatabaseKind, ...] = (SERVICE, CONTROL)
 
 
 def open_for(url: str, tables: Collection[str]) -> Database:
@@ -43,7 +43,7 @@ def open_for(url: str, tables: Collection[str]) -> Database:
     return open_database(url, [schema for kind in KINDS if kind.table in tables for schema in kind.schemas])
 
 
-def check_names(given: Mapping[str, str], kinds: Sequence[Kind] | None = None) -> None:
+def check_names(given: Mapping[str, str], kinds: Sequence[DatabaseKind] | None = None) -> None:
     """Refuse a name that means no database."""
     known = [kind.name for kind in (KINDS if kinds is None else kinds)]
     for name in given:
@@ -51,6 +51,6 @@ def check_names(given: Mapping[str, str], kinds: Sequence[Kind] | None = None) -
             raise AskedWrongly(f"no database is called '{name}'", hint=did_you_mean(name, known))
 
 
-def kind_of(path: str) -> Kind | None:
+def kind_of(path: str) -> DatabaseKind | None:
     """Return whose dump stands under a path of the home."""
     return next((kind for kind in KINDS if kind.file == path), None)

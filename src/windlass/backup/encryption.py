@@ -30,7 +30,7 @@ PURPOSE = b"windlass-backup-1 "
 
 
 @dataclass(frozen=True)
-class Keys:
+class BackupKeys:
     """What seals a backup. It is never printed."""
 
     names: bytes
@@ -43,7 +43,7 @@ class Keys:
 class Codec:
     """Packs what goes to the store and opens what comes back."""
 
-    def __init__(self, keys: Keys | None = None) -> None:
+    def __init__(self, keys: BackupKeys | None = None) -> None:
         self._keys = keys
 
     def digest(self, data: bytes) -> str:
@@ -79,7 +79,7 @@ class Codec:
             raise Damaged(f"{where}: the bytes differ from those written") from None
 
 
-def new_lock(secret: bytes) -> tuple[dict[str, Any], Keys]:
+def new_lock(secret: bytes) -> tuple[dict[str, Any], BackupKeys]:
     """Make a backup's own key; return the header that keeps it for whoever has the secret, and the keys."""
     salt, key = os.urandom(16), os.urandom(32)
     closed = _seal(_derived(secret, salt, SCRYPT), key, PURPOSE + b"key")
@@ -87,7 +87,7 @@ def new_lock(secret: bytes) -> tuple[dict[str, Any], Keys]:
     return header, _keys(key)
 
 
-def unlock(header: dict[str, Any], secret: bytes, where: str) -> Keys:
+def unlock(header: dict[str, Any], secret: bytes, where: str) -> BackupKeys:
     """Return the keys of a backup; raise BadInput if the secret is not that of this backup."""
     try:
         costs = {name: int(header[name]) for name in SCRYPT}
@@ -105,8 +105,8 @@ def unlock(header: dict[str, Any], secret: bytes, where: str) -> Keys:
     return _keys(key)
 
 
-def _keys(key: bytes) -> Keys:
-    return Keys(_part(key, b"names"), _part(key, b"data"))
+def _keys(key: bytes) -> BackupKeys:
+    return BackupKeys(_part(key, b"names"), _part(key, b"data"))
 
 
 def _part(key: bytes, purpose: bytes) -> bytes:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from windlass.spec.errors import InUse, NotFound, StoreFailed
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 Kind = Literal["make", "read", "prune", "rollout"]
 TERM_S = 600.0
@@ -32,10 +32,10 @@ SKEW_S = 300.0
 LOOK_AGAIN_S = 1.0
 
 
-class Claim:
+class BackupLock:
     """One holder's claim; `is_good` tells whether the others must still respect it."""
 
-    def __init__(self, place: Place, kind: Kind, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, place: StoreDir, kind: Kind, clock: Callable[[], float] = time.time) -> None:
         self._place, self._clock = place, clock
         self.name = f"claims/{kind}-{_host()}-{os.getpid()}-{secrets.token_hex(4)}.json"
         self._renewed = time.monotonic()
@@ -63,7 +63,7 @@ class Claim:
 
 
 @contextmanager
-def claimed(place: Place, kind: Kind, *, patience_s: float = 60.0) -> Iterator[Claim]:
+def claimed(place: StoreDir, kind: Kind, *, patience_s: float = 60.0) -> Iterator[BackupLock]:
     """Hold a claim to rely on chunks, once nobody prunes; raise InUse if that takes too long."""
     with _held(place, kind) as claim:
         until = time.monotonic() + patience_s
@@ -77,14 +77,14 @@ def claimed(place: Place, kind: Kind, *, patience_s: float = 60.0) -> Iterator[C
 
 
 @contextmanager
-def pruning(place: Place) -> Iterator[bool]:
+def pruning(place: StoreDir) -> Iterator[bool]:
     """Hold the claim to take chunks away; say whether nobody relies on them."""
     with _held(place, "prune"):
         yield not others(place, ("make", "read"))
 
 
 @contextmanager
-def alone(place: Place, kind: Kind, what: str) -> Iterator[None]:
+def alone(place: StoreDir, kind: Kind, what: str) -> Iterator[None]:
     """Hold a claim that only one may have; of two that try at once, one at least is refused."""
     with _held(place, kind) as claim:
         rivals = [name for name in others(place, (kind,)) if name != claim.name]
@@ -94,7 +94,7 @@ def alone(place: Place, kind: Kind, what: str) -> Iterator[None]:
         yield
 
 
-def others(place: Place, kinds: tuple[Kind, ...], now_s: float | None = None) -> list[str]:
+def others(place: StoreDir, kinds: tuple[Kind, ...], now_s: float | None = None) -> list[str]:
     """List the live claims of some kinds."""
     named = [name for name in place.names("claims") if name.rsplit("/", 1)[-1].partition("-")[0] in kinds]
     now_s = time.time() if now_s is None else now_s
@@ -102,8 +102,8 @@ def others(place: Place, kinds: tuple[Kind, ...], now_s: float | None = None) ->
 
 
 @contextmanager
-def _held(place: Place, kind: Kind) -> Iterator[Claim]:
-    claim = Claim(place, kind)
+def _held(place: StoreDir, kind: Kind) -> Iterator[BackupLock]:
+    claim = BackupLock(place, kind)
     claim.renew()
     threading.Thread(target=claim.keep, name="claim", daemon=True).start()
     try:
@@ -112,7 +112,7 @@ def _held(place: Place, kind: Kind) -> Iterator[Claim]:
         claim.end()
 
 
-def _is_dead(place: Place, name: str, now_s: float) -> bool:
+def _is_dead(place: StoreDir, name: str, now_s: float) -> bool:
     if _ended_here(name):
         with suppress(StoreFailed):
             place.remove(name)

@@ -20,17 +20,17 @@ from typing import Any
 from windlass import __version__
 from windlass.backup import databases
 from windlass.backup.contents import FOLDER, Contents, files_of, is_tokens, look, newest_write_s
-from windlass.backup.databases import Kind, check_names
-from windlass.backup.locks import Claim, claimed
+from windlass.backup.databases import DatabaseKind, check_names
+from windlass.backup.locks import BackupLock, claimed
 from windlass.backup.repository import Vault
 from windlass.backup.snapshot import FileEntry, Snapshot
-from windlass.backup.uploader import Memory, Pace, Sender, Sent
+from windlass.backup.uploader import RateLimit, Sender, UploadCache, UploadedBytes
 from windlass.spec.errors import Damaged, NotFound, StoreFailed, WindlassError
 from windlass.spec.protocol.progress import Progress, Report, silent
 from windlass.store.database import open_database
 from windlass.store.db_backup import copy_sqlite, dump
 from windlass.store.manifest import MANIFEST, load_manifest
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 LOOKS = 3
 ROUNDS = 4
@@ -38,7 +38,7 @@ ROUNDS = 4
 
 
 @dataclass(frozen=True)
-class Options:
+class BackupOptions:
     """How a backup is made."""
 
     databases: Mapping[str, str] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Made:
     """A snapshot, and what it took."""
 
     snapshot: Snapshot
-    sent: Sent
+    sent: UploadedBytes
     seconds: float
 
     def facts(self) -> dict[str, Any]:
@@ -64,12 +64,12 @@ class Made:
 def make(
     home: Path,
     vault: Vault,
-    options: Options | None = None,
+    options: BackupOptions | None = None,
     report: Report = silent,
     clock: Callable[[], float] = time.time,
 ) -> Made:
     """Make one snapshot."""
-    options = options or Options()
+    options = options or BackupOptions()
     check_names(options.databases)
     newest_s = newest_write_s(home)
     if not newest_s:  # a schedule that goes on after the home was lost must not tell of an empty one
@@ -87,16 +87,18 @@ def make(
 class _Work:
     """One run through the stages."""
 
-    def __init__(self, home: Path, vault: Vault, options: Options, report: Report, began_s: float) -> None:
+    def __init__(
+        self, home: Path, vault: Vault, options: BackupOptions, report: Report, began_s: float
+    ) -> None:
         self.home, self.vault, self.options, self.report, self.began_s = home, vault, options, report, began_s
         self.files: dict[str, FileEntry] = {}
         self.left_out: list[str] = []
-        self.memory = Memory(home / FOLDER, vault.id, now_s=began_s)
+        self.memory = UploadCache(home / FOLDER, vault.id, now_s=began_s)
         self.sender = Sender(
             vault,
             self.memory,
             parallel=options.parallel,
-            pace=Pace(options.bytes_per_s),
+            pace=RateLimit(options.bytes_per_s),
             passed=self._passed,
         )
         self._done, self._total = 0, 0
@@ -107,7 +109,7 @@ class _Work:
     def __exit__(self, *args: object) -> None:
         self.sender.__exit__(*args)
 
-    def run(self, claim: Claim, clock: Callable[[], float]) -> Snapshot:
+    def run(self, claim: BackupLock, clock: Callable[[], float]) -> Snapshot:
         made_s = clock()
         for _ in range(ROUNDS):
             self._send_all()
@@ -161,7 +163,7 @@ class _Work:
     def _send_whole(self, folder: str) -> None:
         """Keep a finished directory, all of it or none of it."""
         try:
-            manifest = load_manifest(Place(self.home / folder))
+            manifest = load_manifest(StoreDir(self.home / folder))
             if manifest is None:
                 return  # it went away
             entries = {}
@@ -193,7 +195,7 @@ class _Work:
             if kind.name in self.options.databases:
                 self._send_dump(kind, self.options.databases[kind.name], scratch / kind.file)
 
-    def _send_dump(self, kind: Kind, url: str, target: Path) -> None:
+    def _send_dump(self, kind: DatabaseKind, url: str, target: Path) -> None:
         database = open_database(url)
         try:
             dump(database, target)

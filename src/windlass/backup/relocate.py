@@ -18,7 +18,7 @@ from windlass.spec.run import RUN_FILE
 from windlass.store.database import sqlite_url
 from windlass.store.db_backup import check_sqlite, load, tables_in
 from windlass.store.manifest import load_manifest
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 ORIGIN = "origin.json"
 
@@ -69,14 +69,14 @@ def _move_paths(staging: Path, path: str, old: str, new: str) -> None:
         return value
 
     told = json.loads((staging / path).read_bytes())
-    Place(staging).write(path, json.dumps(moved(told), indent=1, ensure_ascii=False).encode())
+    StoreDir(staging).write(path, json.dumps(moved(told), indent=1, ensure_ascii=False).encode())
 
 
 def _corpora_to_build(staging: Path) -> list[str]:
     """Name corpora whose tokens are neither here nor on a store of their own."""
     needs = []
     for folder in sorted((staging / "corpora").glob("*")):
-        manifest = load_manifest(Place(folder))
+        manifest = load_manifest(StoreDir(folder))
         here = manifest is None or all((folder / name).exists() for name in manifest.files)
         if not here and not (folder / ORIGIN).exists():
             needs.append(f"corpus {folder.name}: its tokens were not backed up; build it again from its text")

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from windlass.backup.encryption import Codec, Keys, new_lock, unlock
+from windlass.backup.encryption import BackupKeys, Codec, new_lock, unlock
 from windlass.backup.snapshot import Snapshot, decode, encode, stamp
 from windlass.spec.errors import BadInput, Damaged, NotFound, StoreFailed, did_you_mean
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.store.uploads import Patience
 
 FORMAT = "windlass-backup-1"
@@ -39,7 +39,7 @@ T = TypeVar("T")
 class Vault:
     """One backup. Methods may be called by several threads."""
 
-    def __init__(self, place: Place, id_: str, keys: Keys | None) -> None:
+    def __init__(self, place: StoreDir, id_: str, keys: BackupKeys | None) -> None:
         self.place, self.id = place, id_
         self._codec = Codec(keys)
 
@@ -143,7 +143,7 @@ def tried(work: Callable[[], T]) -> T:
 
 def open_vault(url: str, secret: bytes | None = None, *, create: bool = False) -> Vault:
     """Open a backup; with `create`, begin one where there is none."""
-    place = Place(url)
+    place = StoreDir(url)
     header = read_header(place, HEADER, FORMAT)
     if header is None and not create:
         raise NotFound(f"{url}: there is no backup", hint="`windlass backup make URL` begins one")
@@ -153,7 +153,7 @@ def open_vault(url: str, secret: bytes | None = None, *, create: bool = False) -
     return Vault(place, header["id"], _opened(header["lock"], secret, url))
 
 
-def begin(place: Place, name: str, form: str, lock: dict[str, Any] | None = None) -> dict[str, Any]:
+def begin(place: StoreDir, name: str, form: str, lock: dict[str, Any] | None = None) -> dict[str, Any]:
     """Write the header of what is kept in chunks; return what is there, which another may have made."""
     made = {"format": form, "id": secrets.token_hex(8), "lock": lock}
     tried(lambda: place.create(name, (json.dumps(made, indent=1) + "\n").encode()))
@@ -163,7 +163,7 @@ def begin(place: Place, name: str, form: str, lock: dict[str, Any] | None = None
     return header
 
 
-def read_header(place: Place, name: str, form: str) -> dict[str, Any] | None:
+def read_header(place: StoreDir, name: str, form: str) -> dict[str, Any] | None:
     try:
         header = json.loads(tried(lambda: place.read(name)))
         if header["format"] != form:
@@ -175,7 +175,7 @@ def read_header(place: Place, name: str, form: str) -> dict[str, Any] | None:
         raise Damaged(f"{place.url}/{name}: not readable") from None
 
 
-def _opened(lock: dict[str, Any] | None, secret: bytes | None, url: str) -> Keys | None:
+def _opened(lock: dict[str, Any] | None, secret: bytes | None, url: str) -> BackupKeys | None:
     if lock is None and secret is not None:
         raise BadInput(f"{url}: this backup is not encrypted", hint="give no key, or begin another elsewhere")
     if lock is not None and secret is None:

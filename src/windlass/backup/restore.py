@@ -28,14 +28,14 @@ from windlass.backup.snapshot import FileEntry, Snapshot
 from windlass.spec.errors import Damaged, InUse, StoreFailed
 from windlass.spec.protocol.progress import Progress, Report, silent
 from windlass.store.lock import locked
-from windlass.store.store_dir import Place, sync_folder, told
+from windlass.store.store_dir import StoreDir, sync_folder, told
 
 MARK = ".snapshot"
 """In a home that is coming back: which snapshot it comes from."""
 
 
 @dataclass(frozen=True)
-class Loss:
+class MissingData:
     """What is not in the snapshot, as far as the store can tell."""
 
     age_s: float
@@ -54,7 +54,7 @@ class Restored:
     home: Path
     seconds: float
     fetched_bytes: int
-    lost: Loss
+    lost: MissingData
     needs: tuple[str, ...]
     """What is to be done by hand before everything works."""
 
@@ -116,13 +116,13 @@ def fetch(vault: Vault, snapshot: Snapshot, folder: Path, *, parallel: int, repo
     return tally["moved"]
 
 
-def loss(vault: Vault, snapshot: Snapshot, now_s: float | None = None) -> Loss:
+def loss(vault: Vault, snapshot: Snapshot, now_s: float | None = None) -> MissingData:
     """Say how much younger than the snapshot the lost home was."""
     seen = vault.seen()
     now_s = time.time() if now_s is None else now_s
     newest = float(seen.get("newest_write_s") or 0.0)
     every = seen.get("every_s")
-    return Loss(
+    return MissingData(
         age_s=round(max(0.0, now_s - snapshot.made_s), 3),
         known_s=round(max(0.0, newest - snapshot.made_s), 3),
         bound_s=float(every) if every is not None else None,
@@ -167,7 +167,7 @@ def _begin(staging: Path, snapshot: Snapshot) -> None:
     mark = staging / MARK
     if not mark.exists() or mark.read_text() != snapshot.id:
         shutil.rmtree(staging, ignore_errors=True)
-        Place(staging).write(MARK, snapshot.id.encode())
+        StoreDir(staging).write(MARK, snapshot.id.encode())
         return
     wanted = {entry.path for entry in snapshot.files}
     for part in staging.rglob("*.part-*"):
@@ -190,7 +190,7 @@ def _is_occupied(home: Path) -> bool:
 
 def _bring(vault: Vault, entry: FileEntry, path: Path) -> int:
     digest, length = hashlib.sha256(), 0
-    with Place(path.parent).writing(path.name) as target:
+    with StoreDir(path.parent).writing(path.name) as target:
         for chunk in entry.chunks:
             data = vault.get(chunk)
             digest.update(data)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.backup.contents import FOLDER, newest_write_s
-from windlass.backup.make import Options, make
+from windlass.backup.make import BackupOptions, make
 from windlass.backup.prune import prune
 from windlass.backup.repository import Vault
 from windlass.backup.snapshot import moment
@@ -28,7 +28,7 @@ from windlass.spec.backup import Keep
 from windlass.spec.errors import WindlassError
 from windlass.spec.protocol.progress import Report, silent
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.store.uploads import Patience
 
 LOOK_EVERY_S = 30.0
@@ -46,14 +46,14 @@ HELP = {
 
 
 @dataclass
-class Schedule:
+class BackupSchedule:
     """A home that is backed up every so often. `step` never raises for what the store or the disk does."""
 
     home: Path
     open_vault: Callable[[], Vault]
     every_s: float
     keep: Keep
-    options: Options
+    options: BackupOptions
     report: Report = silent
     say: Callable[[str], None] = lambda _: None
     figures: dict[str, float] = field(default_factory=lambda: dict.fromkeys(HELP, 0.0))
@@ -105,7 +105,7 @@ class Schedule:
 
     def _tell(self, record: dict[str, Any]) -> None:
         """Write the journal and the figures; a disk that is full must not end the schedule."""
-        place = Place(self.home / FOLDER)
+        place = StoreDir(self.home / FOLDER)
         try:
             Journal(place).append({"time": round(time.time(), 3), **record})
             place.write(METRICS, exposition(self.figures).encode())

@@ -21,7 +21,7 @@ from typing import IO
 from windlass.backup.repository import Vault
 from windlass.backup.snapshot import FileEntry, Role
 from windlass.spec.errors import NotFound
-from windlass.store.store_dir import Place, told
+from windlass.store.store_dir import StoreDir, told
 from windlass.store.thread_priority import step_back
 
 CHUNK_BYTES = 8 << 20
@@ -29,7 +29,7 @@ SETTLED_S = 2.0
 """A file that was written so shortly ago may change again without its time changing."""
 
 
-class Pace:
+class RateLimit:
     """Lets so many bytes pass in a second, for all threads together."""
 
     def __init__(self, bytes_per_s: float | None) -> None:
@@ -46,7 +46,7 @@ class Pace:
 
 
 @dataclass
-class Sent:
+class UploadedBytes:
     """What went where."""
 
     read_bytes: int = 0
@@ -66,14 +66,20 @@ class Sender:
     """Sends files to one vault. Use it as a context: its end waits for what is under way."""
 
     def __init__(
-        self, vault: Vault, memory: Memory, *, parallel: int, pace: Pace, passed: Callable[[int], None]
+        self,
+        vault: Vault,
+        memory: UploadCache,
+        *,
+        parallel: int,
+        pace: RateLimit,
+        passed: Callable[[int], None],
     ) -> None:
         self._vault, self._memory, self._pace, self._passed = vault, memory, pace, passed
         self._known = set(vault.chunks())
         self._pool = ThreadPoolExecutor(parallel, "backup", initializer=step_back)
         self._room = threading.BoundedSemaphore(2 * parallel)
         self._under_way: deque[Future[None]] = deque()
-        self.sent = Sent()
+        self.sent = UploadedBytes()
 
     def __enter__(self) -> Sender:
         return self
@@ -145,11 +151,11 @@ class Sender:
             self._room.release()
 
 
-class Memory:
+class UploadCache:
     """What this machine knows of files that it sent before. Nothing is lost with it but time."""
 
     def __init__(self, folder: Path, vault_id: str, *, now_s: float) -> None:
-        self._place, self._name, self._now_s = Place(folder), f"known-{vault_id}.json", now_s
+        self._place, self._name, self._now_s = StoreDir(folder), f"known-{vault_id}.json", now_s
         self._before = self._load()
         self._after: dict[str, list[object]] = {}
 

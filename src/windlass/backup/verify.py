@@ -18,18 +18,18 @@ from windlass.backup.restore import restore
 from windlass.backup.smoke_test import answer_of
 from windlass.registry.versions import Registry, Version
 from windlass.serve.records.audit_verify import verify as verify_chain
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.state import FILE, open_state
 from windlass.spec.errors import Damaged
 from windlass.spec.protocol.progress import Report, silent
 from windlass.store.database import sqlite_url
 from windlass.store.manifest import MANIFEST, load_manifest
 from windlass.store.manifest import verify as verify_directory
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RestoreCheck:
     """What was found in a restored snapshot, all of it whole."""
 
     snapshot: str
@@ -56,7 +56,7 @@ def verify(
     ask: bool = True,
     parallel: int = 4,
     report: Report = silent,
-) -> Verdict:
+) -> RestoreCheck:
     """Prove a snapshot; raise Damaged where it is not what was backed up."""
     began = time.monotonic()
     scratch.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def verify(
         newest = newest_model(home)
         answer = answer_of(newest, home / "logs") if ask and newest is not None else None
         registry = Registry(home)
-        return Verdict(
+        return RestoreCheck(
             snapshot=back.snapshot.id,
             files=len(back.snapshot.files),
             bytes=back.snapshot.bytes,
@@ -92,7 +92,7 @@ def newest_model(home: Path) -> Version | None:
 
 def _check_directories(home: Path) -> None:
     for file in sorted(home.rglob(MANIFEST)):
-        place = Place(file.parent)
+        place = StoreDir(file.parent)
         manifest = load_manifest(place)
         assert manifest is not None
         there = [name for name in manifest.files if (file.parent / name).exists()]
@@ -108,6 +108,6 @@ def _check_state(home: Path) -> int:
         verdict = verify_chain(database)
         if not verdict.ok:
             raise Damaged(f"{FILE}: its audit log is not whole: {verdict.reasons[0]}")
-        return len(Keys(database).list())
+        return len(ApiKeys(database).list())
     finally:
         database.close()

@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from windlass.spec.cluster import Placement, Toleration, Volume
+from windlass.spec.cluster import Placement, Toleration, VolumeSpec
 from windlass.spec.errors import BadInput, InUse
 
 State = Literal["pending", "running", "done", "failed", "lost"]
@@ -68,7 +68,7 @@ class Restart:
 
 
 @dataclass(frozen=True)
-class Walls:
+class Isolation:
     """What keeps the processes of a tenant apart from those of others on one machine (cluster/process/sandbox.py, cluster/process/cgroup_limits.py).
 
     Kubernetes has namespaces for it and passes these over. Amounts are of all groups of the tenant on a
@@ -114,12 +114,12 @@ class Group:
     placement: Placement = "spread"
     priority: int = 0
     image: str | None = None
-    volumes: tuple[Volume, ...] = ()
+    volumes: tuple[VolumeSpec, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
     port: int | None = None
     """Where it answers callers who are not of the group: Kubernetes lets them in there, by one name."""
-    walls: Walls | None = None
+    walls: Isolation | None = None
     """None: they run as whoever launches them does."""
 
     @property
@@ -146,7 +146,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Standing:
+class GroupStatus:
     """How a group stands: as it was asked for, and a member for every index below its count.
 
     While members that are no longer wanted are being ended, they are there too.
@@ -182,14 +182,14 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Survey:
+class ClusterState:
     """All that a backend knows: the machines, and the groups that it keeps."""
 
     nodes: tuple[Node, ...]
-    groups: tuple[Standing, ...]
+    groups: tuple[GroupStatus, ...]
 
 
-class Backend(Protocol):
+class ClusterBackend(Protocol):
     """Where processes run. What cannot be reached raises ProcessFailed; the caller tries again."""
 
     def launch(self, group: Group) -> None:
@@ -199,7 +199,7 @@ class Backend(Protocol):
         its count alone is scaled. A group that is being stopped is InUse until it is gone.
         """
 
-    def observe(self, key: str) -> Standing | None:
+    def observe(self, key: str) -> GroupStatus | None:
         """Return how a group stands; None when there is none."""
 
     def stop(self, key: str) -> None:
@@ -215,7 +215,7 @@ class Backend(Protocol):
         NotFound when there is no such group.
         """
 
-    def survey(self, tenant: str | None = None) -> Survey:
+    def survey(self, tenant: str | None = None) -> ClusterState:
         """Return the machines, and the groups of a tenant or of all."""
 
 
@@ -274,7 +274,7 @@ def group_bytes(group: Group) -> bytes:
 
 def group_from(written: bytes) -> Group:
     def table(kind: type, told: Any) -> Any:
-        assert issubclass(kind, Volume | Toleration)
+        assert issubclass(kind, VolumeSpec | Toleration)
         return kind.model_validate(told)
 
     return msgspec.json.decode(written, type=Group, dec_hook=table)

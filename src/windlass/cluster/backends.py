@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from windlass.cluster.backend import Backend
+from windlass.cluster.backend import ClusterBackend
 from windlass.cluster.local.local_backend import LocalBackend
 from windlass.spec.cluster import Cluster
 from windlass.spec.errors import BadInput
@@ -14,7 +14,7 @@ LOCAL = "cluster"
 """In the home: what is written down of the groups on this machine."""
 
 
-def backend_of(cluster: Cluster, home: Path) -> Backend:
+def backend_of(cluster: Cluster, home: Path) -> ClusterBackend:
     """Return the backend that the [cluster] table names."""
     if cluster.backend == "ray":
         if importlib.util.find_spec("ray") is None:
@@ -27,9 +27,9 @@ def backend_of(cluster: Cluster, home: Path) -> Backend:
             raise BadInput(
                 "backend 'kubernetes' needs the package pyyaml", hint="pip install 'windlass[kubernetes]'"
             )
-        from windlass.cluster.kubernetes.api import Api
+        from windlass.cluster.kubernetes.api import KubernetesApi
         from windlass.cluster.kubernetes.kubernetes_backend import KubernetesBackend
         from windlass.cluster.kubernetes.pod import setting_of
 
-        return KubernetesBackend(Api.find(cluster.address), setting_of(cluster))
+        return KubernetesBackend(KubernetesApi.find(cluster.address), setting_of(cluster))
     return LocalBackend(home / LOCAL)

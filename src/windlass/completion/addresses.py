@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from windlass.completion.rank import ranked
-from windlass.completion.schema import Api, Operation
+from windlass.completion.schema import ApiDocument, Operation
 from windlass.spec.errors import nearest
 
 _URL = re.compile(r"((?:\w+://)?[^/]*)(/.*)?$", re.S)
@@ -29,7 +29,7 @@ def split(url: str) -> tuple[str, str]:
     return (found[1], found[2] or "") if found else (url, "")
 
 
-def addresses(api: Api, models: Sequence[str], server: str, typed: str) -> list[Address]:
+def addresses(api: ApiDocument, models: Sequence[str], server: str, typed: str) -> list[Address]:
     """Return the addresses that may be meant by what was typed of one, the likeliest first."""
     base, path = split(typed)
     if not path and (server.startswith(base) or not _HOST.search(base)):
@@ -38,7 +38,7 @@ def addresses(api: Api, models: Sequence[str], server: str, typed: str) -> list[
     return [Address(each, base + each, about[each]) for each in ranked(path, list(about))]
 
 
-def near_path(api: Api, path: str) -> str | None:
+def near_path(api: ApiDocument, path: str) -> str | None:
     """Return the path that was meant by one that there is not."""
     if not path or api.find(path) is not None:
         return None
@@ -59,7 +59,7 @@ def header_values(operation: Operation | None, key: str) -> dict[str, tuple[str,
     return found | {"accept": ("text/event-stream", "an answer that streams")}
 
 
-def _by_use(api: Api) -> list[Operation]:
+def _by_use(api: ApiDocument) -> list[Operation]:
     """Sort operations as they are used: those with a body first, those for administrators last."""
     return sorted(api.operations, key=lambda each: (not each.path.startswith("/v1/"), each.body is None))
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.completion.cursor import Spot, Steps, find_spot
+from windlass.completion.cursor import CursorPlace, Steps, find_spot
 from windlass.completion.fixes import Checker
 from windlass.completion.rank import by_habit, ranked, right_names
 from windlass.completion.schema import Field
 from windlass.completion.suggestions import Fix
-from windlass.completion.tree import CLOSERS, QUOTES, Node, written
+from windlass.completion.tree import CLOSERS, QUOTES, TreeNode, written
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
@@ -24,7 +24,7 @@ class Closer:
     checker: Checker
     text: str
 
-    def close(self, tree: Node | None, root: Field) -> Fix | None:
+    def close(self, tree: TreeNode | None, root: Field) -> Fix | None:
         """Return the end of a body that has none, or None if it has one."""
         chain = list(_open_chain(tree, ()))
         if not chain:
@@ -39,7 +39,7 @@ class Closer:
         lead = "\n" if self.checker.python and _ends_in_comment(self.text[:start]) else ""
         return Fix("it is not finished", lead + insert, (start, len(self.text)))
 
-    def _tail(self, spot: Spot, root: Field) -> tuple[int, str]:
+    def _tail(self, spot: CursorPlace, root: Field) -> tuple[int, str]:
         """Return what finishes the thing that is being typed, and from where on."""
         match spot.role:
             case "key":
@@ -51,7 +51,7 @@ class Closer:
                 return self._value(spot, root)
         return len(self.text), _unbalanced(self.text[spot.start :])
 
-    def _key(self, spot: Spot, root: Field) -> tuple[int, str]:
+    def _key(self, spot: CursorPlace, root: Field) -> tuple[int, str]:
         owner = self.checker.api.inside(root, spot.path)
         if owner is not None and (spot.typed or spot.quote):
             meant = self._meant(owner, spot)
@@ -61,20 +61,20 @@ class Closer:
             return len(self.text), ""
         return self._without_comma(spot.start), ""
 
-    def _meant(self, owner: Field, spot: Spot) -> Field | None:
+    def _meant(self, owner: Field, spot: CursorPlace) -> Field | None:
         """Return the field whose name is most likely being typed."""
         fields = self.checker.api.fields(owner)
         free = {each.name: each for each in fields if each.is_useful and each.name not in spot.keys}
         names = ranked(spot.typed, sorted(by_habit(list(free)), key=lambda name: not free[name].required))
         return free[names[0]] if names else None
 
-    def _will_go_on(self, owner: Field, spot: Spot) -> bool:
+    def _will_go_on(self, owner: Field, spot: CursorPlace) -> bool:
         """Whether a field will be added behind the last comma."""
         useful = [each.name for each in self.checker.api.fields(owner) if each.is_useful]
         lacking = self.checker.filler.missing(owner, right_names(spot.keys, useful))
         return any(each.name == "model" or not spot.places for each in lacking)
 
-    def _value(self, spot: Spot, root: Field) -> tuple[int, str]:
+    def _value(self, spot: CursorPlace, root: Field) -> tuple[int, str]:
         field = self.checker.api.inside(root, spot.path)
         if spot.quote or spot.typed:
             return spot.start, self._finished(spot, field)
@@ -83,7 +83,7 @@ class Closer:
             return (len(self.text), self._sample(field)) if wanted else (self._without_comma(spot.start), "")
         return len(self.text), self._sample(field)
 
-    def _finished(self, spot: Spot, field: Field | None) -> str:
+    def _finished(self, spot: CursorPlace, field: Field | None) -> str:
         """Finish a value of which a part has been typed."""
         python = self.checker.python
         if field is not None and not spot.typed and field.values:
@@ -104,7 +104,9 @@ class Closer:
             return number[0]
         return spot.typed if python else self._sample(field)
 
-    def _lacking(self, node: Node, path: Steps, root: Field, spot: Spot | None, before: str) -> str:
+    def _lacking(
+        self, node: TreeNode, path: Steps, root: Field, spot: CursorPlace | None, before: str
+    ) -> str:
         owner = self.checker.api.inside(root, path)
         if owner is None:
             return ""
@@ -131,11 +133,11 @@ class Closer:
         return written(value, python=self.checker.python)
 
 
-def _open_chain(node: Node | None, path: Steps) -> list[tuple[Node, Steps]]:
+def _open_chain(node: TreeNode | None, path: Steps) -> list[tuple[TreeNode, Steps]]:
     """Return the holders that are not closed, from the outermost in, with the way to each."""
     if node is None or node.closed or node.kind not in ("object", "arguments", "list"):
         return []
-    inner: list[tuple[Node, Steps]] = []
+    inner: list[tuple[TreeNode, Steps]] = []
     if node.kind == "list" and node.items and not node.comma:
         inner = _open_chain(node.items[-1], (*path, len(node.items) - 1))
     elif node.entries and not node.comma:

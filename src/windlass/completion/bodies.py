@@ -6,30 +6,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from windlass.completion.body import Body, fixes_of
-from windlass.completion.cursor import Spot, find_spot
+from windlass.completion.body import BodyCompletion, fixes_of
+from windlass.completion.cursor import CursorPlace, find_spot
 from windlass.completion.fill import Filler
 from windlass.completion.json_text import read_value
 from windlass.completion.schema import Field, Operation
-from windlass.completion.shell_text import Piece
-from windlass.completion.suggestions import Candidate, Explanation, Fix
-from windlass.completion.tree import Node
-from windlass.completion.write import Whole, write_all
+from windlass.completion.shell_text import MappedText
+from windlass.completion.suggestions import Explanation, Fix, Suggestion
+from windlass.completion.tree import TreeNode
+from windlass.completion.write import FullCall, write_all
 
-T = TypeVar("T", Candidate, Fix)
+T = TypeVar("T", Suggestion, Fix)
 
 
 @dataclass(frozen=True)
-class Part:
+class BodySuggestions:
     """What is offered for a body, in the places of the text around it."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Suggestion, ...]
     fixes: tuple[Fix, ...]
     explains: Explanation | None
     operation: Operation | None
 
 
-def in_body(piece: Piece, cursor: int, filler: Filler, operation: Operation | None) -> Part:
+def in_body(piece: MappedText, cursor: int, filler: Filler, operation: Operation | None) -> BodySuggestions:
     """Look at a body of JSON; without an operation, its keys tell which one it is for."""
     tree, slips = read_value(piece.text)
     spot = find_spot(read_value(piece.text[:cursor])[0], cursor)
@@ -38,13 +38,13 @@ def in_body(piece: Piece, cursor: int, filler: Filler, operation: Operation | No
     else:
         chosen, others = operation, ()
     if chosen is None or chosen.body is None:
-        return Part((), (), None, chosen)
+        return BodySuggestions((), (), None, chosen)
     if tree is None:
-        return Part((_opening(piece, cursor),), (), None, chosen)
-    body = Body(piece.text, cursor, with_keys(spot, tree), chosen.body, filler, others=others)
+        return BodySuggestions((_opening(piece, cursor),), (), None, chosen)
+    body = BodyCompletion(piece.text, cursor, with_keys(spot, tree), chosen.body, filler, others=others)
     candidates = body.candidates()
     fixes = [*slips, *fixes_of(piece.text, tree, chosen.body, filler, python=False)]
-    return Part(
+    return BodySuggestions(
         tuple(_moved(each, piece) for each in candidates),
         tuple(_moved(each, piece) for each in fixes),
         body.explains(candidates),
@@ -52,7 +52,9 @@ def in_body(piece: Piece, cursor: int, filler: Filler, operation: Operation | No
     )
 
 
-def guess(tree: Node | None, spot: Spot, filler: Filler) -> tuple[Operation | None, tuple[Field, ...]]:
+def guess(
+    tree: TreeNode | None, spot: CursorPlace, filler: Filler
+) -> tuple[Operation | None, tuple[Field, ...]]:
     """Return the operation that a body is likeliest for, and what else it could be as well."""
     typed = spot.typed if spot.role == "key" and not spot.path else ""
     keys = [key for key in (tree.keys if tree is not None else ()) if key != typed]
@@ -64,7 +66,7 @@ def guess(tree: Node | None, spot: Spot, filler: Filler) -> tuple[Operation | No
     return fitting[0], tuple(fits)
 
 
-def with_keys(spot: Spot, tree: Node | None) -> Spot:
+def with_keys(spot: CursorPlace, tree: TreeNode | None) -> CursorPlace:
     """Add the keys that stand behind the cursor to those before it."""
     node = tree
     for part in spot.path if spot.role != "value" else ():
@@ -94,10 +96,10 @@ def whole_call(
     if "{model}" in names and filler.models:
         names = names.replace("{model}", filler.models[0])
     url = server.removesuffix("/") + names
-    return write_all(Whole(operation.method, url, whole, headers or {}, operation.needs_key))
+    return write_all(FullCall(operation.method, url, whole, headers or {}, operation.needs_key))
 
 
-def _child(node: Node | None, part: str | int) -> Node | None:
+def _child(node: TreeNode | None, part: str | int) -> TreeNode | None:
     if node is None:
         return None
     if isinstance(part, int):
@@ -107,11 +109,11 @@ def _child(node: Node | None, part: str | int) -> Node | None:
     )
 
 
-def _opening(piece: Piece, cursor: int) -> Candidate:
+def _opening(piece: MappedText, cursor: int) -> Suggestion:
     insert, place = piece.put("{", (0, cursor))
-    return Candidate("{", insert, place, "object", about="the body begins")
+    return Suggestion("{", insert, place, "object", about="the body begins")
 
 
-def _moved(change: T, piece: Piece) -> T:
+def _moved(change: T, piece: MappedText) -> T:
     insert, place = piece.put(change.insert, change.replace)
     return replace(change, insert=insert, replace=place)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.completion.autoclose import Closer
-from windlass.completion.cursor import Spot
+from windlass.completion.cursor import CursorPlace
 from windlass.completion.fill import Filler, like, takes
 from windlass.completion.fixes import Checker
 from windlass.completion.rank import by_habit, ranked, right_names
-from windlass.completion.schema import Api, Field
-from windlass.completion.suggestions import Candidate, Explanation, Fix
-from windlass.completion.tree import QUOTES, Node, written
+from windlass.completion.schema import ApiDocument, Field
+from windlass.completion.suggestions import Explanation, Fix, Suggestion
+from windlass.completion.tree import QUOTES, TreeNode, written
 
 MOST_CANDIDATES = 50
 
@@ -28,12 +28,12 @@ _SIGN = re.compile(r"\s*[:=]")
 
 
 @dataclass(frozen=True)
-class Body:
+class BodyCompletion:
     """A body in the making: its text, where it is typed, and what it should be."""
 
     text: str
     cursor: int
-    spot: Spot
+    spot: CursorPlace
     root: Field
     filler: Filler
     python: bool = False
@@ -41,10 +41,10 @@ class Body:
     """What it could be as well, while nothing in it tells them apart."""
 
     @property
-    def api(self) -> Api:
+    def api(self) -> ApiDocument:
         return self.filler.api
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[Suggestion]:
         """Return what may stand at the cursor, the likeliest first."""
         match self.spot.role:
             case "key":
@@ -60,7 +60,7 @@ class Body:
                 found = []
         return found[:MOST_CANDIDATES]
 
-    def explains(self, candidates: Sequence[Candidate]) -> Explanation | None:
+    def explains(self, candidates: Sequence[Suggestion]) -> Explanation | None:
         """Tell about the field under the cursor, or else about the first that is offered."""
         spot = self.spot
         if spot.role == "value":
@@ -110,7 +110,7 @@ class Body:
     def _lacks(self) -> bool:
         return any(field.required and not self._is_placed(field.name) for field in self._free())
 
-    def _keys(self) -> list[Candidate]:
+    def _keys(self) -> list[Suggestion]:
         fields = {field.name: field for field in self._free()}
         if self.spot.places:
             fields = {name: field for name, field in fields.items() if name == "model" or not field.required}
@@ -129,7 +129,7 @@ class Body:
     def _named(self, name: str) -> str:
         return name if self.spot.holder == "arguments" else written(name)
 
-    def _closers(self) -> list[Candidate]:
+    def _closers(self) -> list[Suggestion]:
         """Offer the bracket that ends the holder, unless a comma promises more or it is there already."""
         spot = self.spot
         closer = {"list": "]", "arguments": ")"}.get(spot.holder, "}")
@@ -137,22 +137,22 @@ class Body:
         if spot.typed or stands or (spot.role == "key" and (spot.keys or self._lacks())):
             return []
         at = (self.cursor, self.cursor)
-        found = [Candidate(closer, closer, at, about="ends the list" if closer == "]" else "ends it")]
+        found = [Suggestion(closer, closer, at, about="ends the list" if closer == "]" else "ends it")]
         if spot.holder == "list":
             item = self.api.inside(self.root, (*spot.path, 0))
             if item is not None:
                 item = like(item, spot.like)
                 more = written(self.filler.sample(item), python=self.python)
-                found.append(Candidate(more, f", {more}", at, item.type, item.range, about=item.about))
+                found.append(Suggestion(more, f", {more}", at, item.type, item.range, about=item.about))
         return found
 
-    def _colon(self) -> Candidate:
+    def _colon(self) -> Suggestion:
         sign = "=" if self.spot.holder == "arguments" else ": "
-        return Candidate(
+        return Suggestion(
             ":", sign, (self.cursor, self.cursor), about=f"then the value of '{self.spot.typed}'"
         )
 
-    def _values(self) -> list[Candidate]:
+    def _values(self) -> list[Suggestion]:
         field = self.api.inside(self.root, self.spot.path)
         if field is None:
             return self._quoted(None)
@@ -187,7 +187,7 @@ class Body:
     def _beginning(self, field: Field) -> Any:
         return [] if field.has("array") else {} if field.has("object") else ""
 
-    def _quoted(self, field: Field | None) -> list[Candidate]:
+    def _quoted(self, field: Field | None) -> list[Suggestion]:
         """Offer to end a free text, or to take the quotes off a number."""
         if not self.spot.quote or (field is not None and field.values):
             return []
@@ -200,12 +200,12 @@ class Body:
                 return []
         insert = written(value, python=self.python)
         place = (self.spot.start, self._end())
-        return [_candidate(field, insert, place, text=insert) if field else Candidate(insert, insert, place)]
+        return [_candidate(field, insert, place, text=insert) if field else Suggestion(insert, insert, place)]
 
 
 def fixes_of(
     text: str,
-    tree: Node | None,
+    tree: TreeNode | None,
     root: Field,
     filler: Filler,
     *,
@@ -234,8 +234,10 @@ def explain(field: Field | None, filler: Filler) -> Explanation | None:
     )
 
 
-def _candidate(field: Field, insert: str, replace: tuple[int, int], text: str = "") -> Candidate:
-    return Candidate(text or field.name, insert, replace, field.type, field.range, field.default, field.about)
+def _candidate(field: Field, insert: str, replace: tuple[int, int], text: str = "") -> Suggestion:
+    return Suggestion(
+        text or field.name, insert, replace, field.type, field.range, field.default, field.about
+    )
 
 
 def _shown(value: Any) -> str:

@@ -18,7 +18,7 @@ MOST_NAME = 100
 
 
 @dataclass(frozen=True)
-class Option:
+class CommandOption:
     """An option, or an argument without a name where `names` is empty."""
 
     names: tuple[str, ...] = ()
@@ -41,8 +41,8 @@ class Verbs:
     """A verb: what may follow it."""
 
     about: str = ""
-    options: tuple[Option, ...] = ()
-    arguments: tuple[Option, ...] = ()
+    options: tuple[CommandOption, ...] = ()
+    arguments: tuple[CommandOption, ...] = ()
     words: Mapping[str, Verbs] = field(default_factory=dict)
 
     @classmethod
@@ -55,13 +55,13 @@ class Verbs:
         )
 
 
-def _option(told: Mapping[str, Any]) -> Option:
+def _option(told: Mapping[str, Any]) -> CommandOption:
     tuples = {"names": tuple(told["names"]), "choices": tuple(told["choices"])}
-    return Option(**{**told, **tuples})
+    return CommandOption(**{**told, **tuples})
 
 
 @dataclass
-class Line:
+class CommandText:
     """A command as far as it was typed."""
 
     verbs: Verbs
@@ -70,7 +70,7 @@ class Line:
     given: list[str] = field(default_factory=list)
     """Arguments without names."""
     used: set[str] = field(default_factory=set)
-    waiting: Option | None = None
+    waiting: CommandOption | None = None
     """The option whose value comes next."""
     ended: bool = False
     """Whether `--` said that no options follow."""
@@ -130,7 +130,7 @@ class Line:
             self._choice(argument, word, 0)
         self.given.append(word.text)
 
-    def _choice(self, option: Option, word: Word, skip: int) -> None:
+    def _choice(self, option: CommandOption, word: Word, skip: int) -> None:
         value = word.text[skip:]
         near = nearest(value[:MOST_NAME], list(option.choices)) if option.choices else None
         if near is not None and value not in option.choices:
@@ -138,7 +138,7 @@ class Line:
             self.slips.append(Fix(about, near, (word.start + skip, word.end)))
 
     @property
-    def argument(self) -> Option | None:
+    def argument(self) -> CommandOption | None:
         """The argument without a name that comes next."""
         found = self.verbs.arguments
         place = len(self.given)

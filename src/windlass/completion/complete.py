@@ -11,9 +11,9 @@ from windlass.completion.fill import Filler
 from windlass.completion.from_curl import complete_curl
 from windlass.completion.from_python import complete_python
 from windlass.completion.json_text import read_value
-from windlass.completion.schema import Api
+from windlass.completion.schema import ApiDocument
 from windlass.completion.shell_text import whole_text
-from windlass.completion.suggestions import SERVER, Offer, put_all
+from windlass.completion.suggestions import SERVER, Suggestions, put_all
 from windlass.completion.tree import plain
 
 
@@ -26,10 +26,10 @@ def complete(
     kind: str = "auto",
     path: str = "",
     server: str = SERVER,
-) -> Offer:
+) -> Suggestions:
     """Offer what may come next in a body of JSON, a curl command or Python; `path` names a body's route."""
     place = len(text) if cursor is None else max(0, min(cursor, len(text)))
-    filler = Filler(Api(document), list(models))
+    filler = Filler(ApiDocument(document), list(models))
     match kinds.kind_of(text) if kind == "auto" else kind:
         case kinds.CURL:
             return complete_curl(text, place, filler, server)
@@ -38,12 +38,12 @@ def complete(
     return complete_json(text, place, filler, server, path)
 
 
-def complete_json(text: str, cursor: int, filler: Filler, server: str, path: str = "") -> Offer:
+def complete_json(text: str, cursor: int, filler: Filler, server: str, path: str = "") -> Suggestions:
     """Offer what may come next in a body."""
     part = in_body(whole_text(text), cursor, filler, filler.api.find(path, "POST") if path else None)
     fixed = put_all(text, part.fixes)
     operation = part.operation
-    return Offer(
+    return Suggestions(
         kinds.JSON,
         operation.method if operation is not None else "",
         operation.path if operation is not None else "",

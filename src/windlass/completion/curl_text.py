@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from windlass.completion.addresses import split
-from windlass.completion.shell_text import Piece, Word, read_words
+from windlass.completion.shell_text import MappedText, Word, read_words
 
 BODY = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--json")
 HEADER, METHOD = ("-H", "--header"), ("-X", "--request")
@@ -27,7 +27,7 @@ class Command:
     url: Word | None = None
     method: str = ""
     headers: list[Word] = field(default_factory=list)
-    body: Piece | None = None
+    body: MappedText | None = None
     body_word: Word | None = None
     options: set[str] = field(default_factory=set)
 

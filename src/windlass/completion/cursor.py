@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from windlass.completion.tree import Entry, Kind, Node, plain
+from windlass.completion.tree import Kind, TreeEntry, TreeNode, plain
 
 Role = Literal["key", "colon", "value", "after", "done"]
 Steps = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class Spot:
+class CursorPlace:
     """A place in a tree, which ends where the cursor stands.
 
     `path` leads to the value where the role is "value", and to the holder otherwise.
@@ -35,21 +35,21 @@ class Spot:
     """What the first item of the list is, where the holder is one that has items."""
 
 
-def find_spot(node: Node | None, end: int, path: Steps = ()) -> Spot:
+def find_spot(node: TreeNode | None, end: int, path: Steps = ()) -> CursorPlace:
     """Return the place at the end of a text whose tree this is."""
     if node is None:
-        return Spot("value", path, end)
+        return CursorPlace("value", path, end)
     if node.kind in ("object", "arguments") and not node.closed:
         return _in_object(node, end, path)
     if node.kind == "list" and not node.closed:
         return _in_list(node, end, path)
     if _is_open(node, end):
-        return Spot("value", path, node.start, str(node.value), node.quote)
-    return Spot("done", path, end)
+        return CursorPlace("value", path, node.start, str(node.value), node.quote)
+    return CursorPlace("done", path, end)
 
 
-def _in_object(node: Node, end: int, path: Steps) -> Spot:
-    here = Spot("key", path, end, holder=node.kind, keys=tuple(node.keys), places=_places(node))
+def _in_object(node: TreeNode, end: int, path: Steps) -> CursorPlace:
+    here = CursorPlace("key", path, end, holder=node.kind, keys=tuple(node.keys), places=_places(node))
     if not node.entries or node.comma:
         return here
     last = node.entries[-1]
@@ -63,25 +63,29 @@ def _in_object(node: Node, end: int, path: Steps) -> Spot:
     return inner if inner.role != "done" else replace(here, role="after", comma=False)
 
 
-def _placed(last: Entry, here: Spot, end: int) -> Spot:
+def _placed(last: TreeEntry, here: CursorPlace, end: int) -> CursorPlace:
     """Look into an argument without a name."""
     inner = find_spot(last.value, end, (*here.path, here.places - 1))
     return inner if inner.role != "done" else replace(here, role="after", comma=False)
 
 
-def _in_list(node: Node, end: int, path: Steps) -> Spot:
+def _in_list(node: TreeNode, end: int, path: Steps) -> CursorPlace:
     like = plain(node.items[0]) if node.items else None
     if not node.items or node.comma:
-        return Spot("value", (*path, len(node.items)), end, holder="list", like=like)
+        return CursorPlace("value", (*path, len(node.items)), end, holder="list", like=like)
     inner = find_spot(node.items[-1], end, (*path, len(node.items) - 1))
-    return inner if inner.role != "done" else Spot("after", path, end, holder="list", comma=False, like=like)
+    return (
+        inner
+        if inner.role != "done"
+        else CursorPlace("after", path, end, holder="list", comma=False, like=like)
+    )
 
 
-def _places(node: Node) -> int:
+def _places(node: TreeNode) -> int:
     return sum(1 for entry in node.entries if entry.key is None)
 
 
-def _is_open(node: Node, end: int) -> bool:
+def _is_open(node: TreeNode, end: int) -> bool:
     """Tell whether more of a value may come: its quote is missing, or it is a word that the text ends in."""
     if node.kind == "string":
         return not node.closed

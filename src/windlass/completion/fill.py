@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.completion.rank import by_habit
-from windlass.completion.schema import Api, Field, Schema
+from windlass.completion.schema import ApiDocument, Field, Schema
 
 SAMPLES = {"prompt": "Once upon a time", "content": "Hello!", "input": "Hello!", "text": "Hello!"}
 PREFERRED = ("user",)
@@ -21,7 +21,7 @@ A_FEW = 32
 class Filler:
     """Supplies values for the fields of one document."""
 
-    def __init__(self, api: Api, models: Sequence[str]) -> None:
+    def __init__(self, api: ApiDocument, models: Sequence[str]) -> None:
         self.api = api
         self.models = models
 

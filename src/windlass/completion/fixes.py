@@ -12,9 +12,9 @@ from typing import Any
 
 from windlass.completion.fill import Filler, clamped, takes
 from windlass.completion.rank import MOST_WRONG, right_name, right_names
-from windlass.completion.schema import Api, Field
+from windlass.completion.schema import ApiDocument, Field
 from windlass.completion.suggestions import Fix
-from windlass.completion.tree import Entry, Node, plain, written
+from windlass.completion.tree import TreeEntry, TreeNode, plain, written
 
 YES, NO = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
@@ -33,10 +33,10 @@ class Checker:
     """Wrong names so far; only so many are looked up."""
 
     @property
-    def api(self) -> Api:
+    def api(self) -> ApiDocument:
         return self.filler.api
 
-    def check(self, node: Node | None, field: Field, *, top: bool = True) -> list[Fix]:
+    def check(self, node: TreeNode | None, field: Field, *, top: bool = True) -> list[Fix]:
         """Return what is wrong with a value, and below it."""
         if node is None or node.kind in ("word", "code"):
             return []
@@ -48,7 +48,7 @@ class Checker:
             return [fix for each in inner if item is not None for fix in self.check(each, item, top=False)]
         return self._value(node, field)
 
-    def _object(self, node: Node, field: Field, *, top: bool) -> list[Fix]:
+    def _object(self, node: TreeNode, field: Field, *, top: bool) -> list[Fix]:
         fields = {each.name: each for each in self.api.fields(field)}
         if not fields:
             return self._open_object(node, field)
@@ -61,14 +61,14 @@ class Checker:
             found += self._missing(node, field, used)
         return found
 
-    def _open_object(self, node: Node, field: Field) -> list[Fix]:
+    def _open_object(self, node: TreeNode, field: Field) -> list[Fix]:
         """Check the values of an object whose keys only a pattern describes."""
         named = [(entry, str(entry.key.value)) for entry in node.entries if entry.key is not None]
         inner = [(entry, self.api.inside(field, (name,))) for entry, name in named]
         return [fix for entry, each in inner if each for fix in self.check(entry.value, each, top=False)]
 
     def _entry(
-        self, node: Node, entry: Entry, fields: dict[str, Field], used: set[str], *, is_open: bool
+        self, node: TreeNode, entry: TreeEntry, fields: dict[str, Field], used: set[str], *, is_open: bool
     ) -> list[Fix]:
         assert entry.key is not None
         name = str(entry.key.value)
@@ -85,7 +85,7 @@ class Checker:
         return self.check(entry.value, field, top=False) if field.is_useful else []
 
     def _unknown(
-        self, node: Node, entry: Entry, name: str, free: dict[str, Field], used: set[str]
+        self, node: TreeNode, entry: TreeEntry, name: str, free: dict[str, Field], used: set[str]
     ) -> list[Fix]:
         """Give a key its right name, or take it out."""
         near = self._near(name, [each for each, field in free.items() if field.is_useful])
@@ -100,7 +100,7 @@ class Checker:
         self.compared.append(name)
         return right_name(name, names) if len(self.compared) <= MOST_WRONG else None
 
-    def _removed(self, node: Node, entry: Entry, about: str) -> Fix:
+    def _removed(self, node: TreeNode, entry: TreeEntry, about: str) -> Fix:
         """Take an entry out, together with the comma that parts it from a neighbour."""
         place = node.entries.index(entry)
         if place + 1 < len(node.entries):
@@ -108,7 +108,7 @@ class Checker:
         start = node.entries[place - 1].end if place else entry.start
         return Fix(about, "", (start, entry.end))
 
-    def _missing(self, node: Node, field: Field, used: set[str]) -> list[Fix]:
+    def _missing(self, node: TreeNode, field: Field, used: set[str]) -> list[Fix]:
         lacking = self.filler.missing(field, list(used))
         places = sum(1 for entry in node.entries if entry.key is None)
         lacking = [each for each in lacking if each.name == "model"] if places else lacking
@@ -120,7 +120,7 @@ class Checker:
         about = f"{told} {'is' if len(lacking) == 1 else 'are'} missing"
         return [Fix(about, f", {added}" if node.entries else added, (at, at))]
 
-    def right_names(self, node: Node, field: Field) -> list[str]:
+    def right_names(self, node: TreeNode, field: Field) -> list[str]:
         """Return the keys of an object as they will be called once they are set right."""
         return right_names(node.keys, [each.name for each in self.api.fields(field) if each.is_useful])
 
@@ -129,7 +129,7 @@ class Checker:
         value = written(self.filler.sample(field), python=self.python)
         return f"{field.name}={value}" if holder == "arguments" else f"{written(field.name)}: {value}"
 
-    def _value(self, node: Node, field: Field) -> list[Fix]:
+    def _value(self, node: TreeNode, field: Field) -> list[Fix]:
         value = plain(node)
         if not node.closed or (node.kind == "word" and node.end == self.end):
             return []

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from windlass.completion import kinds
-from windlass.completion.cli_text import PROGRAM, Line, Option, Verbs
+from windlass.completion.cli_text import PROGRAM, CommandOption, CommandText, Verbs
 from windlass.completion.rank import ranked
 from windlass.completion.shell_text import Word, quoted, read_words
-from windlass.completion.suggestions import Candidate, Explanation, Fix, Offer, put_all
+from windlass.completion.suggestions import Explanation, Fix, Suggestion, Suggestions, put_all
 
 
 def complete_cli(
     text: str, cursor: int | None = None, *, verbs: Verbs, names: Mapping[str, Sequence[str]]
-) -> Offer:
+) -> Suggestions:
     """Offer what may come next in a command; `names` has what there is now, by what stands for it."""
     place = len(text) if cursor is None else max(0, min(cursor, len(text)))
     shell = Shell(verbs, names, text, place)
     fixes = tuple(shell.fixes())
     fixed = put_all(text, fixes)
     call = {"cli": shell.whole(fixed)}
-    return Offer(kinds.CLI, "", "", tuple(shell.candidates()), fixes, fixed, shell.explains(), call)
+    return Suggestions(kinds.CLI, "", "", tuple(shell.candidates()), fixes, fixed, shell.explains(), call)
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Shell:
             return words[-1]
         return Word("", self.cursor, self.cursor, (self.cursor,))
 
-    def line(self) -> Line:
+    def line(self) -> CommandText:
         """Read the words before the one at the cursor."""
-        line = Line(self.verbs)
+        line = CommandText(self.verbs)
         for word in self._before():
             line.take(word)
         return line
@@ -61,7 +61,7 @@ class Shell:
         words = read_words(self.text[: self.cursor])
         return any(word.text == PROGRAM and word.end < self.cursor for word in words)
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[Suggestion]:
         if not self.is_begun:
             return [self._word(PROGRAM, about="plan, train, operate and serve language models")]
         line, typed = self.line(), self.typed.text
@@ -115,17 +115,17 @@ class Shell:
             added += [self._sample(each) for each in line.verbs.arguments[len(line.given) :] if each.required]
         return " ".join([fixed.rstrip(), *added])
 
-    def _sample(self, option: Option) -> str:
+    def _sample(self, option: CommandOption) -> str:
         known = [*option.choices, *self._known(option)]
         return quoted(known[0] if known else option.default or option.metavar)
 
-    def _lacks(self, line: Line) -> bool:
+    def _lacks(self, line: CommandText) -> bool:
         if line.verbs.words and not line.given and not line.verbs.arguments:
             return True
         argument = line.argument
         return argument is not None and argument.required and len(line.given) < len(line.verbs.arguments)
 
-    def _placed(self, line: Line, typed: str) -> list[Candidate]:
+    def _placed(self, line: CommandText, typed: str) -> list[Suggestion]:
         """Offer verbs, and values of the argument that comes next."""
         words = line.verbs.words if not line.given else {}
         found = [self._word(word, about=words[word].about) for word in ranked(typed, list(words))]
@@ -136,14 +136,14 @@ class Shell:
         sure = [each for each in values if each.text.startswith(typed)]
         return [*found, *values] if not sure or not typed else [*_begin(found, typed), *sure]
 
-    def _options(self, line: Line, typed: str) -> list[Candidate]:
+    def _options(self, line: CommandText, typed: str) -> list[Suggestion]:
         free = [each for each in line.verbs.options if each.repeats or not line.used & set(each.names)]
         free.sort(key=lambda each: (not each.required, each.name in ("--help", "--home", "--json")))
         known = {each.name: each for each in free}
         if len(typed) == 2 and typed[1:2] != "-":
             known |= {name: each for each in free for name in each.names}
         return [
-            Candidate(
+            Suggestion(
                 name, f"{name} ", self._span(), known[name].type or known[name].metavar or "flag",
                 default=known[name].default, about=known[name].about,
             )
@@ -151,33 +151,33 @@ class Shell:
         ]  # fmt: skip
 
     def _values(
-        self, option: Option, typed: str, *, before: str = "", skip: Sequence[str] = ()
-    ) -> list[Candidate]:
+        self, option: CommandOption, typed: str, *, before: str = "", skip: Sequence[str] = ()
+    ) -> list[Suggestion]:
         known = [*option.choices, *(each for each in self._known(option) if each not in skip)]
         if not known and option.default and not typed and option.type in ("integer", "number"):
             known = [option.default]
         return [
-            Candidate(
+            Suggestion(
                 name, before + quoted(name) + ("" if name.endswith("/") else " "), self._span(),
                 option.type or option.metavar, default=option.default, about=option.about,
             )
             for name in ranked(typed, known)
         ]  # fmt: skip
 
-    def _known(self, option: Option) -> list[str]:
+    def _known(self, option: CommandOption) -> list[str]:
         """Return the names that there are now of what an option takes."""
         if "=" in option.metavar:
             return []
         parts = re.findall(r"[\w.]+", option.metavar)
         return [name for part in parts for name in self.names.get(part, ())]
 
-    def _word(self, text: str, about: str) -> Candidate:
-        return Candidate(text, f"{text} ", self._span(), about=about)
+    def _word(self, text: str, about: str) -> Suggestion:
+        return Suggestion(text, f"{text} ", self._span(), about=about)
 
     def _span(self) -> tuple[int, int]:
         end = re.compile(r"\S*").match(self.text, self.cursor)
         return self.typed.start, end.end() if end and self.typed.text else self.cursor
 
 
-def _begin(candidates: Sequence[Candidate], typed: str) -> list[Candidate]:
+def _begin(candidates: Sequence[Suggestion], typed: str) -> list[Suggestion]:
     return [each for each in candidates if each.text.startswith(typed)]

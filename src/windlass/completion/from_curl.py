@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from windlass.completion import kinds
 from windlass.completion.addresses import addresses, header_values, near_path
-from windlass.completion.bodies import Part, in_body, whole_call
+from windlass.completion.bodies import BodySuggestions, in_body, whole_call
 from windlass.completion.curl_text import Command, header_name, read_command
 from windlass.completion.fill import Filler
 from windlass.completion.json_text import read_value
 from windlass.completion.rank import ranked
-from windlass.completion.schema import Api, Operation
+from windlass.completion.schema import ApiDocument, Operation
 from windlass.completion.shell_text import quoted
-from windlass.completion.suggestions import Candidate, Explanation, Fix, Offer, put_all
+from windlass.completion.suggestions import Explanation, Fix, Suggestion, Suggestions, put_all
 from windlass.completion.tree import plain
 from windlass.completion.write import KEY
 
@@ -33,7 +33,7 @@ OPTIONS = {
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
-def complete_curl(text: str, cursor: int, filler: Filler, server: str) -> Offer:
+def complete_curl(text: str, cursor: int, filler: Filler, server: str) -> Suggestions:
     """Offer what may come next in a command."""
     before, whole = read_command(text[:cursor]), read_command(text)
     operation = filler.api.find(whole.path, whole.method) if whole.path else None
@@ -45,7 +45,7 @@ def complete_curl(text: str, cursor: int, filler: Filler, server: str) -> Offer:
     explains = part.explains if part is not None and typing else curl.explains(candidates)
     fixes = [*(part.fixes if part is not None else ()), *curl.fixes()]
     fixed = put_all(text, fixes)
-    return Offer(
+    return Suggestions(
         kinds.CURL,
         operation.method if operation is not None else whole.method,
         operation.path if operation is not None else whole.path,
@@ -63,7 +63,9 @@ def _likely(command: Command, filler: Filler, server: str) -> Operation | None:
     return filler.api.find(found[0].path, command.method) if found else None
 
 
-def _body(before: Command, whole: Command, filler: Filler, operation: Operation | None) -> Part | None:
+def _body(
+    before: Command, whole: Command, filler: Filler, operation: Operation | None
+) -> BodySuggestions | None:
     """Look at the body, unless a file has it."""
     if whole.body is None or whole.body.text.startswith("@"):
         return None
@@ -88,7 +90,7 @@ def _call(command: Command, operation: Operation | None, filler: Filler, server:
 class Curl:
     """Offers words of a command, all but what its body says."""
 
-    api: Api
+    api: ApiDocument
     models: Sequence[str]
     server: str
     cursor: int
@@ -97,7 +99,7 @@ class Curl:
     whole: Command
     operation: Operation | None
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[Suggestion]:
         typed = self.command.word.text if self.command.word is not None else ""
         match self.command.role:
             case "url":
@@ -117,7 +119,7 @@ class Curl:
                 return [self._word("curl", "curl ", "ask over HTTP")]
         return []
 
-    def explains(self, candidates: Sequence[Candidate]) -> Explanation | None:
+    def explains(self, candidates: Sequence[Suggestion]) -> Explanation | None:
         if self.command.role == "header" and self.command.word is not None and self.operation is not None:
             for each in self.operation.headers:
                 if each.name.lower() == header_name(self.command.word.text):
@@ -152,7 +154,7 @@ class Curl:
             found.append(Fix("a quote is missing", last.quote, (last.end, last.end)))
         return found
 
-    def _headers(self, typed: str) -> list[Candidate]:
+    def _headers(self, typed: str) -> list[Suggestion]:
         given = [name for name in self.command.header_names if name != header_name(typed)]
         lines = self._lines(given)
         return [self._word(line, _header_word(line), lines[line]) for line in ranked(typed, list(lines))]
@@ -162,7 +164,7 @@ class Curl:
         told = header_values(self.operation, f"${KEY}")
         return {f"{name}: {value}": about for name, (value, about) in told.items() if name not in given}
 
-    def _next(self) -> list[Candidate]:
+    def _next(self) -> list[Suggestion]:
         """Offer what a command still lacks, in the order in which people type it."""
         if self.whole.url is None:
             found = addresses(self.api, self.models, self.server, "")
@@ -184,17 +186,17 @@ class Curl:
     def _takes_body(self) -> bool:
         return self.operation is not None and self.operation.body is not None
 
-    def _header(self, line: str, about: str) -> Candidate:
+    def _header(self, line: str, about: str) -> Suggestion:
         return self._word(f"-H {line}", f"-H {_header_word(line)} ", about)
 
-    def _word(self, text: str, insert: str, about: str = "") -> Candidate:
+    def _word(self, text: str, insert: str, about: str = "") -> Suggestion:
         """Offer a word in the place of the one that is being typed."""
         word = self.command.word
         if word is None:
-            return Candidate(text, insert, (self.cursor, self.cursor), about=about)
+            return Suggestion(text, insert, (self.cursor, self.cursor), about=about)
         seen = [self.whole.url, self.whole.word, self.whole.body_word, *self.whole.headers]
         end = next((each.end for each in seen if each is not None and each.start == word.start), self.cursor)
-        return Candidate(text, insert, (word.start, max(end, self.cursor)), about=about)
+        return Suggestion(text, insert, (word.start, max(end, self.cursor)), about=about)
 
 
 def _header_word(line: str) -> str:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from windlass.completion import kinds
 from windlass.completion.addresses import addresses, header_values, near_path, split
 from windlass.completion.bodies import guess, whole_call, with_keys
-from windlass.completion.body import Body, fixes_of
-from windlass.completion.cursor import Spot, find_spot
+from windlass.completion.body import BodyCompletion, fixes_of
+from windlass.completion.cursor import CursorPlace, find_spot
 from windlass.completion.fill import Filler
 from windlass.completion.json_text import read_arguments
 from windlass.completion.python_text import (
@@ -21,14 +21,14 @@ from windlass.completion.python_text import (
     SDK_NAMES,
     SDK_OWN,
     SDK_SETTINGS,
-    Asking,
+    ServerCall,
     callables,
     find_asking,
     server_in,
 )
 from windlass.completion.rank import ranked
-from windlass.completion.schema import Api, Field, Operation
-from windlass.completion.suggestions import Candidate, Explanation, Fix, Offer, put_all
+from windlass.completion.schema import ApiDocument, Field, Operation
+from windlass.completion.suggestions import Explanation, Fix, Suggestion, Suggestions, put_all
 from windlass.completion.tree import written
 from windlass.completion.write import KEY
 
@@ -38,7 +38,7 @@ _REST = re.compile(r"[^\"'\s,)]*[\"']?")
 _NAME = re.compile(r"[A-Za-z_][\w.]*$|[A-Za-z_][\w.]*\.$")
 
 
-def complete_python(text: str, cursor: int, filler: Filler, server: str) -> Offer:
+def complete_python(text: str, cursor: int, filler: Filler, server: str) -> Suggestions:
     """Offer what may come next in a program."""
     asking = find_asking(text, cursor, filler.api)
     if asking is not None and asking.holds(cursor):
@@ -46,14 +46,14 @@ def complete_python(text: str, cursor: int, filler: Filler, server: str) -> Offe
     else:
         candidates, explains = _callees(text, cursor, filler.api), None
     if asking is None:
-        return Offer(kinds.PYTHON, "", "", tuple(candidates), (), text, explains, {})
+        return Suggestions(kinds.PYTHON, "", "", tuple(candidates), (), text, explains, {})
     fixes = _fixes(text, asking, filler)
     fixed = put_all(text, fixes)
     done = find_asking(fixed, min(cursor, len(fixed)), filler.api) or asking
     operation = done.operation or _likely(done, filler, server)
     path = split(done.url)[1] if done.style == "http" else ""
     base = split(done.url)[0] if path else server_in(fixed)
-    return Offer(
+    return Suggestions(
         kinds.PYTHON,
         operation.method if operation is not None else "",
         operation.path if operation is not None else "",
@@ -65,15 +65,15 @@ def complete_python(text: str, cursor: int, filler: Filler, server: str) -> Offe
     )
 
 
-def _likely(asking: Asking, filler: Filler, server: str) -> Operation | None:
+def _likely(asking: ServerCall, filler: Filler, server: str) -> Operation | None:
     """Return the operation that is most likely meant: by what there is of its path, or by its body."""
     found = addresses(filler.api, filler.models, server, asking.url) if split(asking.url)[1] else []
     if found:
         return filler.api.find(found[0].path, asking.call.method)
-    return guess(asking.argument("json"), Spot("done", (), 0), filler)[0]
+    return guess(asking.argument("json"), CursorPlace("done", (), 0), filler)[0]
 
 
-def _callees(text: str, cursor: int, api: Api) -> list[Candidate]:
+def _callees(text: str, cursor: int, api: ApiDocument) -> list[Suggestion]:
     """Offer what may be called, in the place of the name that is being typed."""
     found = _NAME.search(text[max(0, cursor - MOST_NAME) : cursor])
     name = found[0] if found else ""
@@ -85,12 +85,12 @@ def _callees(text: str, cursor: int, api: Api) -> list[Candidate]:
         if name and not receiver.startswith(name):
             return []
     return [
-        Candidate(f"{receiver}.{each}", f"{receiver}.{each}", (start, cursor))
+        Suggestion(f"{receiver}.{each}", f"{receiver}.{each}", (start, cursor))
         for each in ranked(typed, names)
     ]
 
 
-def _fixes(text: str, asking: Asking, filler: Filler) -> list[Fix]:
+def _fixes(text: str, asking: ServerCall, filler: Filler) -> list[Fix]:
     end = asking.call.end if asking.call.end is not None else len(text)
     part = text[:end]
     if asking.style == "http":
@@ -101,7 +101,7 @@ def _fixes(text: str, asking: Asking, filler: Filler) -> list[Fix]:
     return _with_outer(fixes, asking, len(text))
 
 
-def _into_extra_body(text: str, asking: Asking) -> list[Fix]:
+def _into_extra_body(text: str, asking: ServerCall) -> list[Fix]:
     """Let OpenAI's client send what it does not know by name."""
     operation = asking.operation
     unknown = NOT_OPENAI.get(operation.path, frozenset()) if operation is not None else frozenset()
@@ -117,10 +117,10 @@ def _into_extra_body(text: str, asking: Asking) -> list[Fix]:
     return [Fix(about, inner, (entry.start, entry.end))] if value.closed else []
 
 
-def _http_fixes(part: str, asking: Asking, filler: Filler) -> list[Fix]:
+def _http_fixes(part: str, asking: ServerCall, filler: Filler) -> list[Fix]:
     """Set right the body and the path of a call of httpx or requests, and close it."""
     body = asking.argument("json")
-    operation = asking.operation or guess(body, Spot("done", (), 0), filler)[0]
+    operation = asking.operation or guess(body, CursorPlace("done", (), 0), filler)[0]
     root = filler.api.field("", {"type": "object", "properties": {"json": {}}})
     if operation is not None and operation.body is not None:
         schema = {"type": "object", "properties": {"json": operation.body.schema}}
@@ -136,7 +136,7 @@ def _http_fixes(part: str, asking: Asking, filler: Filler) -> list[Fix]:
     return _with_outer(fixes, asking, len(part))
 
 
-def _with_outer(fixes: list[Fix], asking: Asking, end: int) -> list[Fix]:
+def _with_outer(fixes: list[Fix], asking: ServerCall, end: int) -> list[Fix]:
     """Let the fix that ends the call end what is around it as well."""
     if asking.tree.closed or not asking.outer:
         return fixes
@@ -146,7 +146,7 @@ def _with_outer(fixes: list[Fix], asking: Asking, end: int) -> list[Fix]:
     ]
 
 
-def _root(asking: Asking, api: Api) -> tuple[Field, frozenset[str]]:
+def _root(asking: ServerCall, api: ApiDocument) -> tuple[Field, frozenset[str]]:
     """Return the arguments of a client's method as a field, and the names that only the client knows."""
     assert asking.operation is not None
     assert asking.operation.body is not None
@@ -171,11 +171,11 @@ class Arguments:
 
     text: str
     cursor: int
-    asking: Asking
+    asking: ServerCall
     filler: Filler
     server: str
 
-    def offered(self) -> tuple[list[Candidate], Explanation | None]:
+    def offered(self) -> tuple[list[Suggestion], Explanation | None]:
         tree, _ = read_arguments(self.text[: self.cursor], self.asking.call.open)
         spot = with_keys(find_spot(tree, self.cursor), self.asking.tree)
         if self.asking.style == "http":
@@ -196,7 +196,7 @@ class Arguments:
         operation = self.asking.operation
         return NOT_OPENAI.get(operation.path, frozenset()) if operation is not None else frozenset()
 
-    def _named(self, spot: Spot, root: Field) -> tuple[list[Candidate], Explanation | None]:
+    def _named(self, spot: CursorPlace, root: Field) -> tuple[list[Suggestion], Explanation | None]:
         """Offer arguments of a client; a place without a name is that of its first argument."""
         if spot.path and isinstance(spot.path[0], int):
             first = SDK[self.asking.call.method][1] if self.asking.style == "sdk" else ""
@@ -208,18 +208,20 @@ class Arguments:
         if "extra_body" not in spot.keys and spot.role == "key" and "extra_body".startswith(spot.typed):
             about = "what OpenAI's client does not know: " + ", ".join(sorted(self._unknown))
             kept.append(
-                Candidate("extra_body", "extra_body={", (spot.start, self.cursor), "object", about=about)
+                Suggestion("extra_body", "extra_body={", (spot.start, self.cursor), "object", about=about)
             )
         return kept, explains
 
     def _body(
-        self, spot: Spot, root: Field, others: Sequence[Field] = ()
-    ) -> tuple[list[Candidate], Explanation | None]:
-        body = Body(self.text, self.cursor, spot, root, self.filler, python=True, others=tuple(others))
+        self, spot: CursorPlace, root: Field, others: Sequence[Field] = ()
+    ) -> tuple[list[Suggestion], Explanation | None]:
+        body = BodyCompletion(
+            self.text, self.cursor, spot, root, self.filler, python=True, others=tuple(others)
+        )
         candidates = body.candidates()
         return candidates, body.explains(candidates)
 
-    def _http(self, spot: Spot) -> tuple[list[Candidate], Explanation | None]:
+    def _http(self, spot: CursorPlace) -> tuple[list[Suggestion], Explanation | None]:
         inner = replace(spot, path=spot.path[1:])
         if spot.path[:1] == ("json",):
             return self._json(inner)
@@ -231,7 +233,7 @@ class Arguments:
             return [], None
         return self._parameters(spot), None
 
-    def _json(self, spot: Spot) -> tuple[list[Candidate], Explanation | None]:
+    def _json(self, spot: CursorPlace) -> tuple[list[Suggestion], Explanation | None]:
         tree = self.asking.argument("json")
         operation = self.asking.operation
         others: tuple[Field, ...] = ()
@@ -241,13 +243,13 @@ class Arguments:
             return [], None
         return self._body(spot, operation.body, others)
 
-    def _urls(self, spot: Spot) -> list[Candidate]:
+    def _urls(self, spot: CursorPlace) -> list[Suggestion]:
         found = addresses(self.filler.api, self.filler.models, self.server, spot.typed)
         rest = _REST.match(self.text, self.cursor) if spot.quote else None
         place = (spot.start, rest.end() if rest is not None else self.cursor)
-        return [Candidate(each.path, written(each.url), place, about=each.about) for each in found]
+        return [Suggestion(each.path, written(each.url), place, about=each.about) for each in found]
 
-    def _parameters(self, spot: Spot) -> list[Candidate]:
+    def _parameters(self, spot: CursorPlace) -> list[Suggestion]:
         """Offer the arguments of httpx and requests."""
         lead = "" if spot.comma else ", "
         free = [name for name in HTTP_ARGUMENTS if name not in spot.keys]
@@ -257,13 +259,13 @@ class Arguments:
         if not spot.places and "url" not in spot.keys:
             return [replace(each, replace=place) for each in self._urls(replace(spot, typed="", quote=""))]
         found = [
-            Candidate(name, f"{lead}{name}=", place, about=HTTP_ARGUMENTS[name])
+            Suggestion(name, f"{lead}{name}=", place, about=HTTP_ARGUMENTS[name])
             for name in ranked(spot.typed, free)
         ]
-        ends = [Candidate(")", ")", place, about="ends it")] if spot.role == "after" else []
+        ends = [Suggestion(")", ")", place, about="ends it")] if spot.role == "after" else []
         return [*ends, *found] if "json" in spot.keys and "headers" in spot.keys else [*found, *ends]
 
-    def _headers(self, spot: Spot) -> list[Candidate]:
+    def _headers(self, spot: CursorPlace) -> list[Suggestion]:
         told = header_values(self.asking.operation, f"{{os.environ['{KEY}']}}")
         lead = "" if spot.comma else ", "
         place = (spot.start, self.cursor)
@@ -271,13 +273,13 @@ class Arguments:
         if spot.role == "value":
             if len(spot.path) == 1:
                 name = next(iter(pairs))
-                return [Candidate("{", f"{{{written(name)}: {pairs[name]}}}", place)]
-            return [Candidate(pairs[name], pairs[name], place) for name in pairs if name == spot.path[-1]]
+                return [Suggestion("{", f"{{{written(name)}: {pairs[name]}}}", place)]
+            return [Suggestion(pairs[name], pairs[name], place) for name in pairs if name == spot.path[-1]]
         found = [
-            Candidate(name, f"{lead}{written(name)}: {pairs[name]}", place, about=told[name][1])
+            Suggestion(name, f"{lead}{written(name)}: {pairs[name]}", place, about=told[name][1])
             for name in ranked(spot.typed, list(pairs))
         ]
-        return [Candidate("}", "}", place), *found] if spot.role == "after" else found
+        return [Suggestion("}", "}", place), *found] if spot.role == "after" else found
 
 
 def _header(value: str) -> str:

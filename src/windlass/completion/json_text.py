@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from windlass.completion.suggestions import Fix
-from windlass.completion.tree import CLOSERS, QUOTES, Entry, Kind, Node, written
+from windlass.completion.tree import CLOSERS, QUOTES, Kind, TreeEntry, TreeNode, written
 
 MOST_DEPTH = 48
 """Deeper nesting is stepped over: no body of an API has it, and reading is recursive."""
@@ -32,13 +32,13 @@ _PREFIX = re.compile(r"[rRbBfFuU]{1,2}(?=[\"'])")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
-def read_value(text: str, *, python: bool = False) -> tuple[Node | None, list[Fix]]:
+def read_value(text: str, *, python: bool = False) -> tuple[TreeNode | None, list[Fix]]:
     """Read the first value of a text."""
     reader = Reader(text, python=python)
     return reader.value(), reader.slips
 
 
-def read_arguments(text: str, start: int) -> tuple[Node, list[Fix]]:
+def read_arguments(text: str, start: int) -> tuple[TreeNode, list[Fix]]:
     """Read the arguments of a Python call whose parenthesis opens at `start`."""
     reader = Reader(text, python=True, at=start)
     return reader.holder("arguments"), reader.slips
@@ -55,7 +55,7 @@ class Reader:
         self._depth = 0
         self._comma_at = 0
 
-    def value(self) -> Node | None:
+    def value(self) -> TreeNode | None:
         """Read the value that begins here, if one does."""
         self._skip()
         sign = self._peek()
@@ -71,9 +71,9 @@ class Reader:
             return self._joined(self._string(start))
         return self._word()
 
-    def holder(self, kind: Kind) -> Node:
+    def holder(self, kind: Kind) -> TreeNode:
         """Read an object from its brace, or arguments from their parenthesis."""
-        node = Node(kind, self.at, self.at + 1, closed=False)
+        node = TreeNode(kind, self.at, self.at + 1, closed=False)
         closer = CLOSERS[self.text[self.at]]
         self.at += 1
         self._depth += 1
@@ -85,8 +85,8 @@ class Reader:
         node.end = self.at
         return node
 
-    def _list(self) -> Node:
-        node = Node("list", self.at, self.at + 1, closed=False)
+    def _list(self) -> TreeNode:
+        node = TreeNode("list", self.at, self.at + 1, closed=False)
         closer = CLOSERS[self.text[self.at]]
         self.at += 1
         self._depth += 1
@@ -101,7 +101,7 @@ class Reader:
         node.end = self.at
         return node
 
-    def _goes_on(self, node: Node, closer: str) -> bool:
+    def _goes_on(self, node: TreeNode, closer: str) -> bool:
         """Tell whether another entry may follow; step over the end, and over commas that separate nothing."""
         while True:
             self._skip()
@@ -121,18 +121,18 @@ class Reader:
                 return bool(sign)
             return False
 
-    def _entry(self, node: Node) -> None:
+    def _entry(self, node: TreeNode) -> None:
         first = self.value()
         if first is None:
             return
         self._skip()
         sign = self._peek()
         is_key = first.kind in ("string", "word", "number", "literal")
-        entry = Entry(first)
+        entry = TreeEntry(first)
         if is_key and sign and (sign in COLONS or sign == "="):
             self._sign(node, entry, sign)
         elif node.kind == "arguments" and not (first.kind == "word" and not sign):
-            entry = Entry(None, first)
+            entry = TreeEntry(None, first)
         elif (
             is_key and sign and sign not in COMMAS and sign not in CLOSERS.values() and node.kind == "object"
         ):
@@ -143,7 +143,7 @@ class Reader:
         node.entries.append(entry)
         self._after(node, entry.end)
 
-    def _sign(self, node: Node, entry: Entry, sign: str) -> None:
+    def _sign(self, node: TreeNode, entry: TreeEntry, sign: str) -> None:
         """Read the colon or equals sign, and the value behind it."""
         right = "=" if node.kind == "arguments" else ":"
         if sign != right:
@@ -154,7 +154,7 @@ class Reader:
         if self._peek() not in (*COMMAS, *CLOSERS.values()):
             entry.value = self.value()
 
-    def _check_key(self, node: Node, entry: Entry) -> None:
+    def _check_key(self, node: TreeNode, entry: TreeEntry) -> None:
         key = entry.key
         if key is None or entry.colon < 0:
             return
@@ -166,7 +166,7 @@ class Reader:
                 "a key needs quotes", key.start, key.end, json.dumps(str(key.value), ensure_ascii=False)
             )
 
-    def _after(self, node: Node, end: int) -> None:
+    def _after(self, node: TreeNode, end: int) -> None:
         """Read the comma behind an entry; where another begins without one, that is a slip."""
         self._skip()
         sign = self._peek()
@@ -179,11 +179,11 @@ class Reader:
         elif sign and sign not in CLOSERS.values():
             self._slip("a comma is missing", end, end, ",")
 
-    def _trailing(self, node: Node) -> None:
+    def _trailing(self, node: TreeNode) -> None:
         if node.comma and not self.python:
             self._slip("a comma before the end", self._comma_at, self._comma_at + 1, "")
 
-    def _string(self, start: int) -> Node:
+    def _string(self, start: int) -> TreeNode:
         """Read a string; one that is not ended ends with its line."""
         opening = self._peek()
         if self.python and self.text[self.at : self.at + 3] in ('"""', "'''"):
@@ -198,7 +198,7 @@ class Reader:
             else:
                 parts.append(text[self.at])
                 self.at += 1
-        node = Node("string", start, self.at, value="".join(parts), quote=opening)
+        node = TreeNode("string", start, self.at, value="".join(parts), quote=opening)
         if self.at < size and text[self.at] == closing:
             self.at += 1
         else:
@@ -210,7 +210,7 @@ class Reader:
             )
         return node
 
-    def _unended(self, node: Node, closing: str) -> None:
+    def _unended(self, node: TreeNode, closing: str) -> None:
         """Close a string at the end of its line, before the comma that was meant to follow it."""
         node.closed = False
         if self.at < len(self.text):
@@ -220,13 +220,13 @@ class Reader:
             node.closed = True
             self._slip("a quote is missing", self.at, self.at, '"' if closing != "'" else closing)
 
-    def _long_string(self, start: int) -> Node:
+    def _long_string(self, start: int) -> TreeNode:
         fence = self.text[self.at : self.at + 3]
         begin = self.at + 3
         end = self.text.find(fence, begin)
         self.at = len(self.text) if end < 0 else end + 3
         value = self.text[begin : end if end >= 0 else len(self.text)]
-        return Node("string", start, self.at, closed=end >= 0, value=value, quote=fence)
+        return TreeNode("string", start, self.at, closed=end >= 0, value=value, quote=fence)
 
     def _escape(self) -> str:
         sign = self.text[self.at + 1]
@@ -237,7 +237,7 @@ class Reader:
         self.at += 2
         return _ESCAPES.get(sign, sign)
 
-    def _joined(self, node: Node) -> Node:
+    def _joined(self, node: TreeNode) -> TreeNode:
         """Take a string that an operator, a method or another string follows for code."""
         if not self.python or not node.closed:
             return node
@@ -248,30 +248,30 @@ class Reader:
             return node
         return self._code(node.start)
 
-    def _word(self) -> Node | None:
+    def _word(self) -> TreeNode | None:
         found = _WORD.match(self.text, self.at)
         if found is None:
             return None
         start, word = self.at, found[0]
         self.at = found.end()
         if _NUMBER.fullmatch(word):
-            return Node("number", start, self.at, value=_number(word))
+            return TreeNode("number", start, self.at, value=_number(word))
         if word in LITERALS:
             self._check_literal(word, start)
-            return Node("literal", start, self.at, value=LITERALS[word])
+            return TreeNode("literal", start, self.at, value=LITERALS[word])
         if self.python:
             self._skip()
             sign = self._peek()
             if sign and sign not in (*COMMAS, *COLONS, "=", *CLOSERS.values()):
                 return self._code(start)
-        return Node("word", start, found.end(), value=word)
+        return TreeNode("word", start, found.end(), value=word)
 
     def _check_literal(self, word: str, start: int) -> None:
         right = written(LITERALS[word], python=self.python)
         if word != right:
             self._slip(f"'{word}' is written {right} here", start, self.at, right)
 
-    def _code(self, start: int) -> Node:
+    def _code(self, start: int) -> TreeNode:
         """Step over what is computed, up to the comma or bracket behind it."""
         depth = 0
         while self.at < len(self.text):
@@ -284,7 +284,7 @@ class Reader:
             else:
                 self.at += 1
         end = start + len(self.text[start : self.at].rstrip())
-        return Node("code", start, end, closed=self.at < len(self.text), value=self.text[start:end])
+        return TreeNode("code", start, end, closed=self.at < len(self.text), value=self.text[start:end])
 
     def _skip(self) -> None:
         found = _SPACE.match(self.text, self.at)

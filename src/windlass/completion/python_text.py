@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from windlass.completion.json_text import read_arguments
-from windlass.completion.schema import Api, Operation
+from windlass.completion.schema import ApiDocument, Operation
 from windlass.completion.suggestions import Fix
-from windlass.completion.tree import CLOSERS, Node, plain
+from windlass.completion.tree import CLOSERS, TreeNode, plain
 
 OPENAI = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
 """What OpenAI's client has a method for, named like the path."""
@@ -63,7 +63,7 @@ _BASE = re.compile(r"""base_url\s*=\s*["'](https?://[^"'\s]+)|\bClient\(\s*["'](
 
 
 @dataclass(frozen=True)
-class Call:
+class PythonCall:
     """A call: what is called, and where its parenthesis opens; `end` is None while it is open."""
 
     name: str
@@ -76,13 +76,13 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Asking:
+class ServerCall:
     """A call that asks the server for something."""
 
-    call: Call
+    call: PythonCall
     style: Style
     operation: Operation | None
-    tree: Node
+    tree: TreeNode
     slips: tuple[Fix, ...]
     outer: str = ""
     """The brackets around it that are open as well, as they have to be closed."""
@@ -105,7 +105,7 @@ class Asking:
         """Whether the cursor stands between its parentheses."""
         return self.call.open < cursor and (self.call.end is None or cursor < self.call.end)
 
-    def argument(self, name: str) -> Node | None:
+    def argument(self, name: str) -> TreeNode | None:
         for entry in self.tree.entries:
             if entry.key is not None and entry.key.value == name:
                 return entry.value
@@ -127,7 +127,7 @@ class Asking:
         return kept | (extra if isinstance(extra, dict) else {})
 
 
-def find_asking(text: str, cursor: int, api: Api) -> Asking | None:
+def find_asking(text: str, cursor: int, api: ApiDocument) -> ServerCall | None:
     """Return the call that the cursor stands in, or the last one before it, if it asks the server."""
     open_calls = [call for call in scan(text[:cursor])[0] if call.end is None]
     calls, stack = scan(text)
@@ -140,9 +140,9 @@ def find_asking(text: str, cursor: int, api: Api) -> Asking | None:
     return None
 
 
-def scan(text: str) -> tuple[list[Call], list[tuple[int, str]]]:
+def scan(text: str) -> tuple[list[PythonCall], list[tuple[int, str]]]:
     """Return all calls of a program, and the brackets that are open at its end."""
-    calls: list[Call] = []
+    calls: list[PythonCall] = []
     stack: list[tuple[int, str]] = []
     opened: dict[int, int] = {}
     at = 0
@@ -157,7 +157,7 @@ def scan(text: str) -> tuple[list[Call], list[tuple[int, str]]]:
             name = _NAME.search(text, max(0, found.start() - 200), found.start()) if sign == "(" else None
             if name is not None:
                 opened[found.start()] = len(calls)
-                calls.append(Call(name[0].strip(), found.start()))
+                calls.append(PythonCall(name[0].strip(), found.start()))
         elif stack:
             place, _ = stack.pop()
             if place in opened:
@@ -171,7 +171,7 @@ def server_in(text: str) -> str:
     return (found[1] or found[2]).removesuffix("/").removesuffix("/v1") if found else ""
 
 
-def callables(text: str, receiver: str, api: Api) -> list[str]:
+def callables(text: str, receiver: str, api: ApiDocument) -> list[str]:
     """Return what may be called to ask the server, as it follows the receiver's dot."""
     if receiver in ("httpx", "requests", "session", "http"):
         return [f"{name}(" for name in HTTP]
@@ -182,19 +182,19 @@ def callables(text: str, receiver: str, api: Api) -> list[str]:
     return [*own, *theirs] if "windlass" in text else [*theirs, *own]
 
 
-def _asking(text: str, call: Call, api: Api) -> Asking | None:
+def _asking(text: str, call: PythonCall, api: ApiDocument) -> ServerCall | None:
     style = _style(text, call, api)
     if style is None:
         return None
     tree, slips = read_arguments(text[: call.end], call.open)
-    found = Asking(call, style, None, tree, tuple(slips))
+    found = ServerCall(call, style, None, tree, tuple(slips))
     operation = _operation(found, api)
     if style != "http" and (operation is None or operation.body is None):
         return None
     return replace(found, operation=operation)
 
 
-def _style(text: str, call: Call, api: Api) -> Style | None:
+def _style(text: str, call: PythonCall, api: ApiDocument) -> Style | None:
     if _openai_path(call, api):
         return "openai"
     head = text[call.open + 1 : call.open + 40].lstrip()
@@ -205,7 +205,7 @@ def _style(text: str, call: Call, api: Api) -> Style | None:
     return "sdk" if call.method in SDK and "." in call.name else None
 
 
-def _openai_path(call: Call, api: Api) -> str:
+def _openai_path(call: PythonCall, api: ApiDocument) -> str:
     parts = call.name.split(".")
     if parts[-1] != "create":
         return ""
@@ -213,7 +213,7 @@ def _openai_path(call: Call, api: Api) -> str:
     return next((path for path in paths if path in OPENAI and api.find(path) is not None), "")
 
 
-def _operation(asking: Asking, api: Api) -> Operation | None:
+def _operation(asking: ServerCall, api: ApiDocument) -> Operation | None:
     if asking.style == "openai":
         return api.find(_openai_path(asking.call, api), "POST")
     if asking.style == "sdk":

@@ -99,7 +99,7 @@ class Operation:
     needs_key: bool
 
 
-class Api:
+class ApiDocument:
     """The operations of a document."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:

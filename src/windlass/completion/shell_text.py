@@ -10,7 +10,7 @@ SPECIAL = re.compile(r"[\s\"'\\$`&|;<>(){}*?!#~]")
 
 
 @dataclass(frozen=True)
-class Piece:
+class MappedText:
     """A text inside another: what it says, and where each of its characters (and its end) stands there."""
 
     text: str
@@ -42,14 +42,14 @@ class Word:
     quote: str = ""
     closed: bool = True
 
-    def piece(self, skip: int = 0) -> Piece:
+    def piece(self, skip: int = 0) -> MappedText:
         """Return what the word says, without its first characters."""
-        return Piece(self.text[skip:], self.offsets[skip:], self.quote)
+        return MappedText(self.text[skip:], self.offsets[skip:], self.quote)
 
 
-def whole_text(text: str) -> Piece:
+def whole_text(text: str) -> MappedText:
     """Return a text as a piece of itself."""
-    return Piece(text, range(len(text) + 1))
+    return MappedText(text, range(len(text) + 1))
 
 
 def read_words(text: str) -> list[Word]:

@@ -12,7 +12,7 @@ SERVER = "http://127.0.0.1:8000"
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Suggestion:
     """One thing that may stand at the cursor: what it is called, and what to put where."""
 
     text: str
@@ -47,13 +47,13 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class Offer:
+class Suggestions:
     """All that can be said about a text with a cursor in it."""
 
     kind: str
     method: str
     path: str
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[Suggestion, ...] = ()
     fixes: tuple[Fix, ...] = ()
     fixed: str = ""
     """The text with all fixes made."""
@@ -65,7 +65,7 @@ class Offer:
         return asdict(self)
 
 
-def put(text: str, change: Candidate | Fix) -> str:
+def put(text: str, change: Suggestion | Fix) -> str:
     """Return the text with one candidate taken, or one slip set right."""
     start, end = change.replace
     return text[:start] + change.insert + text[end:]

@@ -13,7 +13,7 @@ Kind = Literal["object", "arguments", "list", "string", "number", "literal", "wo
 
 
 @dataclass(eq=False)
-class Node:
+class TreeNode:
     """A value at [start, end)."""
 
     kind: Kind
@@ -22,9 +22,9 @@ class Node:
     closed: bool = True
     value: Any = None
     """What a string, number or literal stands for; the characters of a word or of code."""
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[TreeEntry] = field(default_factory=list)
     """Of an object, and of a call's arguments, whose positions have no key."""
-    items: list[Node] = field(default_factory=list)
+    items: list[TreeNode] = field(default_factory=list)
     comma: bool = False
     """Whether a comma follows the last entry or item."""
     quote: str = ""
@@ -35,11 +35,11 @@ class Node:
 
 
 @dataclass(eq=False)
-class Entry:
+class TreeEntry:
     """A key and its value; `colon` is where the sign between them stands, -1 while there is none."""
 
-    key: Node | None
-    value: Node | None = None
+    key: TreeNode | None
+    value: TreeNode | None = None
     colon: int = -1
 
     @property
@@ -71,7 +71,7 @@ def written(value: Any, *, python: bool = False) -> str:
     return repr(value)
 
 
-def plain(node: Node | None) -> Any:
+def plain(node: TreeNode | None) -> Any:
     """Return what a tree stands for; what is not known (a variable, a call) is None."""
     if node is None or node.kind in ("word", "code"):
         return None

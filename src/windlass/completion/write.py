@@ -17,7 +17,7 @@ WAIT_S = 600
 
 
 @dataclass(frozen=True)
-class Whole:
+class FullCall:
     """A call in which nothing is missing."""
 
     method: str
@@ -35,7 +35,7 @@ class Whole:
         return "" if self.body is None else json.dumps(self.body, ensure_ascii=False, indent=2)
 
 
-def write_all(call: Whole) -> dict[str, str]:
+def write_all(call: FullCall) -> dict[str, str]:
     """Return the call in every language."""
     return {
         "curl": write_curl(call),
@@ -46,7 +46,7 @@ def write_all(call: Whole) -> dict[str, str]:
     }
 
 
-def write_curl(call: Whole) -> str:
+def write_curl(call: FullCall) -> str:
     parts = ["curl -N" if call.streams else "curl"]
     parts[0] += "" if call.method == ("GET" if call.body is None else "POST") else f" -X {call.method}"
     parts[0] += f" {_quoted(call.url)}"
@@ -60,7 +60,7 @@ def write_curl(call: Whole) -> str:
     return " \\\n  ".join(parts)
 
 
-def write_python(call: Whole) -> str:
+def write_python(call: FullCall) -> str:
     asked = f'"{call.method}", {written(call.url)}, '
     asked += f"headers={{{', '.join(_python_headers(call))}}}, " if _python_headers(call) else ""
     asked += "json=body, " if call.body is not None else ""
@@ -80,7 +80,7 @@ def write_python(call: Whole) -> str:
     return "\n".join(lines)
 
 
-def write_javascript(call: Whole) -> str:
+def write_javascript(call: FullCall) -> str:
     headers = [f'"authorization": `Bearer ${{process.env.{KEY}}}`'] if call.needs_key else []
     headers += ['"content-type": "application/json"'] if call.body is not None else []
     headers += [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in call.headers.items()]
@@ -98,7 +98,7 @@ def write_javascript(call: Whole) -> str:
     return "\n".join(lines)
 
 
-def write_java(call: Whole) -> str:
+def write_java(call: FullCall) -> str:
     made = [f"HttpRequest.newBuilder(URI.create({json.dumps(call.url)}))"]
     made += [f'.header("authorization", "Bearer " + System.getenv("{KEY}"))'] if call.needs_key else []
     made += ['.header("content-type", "application/json")'] if call.body is not None else []
@@ -125,7 +125,7 @@ def write_java(call: Whole) -> str:
     return "\n".join(lines)
 
 
-def _python_headers(call: Whole) -> list[str]:
+def _python_headers(call: FullCall) -> list[str]:
     own = [f'"authorization": f"Bearer {{os.environ[\'{KEY}\']}}"'] if call.needs_key else []
     return own + [f"{written(name)}: {written(value)}" for name, value in call.headers.items()]
 

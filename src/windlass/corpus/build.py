@@ -20,13 +20,13 @@ from pathlib import Path
 from windlass.corpus.clean import CleanBlock
 from windlass.corpus.corpus_dir import PARTS, TABLE, load_corpus
 from windlass.corpus.document_table import Gathered, gather
-from windlass.corpus.executor import Hands, Pool
+from windlass.corpus.executor import Executor, ProcessPool
 from windlass.corpus.remote.published import Origin, adopt, origin_for, settle
 from windlass.corpus.shards import PartWriter, shard_tokens_of, token_type
 from windlass.corpus.sources import FORMAT, SourceFile, corpus_key, list_sources
 from windlass.corpus.split import Pieces, divide
 from windlass.corpus.stats import PartCount, describe
-from windlass.corpus.streams import Tally
+from windlass.corpus.streams import ReadProgress
 from windlass.corpus.tokenise import write_part
 from windlass.corpus.tokenizer import CONFIG, FILE, Tokenizer, load_tokenizer
 from windlass.corpus.train_tokenizer import sample_bytes, take_characters, take_words, train_bpe
@@ -36,7 +36,7 @@ from windlass.spec.protocol.progress import Progress, Report, silent
 from windlass.spec.units import format_count
 from windlass.store.lock import locked
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place, told
+from windlass.store.store_dir import StoreDir, told
 
 KEY_LETTERS = 12
 CLEANED = "cleaned.text"
@@ -48,19 +48,19 @@ def build_corpus(
     report: Report = silent,
     processes: int | None = None,
     *,
-    hands: Hands | None = None,
+    hands: Executor | None = None,
 ) -> Path:
     """Build the corpus, or find it built; return its directory.
 
     Without `hands`, a pool of `processes` does the work.
     """
-    tally = Tally()
+    tally = ReadProgress()
     given = _given_tokenizer(corpus)
     files = list_sources(corpus, tally.skipped)
     folder = _folder(corpus, home, files, given)
     origin = origin_for(corpus.store, folder.name, corpus.cache, home) if corpus.store else None
     if not is_whole(folder):
-        _make(_Build(corpus, files, given, folder, tally, report, hands or Pool(processes)), origin)
+        _make(_Build(corpus, files, given, folder, tally, report, hands or ProcessPool(processes)), origin)
     if origin is not None:
         settle(folder, origin, report)
     return folder
@@ -88,9 +88,9 @@ class _Build:
     files: Sequence[SourceFile]
     given: Tokenizer | None
     folder: Path
-    tally: Tally
+    tally: ReadProgress
     report: Report
-    hands: Hands
+    hands: Executor
 
     def run(self) -> None:
         gathered = self._unique(gather(self._cleaned(), self.folder / CLEANED, self.tally.skipped))
@@ -144,7 +144,7 @@ class _Build:
 
     def _commit(self, gathered: Gathered, parts: dict[str, Pieces], tokenizer: Tokenizer) -> None:
         """Write every file, the manifest last."""
-        writer = DirectoryWriter(Place(self.folder))
+        writer = DirectoryWriter(StoreDir(self.folder))
         counts = self._write_parts(writer, gathered, parts, tokenizer)
         table = {
             "format": FORMAT,

@@ -23,7 +23,7 @@ from windlass.corpus.sources import FORMAT
 from windlass.corpus.tokenizer import CONFIG, FILE, Tokenizer
 from windlass.spec.errors import BadInput, Damaged, NotFound
 from windlass.store.manifest import Manifest, load_manifest, read_verified, verify
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 TABLE = "corpus.json"
 PARTS = ("train", "validation")
@@ -63,7 +63,7 @@ class BuiltCorpus:
 
 def load_corpus(path: Path, *, thorough: bool = False) -> BuiltCorpus:
     """Open a corpus. Lengths are checked always, every byte of the tokens only when `thorough`."""
-    place = Place(path)
+    place = StoreDir(path)
     manifest = load_manifest(place)
     if manifest is None:
         raise NotFound(f"{path}: no finished corpus here", hint="`windlass corpus build` makes one")
@@ -72,7 +72,7 @@ def load_corpus(path: Path, *, thorough: bool = False) -> BuiltCorpus:
     origin = load_origin(path)
     _check_lengths(path, manifest, partly=origin is not None)
     if thorough:
-        verify(Place(origin.url) if origin else place, manifest)
+        verify(StoreDir(origin.url) if origin else place, manifest)
     table = json.loads(read_verified(place, TABLE, manifest))
     if table["format"] != FORMAT:
         raise Damaged(f"{path}: corpus of unknown format {table['format']!r}", hint=f"known: {FORMAT}")
@@ -81,7 +81,7 @@ def load_corpus(path: Path, *, thorough: bool = False) -> BuiltCorpus:
 
 
 def _opened(
-    path: Path, place: Place, manifest: Manifest, table: dict[str, Any], cache: ShardCache | None
+    path: Path, place: StoreDir, manifest: Manifest, table: dict[str, Any], cache: ShardCache | None
 ) -> BuiltCorpus:
     parts = _parts(path, manifest, table, cache)
     return BuiltCorpus(

@@ -17,7 +17,7 @@ from windlass.corpus.pool import processes_for, spread
 from windlass.corpus.readers import Document, documents
 from windlass.corpus.sources import SourceFile
 from windlass.corpus.split import Pieces
-from windlass.corpus.streams import Tally
+from windlass.corpus.streams import ReadProgress
 from windlass.corpus.tokenise import TokenBlock, tokenise
 from windlass.corpus.tokenizer import Tokenizer
 from windlass.spec.job import Corpus
@@ -26,11 +26,11 @@ BLOCK_BYTES = 1 << 20
 SMALL_BYTES = 4 << 20
 
 
-class Hands(Protocol):
+class Executor(Protocol):
     """Does the stages; `tally` learns how far reading has come and what was passed over."""
 
     def clean(
-        self, files: Sequence[SourceFile], corpus: Corpus, tally: Tally
+        self, files: Sequence[SourceFile], corpus: Corpus, tally: ReadProgress
     ) -> Iterator[tuple[CleanBlock, int]]:
         """Yield cleaned blocks in the order of documents, with the bytes read up to each."""
 
@@ -38,14 +38,14 @@ class Hands(Protocol):
         """Yield the tokens of pieces of the cleaned text, in order."""
 
 
-class Pool:
+class ProcessPool:
     """Processes of this machine: as many as pay, or as asked for."""
 
     def __init__(self, processes: int | None = None) -> None:
         self._asked = processes
 
     def clean(
-        self, files: Sequence[SourceFile], corpus: Corpus, tally: Tally
+        self, files: Sequence[SourceFile], corpus: Corpus, tally: ReadProgress
     ) -> Iterator[tuple[CleanBlock, int]]:
         """Read in this process, clean in the others."""
         positions: deque[int] = deque()
@@ -74,7 +74,7 @@ def in_blocks(found: Iterator[Document]) -> Iterator[list[Document]]:
         yield block
 
 
-def _noted(found: Iterator[Document], tally: Tally, positions: deque[int]) -> Iterator[list[Document]]:
+def _noted(found: Iterator[Document], tally: ReadProgress, positions: deque[int]) -> Iterator[list[Document]]:
     for block in in_blocks(found):
         positions.append(tally.read_bytes)
         yield block

@@ -32,7 +32,7 @@ _WORD = re.compile(
 _CUT = re.compile("(?<=\n)(?=[!-~\u4e00-\u9fff])")
 
 
-class Encoder(Protocol):
+class BlockEncoder(Protocol):
     """Encodes blocks of texts; `cuts_at_lines` says whether a text may be encoded in parts."""
 
     cuts_at_lines: bool
@@ -40,7 +40,7 @@ class Encoder(Protocol):
     def encode(self, texts: Sequence[str]) -> list[Ids]: ...
 
 
-def encoder_for(tokenizer: Tokenizer) -> Encoder:
+def encoder_for(tokenizer: Tokenizer) -> BlockEncoder:
     """Return the quickest encoder that gives the tokenizer's own ids."""
     kind = kind_of(tokenizer)
     if kind == "char":

@@ -26,18 +26,18 @@ import numpy as np
 
 from windlass.corpus.clean import CleanBlock, clean_block
 from windlass.corpus.executor import in_blocks
-from windlass.corpus.fast_tokenizer import Encoder, encoder_for
+from windlass.corpus.fast_tokenizer import BlockEncoder, encoder_for
 from windlass.corpus.readers import Document, documents
 from windlass.corpus.sources import SourceFile
 from windlass.corpus.split import Pieces
-from windlass.corpus.streams import Tally
-from windlass.corpus.tokenise import Span, TokenBlock, encode_texts, mapped, span_blocks
+from windlass.corpus.streams import ReadProgress
+from windlass.corpus.tokenise import TextSpan, TokenBlock, encode_texts, mapped, span_blocks
 from windlass.corpus.tokenizer import Tokenizer
 from windlass.spec.errors import BadInput, WindlassError
 from windlass.spec.job import Corpus
 from windlass.spec.protocol.progress import Progress, Report, silent
-from windlass.store.beam import Runner, running
-from windlass.store.store_dir import Place
+from windlass.store.beam import BeamRunner, running
+from windlass.store.store_dir import StoreDir
 
 POLL_S = 0.5
 COLUMNS = ("text_bytes", "tail_bytes", "chars", "source", "number", "fingerprint", "sketches")
@@ -46,10 +46,10 @@ Reach = tuple[str, int, int]
 """A file of cleaned text, and from where to where."""
 
 
-class BeamHands:
+class BeamExecutor:
     """Builds with any of Beam's runners. One object serves one build."""
 
-    def __init__(self, runner: Runner, scratch: str, report: Report = silent) -> None:
+    def __init__(self, runner: BeamRunner, scratch: str, report: Report = silent) -> None:
         self._runner, self._scratch, self._report = runner, scratch.rstrip("/"), report
         self._names: list[str] = []
         self._starts: list[int] = []
@@ -57,9 +57,9 @@ class BeamHands:
         """Where each file of cleaned text lies in the whole of it."""
 
     def clean(
-        self, files: Sequence[SourceFile], corpus: Corpus, tally: Tally
+        self, files: Sequence[SourceFile], corpus: Corpus, tally: ReadProgress
     ) -> Iterator[tuple[CleanBlock, int]]:
-        place = Place(f"{self._scratch}/clean")
+        place = StoreDir(f"{self._scratch}/clean")
         place.remove()
         sizes = {f"{number:08d}.json": file.bytes for number, file in enumerate(files)}
         with self._watched(place, "read", sizes):
@@ -74,7 +74,7 @@ class BeamHands:
                 yield self._taken(place, f"{number:08d}-{block:06d}"), tally.finished_bytes
 
     def tokenise(self, text: Path, pieces: Pieces, tokenizer: Tokenizer) -> Iterator[TokenBlock]:
-        place = Place(f"{self._scratch}/tokens")
+        place = StoreDir(f"{self._scratch}/tokens")
         place.remove()
         with mapped(text) as data:
             blocks = list(span_blocks(data, pieces, cuts=encoder_for(tokenizer).cuts_at_lines))
@@ -95,7 +95,7 @@ class BeamHands:
 
     def close(self) -> None:
         """Leave nothing behind."""
-        Place(self._scratch).remove()
+        StoreDir(self._scratch).remove()
 
     def _run(self, work: Any, do: Callable[[Any], None]) -> None:
         with running(self._runner) as pipeline:
@@ -106,7 +106,7 @@ class BeamHands:
                 | "do" >> beam.Map(do)
             )
 
-    def _taken(self, place: Place, name: str) -> CleanBlock:
+    def _taken(self, place: StoreDir, name: str) -> CleanBlock:
         text, columns = place.read(f"{name}.text"), _arrays(place.read(f"{name}.npz"))
         self._names.append(name)
         self._starts.append(self._end)
@@ -114,14 +114,14 @@ class BeamHands:
         dropped = Counter(json.loads(bytes(columns["dropped"])))
         return CleanBlock(text=text, dropped=dropped, **{key: columns[key] for key in COLUMNS})
 
-    def _reach(self, span: Span) -> Reach:
+    def _reach(self, span: TextSpan) -> Reach:
         """Find the file that holds a span; no document lies in two."""
         which = int(np.searchsorted(self._starts, span.start, side="right")) - 1
         start = self._starts[which]
         return f"{self._names[which]}.text", span.start - start, span.stop - start
 
     @contextmanager
-    def _watched(self, place: Place, stage: str, sizes: Mapping[str, int]) -> Iterator[None]:
+    def _watched(self, place: StoreDir, stage: str, sizes: Mapping[str, int]) -> Iterator[None]:
         """Report, while a pipeline runs, how much of the work has left its result."""
         done, total = threading.Event(), sum(sizes.values())
 
@@ -148,7 +148,7 @@ class CleanFile:
 
     def __call__(self, numbered: tuple[int, SourceFile]) -> None:
         number, file = numbered
-        place, tally, blocks = Place(self.url), Tally(), 0
+        place, tally, blocks = StoreDir(self.url), ReadProgress(), 0
         try:
             found = (Document(number, one.number, one.text) for one in documents([file], self.corpus, tally))
             for block in in_blocks(found):
@@ -159,7 +159,7 @@ class CleanFile:
             told = {"error": error.message, "hint": error.hint}
         place.write(f"{number:08d}.json", json.dumps(told).encode())
 
-    def _leave(self, place: Place, name: str, block: CleanBlock) -> None:
+    def _leave(self, place: StoreDir, name: str, block: CleanBlock) -> None:
         columns = {key: getattr(block, key) for key in COLUMNS}
         columns["dropped"] = np.frombuffer(json.dumps(block.dropped).encode(), dtype=np.uint8)
         place.write(f"{name}.text", block.text)
@@ -175,7 +175,7 @@ class EncodeSpans:
     url: str
 
     @cached_property
-    def _encoder(self) -> Encoder:
+    def _encoder(self) -> BlockEncoder:
         return encoder_for(self.tokenizer)
 
     def __reduce__(self) -> Any:
@@ -183,15 +183,15 @@ class EncodeSpans:
 
     def __call__(self, named: tuple[str, list[tuple[Reach, bool]]]) -> None:
         name, spans = named
-        texts = list(_read(Place(self.texts), [reach for reach, _ in spans]))
+        texts = list(_read(StoreDir(self.texts), [reach for reach, _ in spans]))
         ends = [ends for _, ends in spans]
         tokens, counts = encode_texts(texts, ends, self._encoder, self.tokenizer.end_id)
         text_bytes = sum(stop - start for (_, start, stop), _ in spans)
         columns = {"tokens": tokens, "document_tokens": counts, "text_bytes": np.array(text_bytes)}
-        Place(self.url).write(name, _packed(columns))
+        StoreDir(self.url).write(name, _packed(columns))
 
 
-def _read(place: Place, reaches: Sequence[Reach]) -> Iterator[str]:
+def _read(place: StoreDir, reaches: Sequence[Reach]) -> Iterator[str]:
     """Read spans, each file that holds some of them opened once in a row."""
     at = 0
     while at < len(reaches):

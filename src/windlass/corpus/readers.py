@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.corpus.sources import SourceFile
-from windlass.corpus.streams import Tally, plain_bytes
+from windlass.corpus.streams import ReadProgress, plain_bytes
 from windlass.spec.errors import BadInput, did_you_mean
 from windlass.spec.job import Corpus
 from windlass.store.store_dir import opened
@@ -34,7 +34,7 @@ class Document:
     text: str
 
 
-def documents(files: Sequence[SourceFile], corpus: Corpus, tally: Tally) -> Iterator[Document]:
+def documents(files: Sequence[SourceFile], corpus: Corpus, tally: ReadProgress) -> Iterator[Document]:
     """Yield every document of every file."""
     for source, file in enumerate(files):
         for number, text in _read(file, corpus, tally):
@@ -42,7 +42,7 @@ def documents(files: Sequence[SourceFile], corpus: Corpus, tally: Tally) -> Iter
         tally.finish(file)
 
 
-def _read(file: SourceFile, corpus: Corpus, tally: Tally) -> Numbered:
+def _read(file: SourceFile, corpus: Corpus, tally: ReadProgress) -> Numbered:
     if file.kind == "topics":
         return _topics()
     if file.kind == "parquet":
@@ -62,7 +62,7 @@ def _topics() -> Numbered:
         yield number, text
 
 
-def _whole_file(file: SourceFile, tally: Tally) -> Numbered:
+def _whole_file(file: SourceFile, tally: ReadProgress) -> Numbered:
     with plain_bytes(file, tally) as stream:
         if not _is_text(stream, tally):
             return
@@ -73,7 +73,7 @@ def _whole_file(file: SourceFile, tally: Tally) -> Numbered:
         tally.skipped["file that is not UTF-8"] += 1
 
 
-def _lines(file: SourceFile, tally: Tally) -> Numbered:
+def _lines(file: SourceFile, tally: ReadProgress) -> Numbered:
     with plain_bytes(file, tally) as stream:
         if not _is_text(stream, tally):
             return
@@ -83,7 +83,7 @@ def _lines(file: SourceFile, tally: Tally) -> Numbered:
                 yield number, text
 
 
-def _paragraphs(file: SourceFile, tally: Tally) -> Numbered:
+def _paragraphs(file: SourceFile, tally: ReadProgress) -> Numbered:
     """Yield what blank lines separate; the number is that of the first line."""
     with plain_bytes(file, tally) as stream:
         if not _is_text(stream, tally):
@@ -101,7 +101,7 @@ def _paragraphs(file: SourceFile, tally: Tally) -> Numbered:
             yield first, "".join(lines).rstrip("\r\n")
 
 
-def _jsonl(file: SourceFile, field_name: str, tally: Tally) -> Numbered:
+def _jsonl(file: SourceFile, field_name: str, tally: ReadProgress) -> Numbered:
     import msgspec
 
     decode = msgspec.json.Decoder().decode
@@ -146,7 +146,7 @@ def _json_kind(value: Any) -> str:
     return kinds.get(type(value), "a number")
 
 
-def _parquet(file: SourceFile, column: str, tally: Tally) -> Numbered:
+def _parquet(file: SourceFile, column: str, tally: ReadProgress) -> Numbered:
     import pyarrow as arrow
     import pyarrow.parquet as parquet
 
@@ -191,7 +191,7 @@ def _decoded(line: bytes, file: SourceFile, number: int) -> str:
         ) from None
 
 
-def _is_text(stream: io.BufferedReader, tally: Tally) -> bool:
+def _is_text(stream: io.BufferedReader, tally: ReadProgress) -> bool:
     """Look at the first bytes; a NUL byte is found in nearly every binary file and in no text."""
     start = stream.peek(SNIFF_BYTES)[:SNIFF_BYTES]
     if not start:

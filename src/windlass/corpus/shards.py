@@ -114,7 +114,7 @@ def shard_name(number: int) -> str:
     return f"tokens-{number:05d}.bin"
 
 
-class Shard(Protocol):
+class TokenShard(Protocol):
     """The tokens of one file."""
 
     def __len__(self) -> int: ...
@@ -125,7 +125,7 @@ class Shard(Protocol):
 class PartFiles(Protocol):
     """Where the files of a part are read from."""
 
-    def shard(self, number: int, tokens: int, kind: np.dtype[Any]) -> Shard: ...
+    def shard(self, number: int, tokens: int, kind: np.dtype[Any]) -> TokenShard: ...
 
     def documents(self, rows: int) -> npt.NDArray[np.uint64]: ...
 
@@ -139,7 +139,7 @@ class LocalFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def shard(self, number: int, tokens: int, kind: np.dtype[Any]) -> Shard:
+    def shard(self, number: int, tokens: int, kind: np.dtype[Any]) -> TokenShard:
         return np.memmap(self._folder / shard_name(number), dtype=kind, mode="r", shape=(tokens,))
 
     def documents(self, rows: int) -> npt.NDArray[np.uint64]:

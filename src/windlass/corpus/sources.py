@@ -19,7 +19,7 @@ from typing import Literal
 from windlass.corpus.shards import SHARD_TOKENS, shard_tokens_of
 from windlass.spec.errors import NotFound
 from windlass.spec.job import STDLIB, Corpus
-from windlass.store.store_dir import Entry, Place, find
+from windlass.store.store_dir import StoredFile, StoreDir, find
 
 FORMAT = "windlass-corpus-1"
 TOPICS = f"{STDLIB}/topics"
@@ -73,10 +73,10 @@ def _named(source: str, corpus: Corpus, skipped: Counter[str]) -> list[SourceFil
     return [SourceFile(e.url, e.url, e.bytes, e.mark, _kind(e.url, corpus)) for e in kept]
 
 
-def _inside(source: str, entry: Entry) -> PurePosixPath:
+def _inside(source: str, entry: StoredFile) -> PurePosixPath:
     """Return where the file lies under the source; a file that is itself the source lies at its root."""
     fixed: list[str] = []
-    for part in Place(source).root.strip("/").split("/"):
+    for part in StoreDir(source).root.strip("/").split("/"):
         if any(c in part for c in "*?["):
             break
         fixed.append(part)

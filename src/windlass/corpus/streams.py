@@ -24,7 +24,7 @@ CHUNK_BYTES = 1 << 20
 
 
 @dataclass
-class Tally:
+class ReadProgress:
     """How far reading has come, and what was passed over and why."""
 
     skipped: Counter[str] = field(default_factory=Counter)
@@ -42,7 +42,7 @@ class Tally:
 
 
 @contextmanager
-def plain_bytes(file: SourceFile, tally: Tally) -> Iterator[io.BufferedReader]:
+def plain_bytes(file: SourceFile, tally: ReadProgress) -> Iterator[io.BufferedReader]:
     """Open a file as plain bytes; a torn archive is told as what it is."""
     with opened(file.url) as raw:
         tally.position = raw.tell

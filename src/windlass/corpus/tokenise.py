@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from windlass.corpus.fast_tokenizer import Encoder, encoder_for
+from windlass.corpus.fast_tokenizer import BlockEncoder, encoder_for
 from windlass.corpus.pool import spread
 from windlass.corpus.shards import PartWriter
 from windlass.corpus.split import Pieces
@@ -28,7 +28,7 @@ Ids = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
-class Span:
+class TextSpan:
     """A run of text to encode; `ends` says whether its document ends with it."""
 
     start: int
@@ -83,9 +83,9 @@ def mapped(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def span_blocks(data: mmap.mmap, pieces: Pieces, *, cuts: bool) -> Iterator[list[Span]]:
+def span_blocks(data: mmap.mmap, pieces: Pieces, *, cuts: bool) -> Iterator[list[TextSpan]]:
     """Gather spans into blocks of about BLOCK_BYTES, cutting long documents where that changes nothing."""
-    block, size = list[Span](), 0
+    block, size = list[TextSpan](), 0
     for start, length in zip(pieces.start.tolist(), pieces.text_bytes.tolist(), strict=True):
         for span in _spans(data, start, start + length, cuts):
             block.append(span)
@@ -97,14 +97,14 @@ def span_blocks(data: mmap.mmap, pieces: Pieces, *, cuts: bool) -> Iterator[list
         yield block
 
 
-def _spans(data: mmap.mmap, start: int, stop: int, cuts: bool) -> Iterator[Span]:
+def _spans(data: mmap.mmap, start: int, stop: int, cuts: bool) -> Iterator[TextSpan]:
     while cuts and stop - start > 2 * BLOCK_BYTES:
         border = _line_border(data, start + BLOCK_BYTES, stop)
         if border is None:
             break
-        yield Span(start, border, ends=False)
+        yield TextSpan(start, border, ends=False)
         start = border
-    yield Span(start, stop, ends=True)
+    yield TextSpan(start, stop, ends=True)
 
 
 def _line_border(data: mmap.mmap, start: int, stop: int) -> int | None:
@@ -120,7 +120,7 @@ class _Worker:
     """What a process keeps between blocks."""
 
     data: mmap.mmap | None = None
-    encoder: Encoder
+    encoder: BlockEncoder
     end: int
 
     @classmethod
@@ -136,7 +136,7 @@ def _prepare(text: str, tokenizer: Tokenizer) -> None:
     _Worker.end = tokenizer.end_id
 
 
-def _encode(block: list[Span]) -> TokenBlock:
+def _encode(block: list[TextSpan]) -> TokenBlock:
     assert _Worker.data is not None
     texts = [_Worker.data[span.start : span.stop].decode() for span in block]
     tokens, counts = encode_texts(texts, [span.ends for span in block], _Worker.encoder, _Worker.end)
@@ -144,7 +144,7 @@ def _encode(block: list[Span]) -> TokenBlock:
 
 
 def encode_texts(
-    texts: Sequence[str], ends: Sequence[bool], encoder: Encoder, end_id: int
+    texts: Sequence[str], ends: Sequence[bool], encoder: BlockEncoder, end_id: int
 ) -> tuple[Ids, Counts]:
     """Return the tokens of texts, and how many each document has; `ends` says where one ends."""
     end = np.array([end_id], dtype=np.uint32)

@@ -19,27 +19,27 @@ from typing import Any
 
 from windlass.cluster.launch.launcher import interrupts
 from windlass.cluster.launch.local_process import LocalProcess, error_of, tail_of
-from windlass.elastic.worker_pool import Nursing
+from windlass.elastic.worker_pool import WorkerPool
 from windlass.spec.errors import ProcessFailed, StoreFailed
 from windlass.spec.processes import ELASTIC_COORDINATOR, FORK_SERVER
 from windlass.spec.protocol.elastic import (
     COORDINATOR,
     OVER,
-    Asked,
-    Beat,
-    Hello,
-    Kill,
-    Over,
+    ElasticHello,
+    Heartbeat,
+    KillWorker,
+    RunEnded,
+    RunEvent,
     Start,
+    StopRequest,
     ToCoordinator,
-    Told,
     heard,
     holder_of,
     said,
 )
 from windlass.spec.protocol.link import Link, parse_address, wait_for
 from windlass.store.lease import leader, vacate
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 LOOK_EVERY_S = 0.1
 CONNECT_S = 1.0
@@ -58,7 +58,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class Site:
+class AgentSite:
     """Where an agent is, and what it starts there."""
 
     folder: Path
@@ -79,7 +79,7 @@ class Agent:
     """One machine's part of a run."""
 
     def __init__(
-        self, site: Site, tell: Tell, *, leaves: bool = False, leave_after_s: float | None = None
+        self, site: AgentSite, tell: Tell, *, leaves: bool = False, leave_after_s: float | None = None
     ) -> None:
         """Asked to end, an agent asks for the end of the run; one that `leaves` goes alone.
 
@@ -88,19 +88,19 @@ class Agent:
         self._site, self._tell = site, tell
         self._leave_after_s = 0.0 if leaves else leave_after_s
         self._asked_s = 0.0
-        self._lease = Place(site.folder / COORDINATOR)
+        self._lease = StoreDir(site.folder / COORDINATOR)
         self._link: Link | None = None
         self._epoch = 0
         self._heard_s = self._tried_s = 0.0
         self._asked = self._passed_on = 0
-        self._over: Over | None = None
+        self._over: RunEnded | None = None
 
     def run(self) -> bool:
         """Take part until the run is over. Return False when it was stopped; raise how it failed."""
         site = self._site
         entry = ["--entry", site.entry] if site.entry else []
-        nursing = Nursing(site.nursery, [*site.arguments, *entry], site.folder, site.node)
-        candidates = [Candidate(site) for _ in range(CANDIDATES)]
+        nursing = WorkerPool(site.nursery, [*site.arguments, *entry], site.folder, site.node)
+        candidates = [CoordinatorProcess(site) for _ in range(CANDIDATES)]
         try:
             with interrupts(self._interrupt):
                 while self._over is None and self._asked < 3 and not self.left:
@@ -120,7 +120,7 @@ class Agent:
             return False
         return time.monotonic() - self._asked_s >= self._leave_after_s
 
-    def _step(self, nursing: Nursing, candidates: list[Candidate]) -> None:
+    def _step(self, nursing: WorkerPool, candidates: list[CoordinatorProcess]) -> None:
         link = self._link
         wait_for([*nursing.files(), *([link.fileno()] if link is not None else [])], LOOK_EVERY_S)
         now_s = time.monotonic()
@@ -133,7 +133,7 @@ class Agent:
         else:
             self._converse(self._link, nursing, now_s)
 
-    def _look(self, nursing: Nursing, now_s: float) -> None:
+    def _look(self, nursing: WorkerPool, now_s: float) -> None:
         """Find out how the run ended, or who leads it."""
         if now_s - self._tried_s < RETRY_S:
             return
@@ -141,7 +141,7 @@ class Agent:
         file = self._site.folder / OVER
         if file.exists():
             told = json.loads(file.read_bytes())
-            self._over = Over(self._epoch, told["outcome"], told["error"])
+            self._over = RunEnded(self._epoch, told["outcome"], told["error"])
             return
         try:
             found = leader(self._lease)
@@ -152,30 +152,33 @@ class Agent:
             return
         self._link, self._heard_s, self._passed_on = Link(connection), time.monotonic(), 0
         site = self._site
-        self._say(Hello("agent", site.node, host=site.host, most=site.most, workers=nursing.workers))
+        self._say(ElasticHello("agent", site.node, host=site.host, most=site.most, workers=nursing.workers))
 
-    def _converse(self, link: Link, nursing: Nursing, now_s: float) -> None:
+    def _converse(self, link: Link, nursing: WorkerPool, now_s: float) -> None:
         for message in link.receive():
             self._heard_s = now_s
             self._obey(heard(message), nursing)
         if self._passed_on < self._asked and self._leave_after_s is None:
             self._passed_on += 1
-            self._say(Asked())
+            self._say(StopRequest())
         if link.closed or now_s - self._heard_s > SILENT_S:
             link.close()
             self._link = None
 
-    def _obey(self, message: object, nursing: Nursing) -> None:
-        if not isinstance(message, Start | Kill | Told | Over | Beat) or message.epoch < self._epoch:
+    def _obey(self, message: object, nursing: WorkerPool) -> None:
+        if (
+            not isinstance(message, Start | KillWorker | RunEvent | RunEnded | Heartbeat)
+            or message.epoch < self._epoch
+        ):
             return
         self._epoch = message.epoch
         if isinstance(message, Start):
             nursing.start(message.worker)
-        elif isinstance(message, Kill):
+        elif isinstance(message, KillWorker):
             nursing.kill(message.worker)
-        elif isinstance(message, Told):
+        elif isinstance(message, RunEvent):
             self._tell(message.event)
-        elif isinstance(message, Over):
+        elif isinstance(message, RunEnded):
             self._over = message
 
     def _say(self, message: ToCoordinator) -> None:
@@ -195,10 +198,10 @@ class Agent:
         return True
 
 
-class Candidate:
+class CoordinatorProcess:
     """This machine's coordinator process, started again whenever it dies."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: AgentSite) -> None:
         self._site, self._log = site, site.folder / "logs" / f"coordinator-{site.node}.log"
         self._deaths = 0
         self._again_s: float | None = None
@@ -214,7 +217,9 @@ class Candidate:
         elif self._process.look() not in (None, 0):
             self._process.output.close()
             with contextlib.suppress(StoreFailed):
-                vacate(Place(self._site.folder / COORDINATOR), holder_of(self._site.node, self._process.pid))
+                vacate(
+                    StoreDir(self._site.folder / COORDINATOR), holder_of(self._site.node, self._process.pid)
+                )
             self._count_death(now_s)
 
     def _count_death(self, now_s: float) -> None:

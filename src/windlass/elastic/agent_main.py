@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from windlass.cluster.backend import HOST, INDEX
-from windlass.elastic.agent import Agent, Site
+from windlass.elastic.agent import Agent, AgentSite
 from windlass.spec.errors import BadInput, WindlassError
 from windlass.spec.protocol.elastic import OVER
-from windlass.spec.protocol.entrypoint import INTERRUPTED, DoorParser, run_door
+from windlass.spec.protocol.entrypoint import INTERRUPTED, EntrypointParser, run_door
 from windlass.spec.run import RUN_FILE
 
 
 def main(argv: list[str]) -> int:
-    parser = DoorParser(prog="python -m windlass.elastic.agent_main")
+    parser = EntrypointParser(prog="python -m windlass.elastic.agent_main")
     parser.add_argument("folder", type=Path)
     folder: Path = parser.parse_args(argv).folder
     index, host = os.environ[INDEX], os.environ[HOST]
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
             f"{host}: the run's directory {folder} is not here",
             hint="all machines of a cluster need the same --home, on a directory that they share",
         )
-    agent = Agent(Site(folder, f"node{index}", host), _pass_over, leaves=True)
+    agent = Agent(AgentSite(folder, f"node{index}", host), _pass_over, leaves=True)
     try:
         agent.run()
     except WindlassError:

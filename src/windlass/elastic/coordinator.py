@@ -22,20 +22,20 @@ from windlass.spec.errors import StoreFailed
 from windlass.spec.protocol.elastic import (
     COORDINATOR,
     OVER,
-    Beat,
-    Dismiss,
-    Hello,
+    ElasticHello,
+    Heartbeat,
+    RunEvent,
+    Shutdown,
     ToAgent,
-    Told,
     ToWorker,
     heard,
     holder_of,
     said,
 )
-from windlass.spec.protocol.entrypoint import DoorParser, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, run_door
 from windlass.spec.protocol.link import Link
 from windlass.store.lease import Lease
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 TICK_S = 0.1
 """Between two looks at everybody; whatever changes the company is looked at when it happens."""
@@ -48,7 +48,7 @@ PARTING_S = 1.0
 
 
 def main(argv: list[str]) -> int:
-    parser = DoorParser(prog="python -m windlass.elastic.coordinator")
+    parser = EntrypointParser(prog="python -m windlass.elastic.coordinator")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--node", required=True)
     parser.add_argument("--host", required=True)
@@ -65,12 +65,12 @@ class Coordinator:
     def __init__(self, folder: Path, node: str, host: str, server: socket.socket) -> None:
         self._folder, self._node, self._server = folder, node, server
         self._address = f"{host}:{server.getsockname()[1]}"
-        self._lease = Lease(Place(folder / COORDINATOR), holder_of(node, os.getpid()), self._address)
+        self._lease = Lease(StoreDir(folder / COORDINATOR), holder_of(node, os.getpid()), self._address)
         self._selector = selectors.DefaultSelector()
         server.setblocking(False)
         self._selector.register(server, selectors.EVENT_READ)
         self._links: list[Link] = []
-        self._names: dict[Link, Hello] = {}
+        self._names: dict[Link, ElasticHello] = {}
         """Who is at the other end, once it said hello."""
         self._leader: Leader | None = None
         self._beat_s = self._stepped_s = 0.0
@@ -167,15 +167,15 @@ class Coordinator:
         if now_s - self._beat_s >= PULSE_S:
             self._beat_s = now_s
             for link in self._names:
-                link.send(**said(Beat(epoch=self._lease.epoch or 0)))
+                link.send(**said(Heartbeat(epoch=self._lease.epoch or 0)))
 
     def _hear(self, leader: Leader, link: Link, message: object, now_s: float) -> None:
         hello = self._names.get(link)
-        self._urgent = self._urgent or not isinstance(message, Beat | Told)
-        if isinstance(message, Hello):
+        self._urgent = self._urgent or not isinstance(message, Heartbeat | RunEvent)
+        if isinstance(message, ElasticHello):
             self._names[link] = message
             if not leader.reception.greet(message, now_s):
-                link.send(**said(Dismiss(self._lease.epoch or 0, "it was given up for lost")))
+                link.send(**said(Shutdown(self._lease.epoch or 0, "it was given up for lost")))
         elif hello is None:
             link.close()
         elif hello.role == "agent":
@@ -194,7 +194,7 @@ class Coordinator:
         else:
             self._leader.reception.lose_link(hello.worker)
 
-    def _link_of(self, hello: Hello) -> Link | None:
+    def _link_of(self, hello: ElasticHello) -> Link | None:
         key = (hello.role, hello.node, hello.worker)
         return next((k for k, h in self._names.items() if (h.role, h.node, h.worker) == key), None)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.elastic.membership import shares_for
-from windlass.elastic.membership_state import Roll, Worker
+from windlass.elastic.membership_state import MembershipState, WorkerState
 from windlass.plan.relayout import Waits, relayout
 from windlass.spec.layout import Layout
 from windlass.spec.protocol.elastic import Assign
@@ -18,7 +18,7 @@ class Generation:
     """A period with fixed members and layout."""
 
     number: int
-    members: tuple[Worker, ...]
+    members: tuple[WorkerState, ...]
     """By rank."""
     spares: tuple[str, ...]
     layout: Layout
@@ -64,7 +64,7 @@ class Generation:
         )
 
 
-def lay_out(run: Run, roll: Roll, reason: str) -> Generation | Waits:
+def lay_out(run: Run, roll: MembershipState, reason: str) -> Generation | Waits:
     """Return the next generation of the first workers in the lobby, or why there can be none."""
     ready = roll.ready
     relaid = relayout(run, len(ready[: roll.wanted]))

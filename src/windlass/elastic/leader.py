@@ -21,15 +21,15 @@ from typing import Any
 from windlass.elastic.generation import Generation, lay_out
 from windlass.elastic.membership import (
     EARLY_S,
-    Abandon,
-    Call,
+    AbandonGeneration,
+    Drained,
+    DrainGeneration,
     End,
-    Fire,
     Form,
-    Hire,
-    Loss,
+    LostWorker,
     Move,
-    Rest,
+    StartWorker,
+    StopWorker,
     back_off_s,
     comparable,
     cut_off,
@@ -37,18 +37,28 @@ from windlass.elastic.membership import (
     find_losses,
     staff,
 )
-from windlass.elastic.membership_state import Roll, Worker
-from windlass.elastic.message_handler import Reception, Speech
+from windlass.elastic.membership_state import MembershipState, WorkerState
+from windlass.elastic.message_handler import MessageHandler, Outbox
 from windlass.elastic.run_journal import Chronicle
 from windlass.plan.relayout import Relaid, Waits, relayout
 from windlass.plan.stragglers import decide_pace
 from windlass.spec.errors import StoreFailed, WindlassError
 from windlass.spec.protocol import elastic
-from windlass.spec.protocol.elastic import OVER, WORKERS, Border, Dismiss, Kill, Over, Start, Told, ToWorker
+from windlass.spec.protocol.elastic import (
+    OVER,
+    WORKERS,
+    DrainAtStep,
+    KillWorker,
+    RunEnded,
+    RunEvent,
+    Shutdown,
+    Start,
+    ToWorker,
+)
 from windlass.spec.run import RESULT, RUN_FILE, Run
 from windlass.store import settings_file
 from windlass.store.manifest import load_manifest
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 AGAIN_S = 0.5
 """Until a generation that could not be formed is tried again."""
@@ -60,13 +70,13 @@ LOOK_EVERY_S = 0.25
 class Leader:
     """One term of leadership. Who holds the connections tells `reception` what comes, and calls `step`."""
 
-    def __init__(self, folder: Path, epoch: int, node: str, speech: Speech, now_s: float) -> None:
+    def __init__(self, folder: Path, epoch: int, node: str, speech: Outbox, now_s: float) -> None:
         self._folder, self._epoch, self._node, self._speech = folder, epoch, node, speech
         self._chronicle = Chronicle(folder, epoch, node)
         self._run = Run.model_validate_json((folder / RUN_FILE).read_bytes())
-        self.roll = Roll(self._run.layout.world, self._run.job.elastic.spares, node, since_s=now_s)
-        self.over: Over | None = None
-        self.reception = Reception(self.roll, epoch, speech, self._note, self._tell)
+        self.roll = MembershipState(self._run.layout.world, self._run.job.elastic.spares, node, since_s=now_s)
+        self.over: RunEnded | None = None
+        self.reception = MessageHandler(self.roll, epoch, speech, self._note, self._tell)
         self._asked_id = 0
         self._looked_s = float("-inf")
         self._waiting = ""
@@ -117,7 +127,7 @@ class Leader:
             if name in self.reception.gone:
                 roll.broken = f"{name} is lost"
                 continue
-            worker = Worker(name, str(member["node"]), now_s, now_s, expected=True)
+            worker = WorkerState(name, str(member["node"]), now_s, now_s, expected=True)
             worker.rank = int(member["rank"])
             roll.workers[name] = worker
         roll.turn("running" if roll.members else "idle", now_s)
@@ -139,7 +149,7 @@ class Leader:
         self._asked_id, self.roll.wanted = int(asked["id"]), int(asked["workers"])
         self.roll.nodes = int(asked.get("nodes", 1))
 
-    def _lose(self, loss: Loss, now_s: float) -> None:
+    def _lose(self, loss: LostWorker, now_s: float) -> None:
         roll, worker = self.roll, self.roll.workers[loss.worker]
         if worker.rank == 0 and worker.worker in roll.members and self._has_result():
             worker.outcome, worker.done_s = "finished", now_s  # it only could not say so any more
@@ -147,14 +157,14 @@ class Leader:
         del roll.workers[loss.worker]
         self.reception.gone.add(loss.worker)
         self._note_loss(worker, loss)
-        self._speech.to_agent(worker.node, Kill(self._epoch, worker.worker))
+        self._speech.to_agent(worker.node, KillWorker(self._epoch, worker.worker))
         if worker.worker in roll.members and roll.stage != "idle":
             roll.broken = roll.broken or f"{worker.worker} is lost: {loss.detail}"
         if loss.how == "exit" and now_s - worker.since_s < EARLY_S:
             roll.early += 1
             roll.start_after_s = now_s + back_off_s(roll.early)
 
-    def _note_loss(self, worker: Worker, loss: Loss) -> None:
+    def _note_loss(self, worker: WorkerState, loss: LostWorker) -> None:
         self._note(
             "lost",
             worker=worker.worker,
@@ -167,23 +177,23 @@ class Leader:
         )
 
     def _has_result(self) -> bool:
-        return load_manifest(Place(self._folder / RESULT)) is not None
+        return load_manifest(StoreDir(self._folder / RESULT)) is not None
 
     def _act(self, move: Move, now_s: float) -> None:
         roll = self.roll
-        if isinstance(move, Abandon | Call):
+        if isinstance(move, AbandonGeneration | DrainGeneration):
             roll.reason = move.reason
-        if isinstance(move, Abandon):
-            self._to_crew(lambda: elastic.Abandon(self._epoch, roll.generation, move.reason))
+        if isinstance(move, AbandonGeneration):
+            self._to_crew(lambda: elastic.AbortGeneration(self._epoch, roll.generation, move.reason))
             roll.abandoned = True
             roll.turn("gathering", now_s)
             self._count_fruitless(move.reason, now_s)
-        elif isinstance(move, Call):
-            self._to_crew(lambda: Border(self._epoch, roll.generation, move.stop, move.departs))
+        elif isinstance(move, DrainGeneration):
+            self._to_crew(lambda: DrainAtStep(self._epoch, roll.generation, move.stop, move.departs))
             roll.called_stop = roll.called_stop or move.stop
             if not move.stop:
                 roll.turn("gathering", now_s)
-        elif isinstance(move, Rest):
+        elif isinstance(move, Drained):
             roll.kept = any(w.ready for w in roll.crew)
             roll.turn("idle", now_s)
         elif isinstance(move, Form):
@@ -191,7 +201,7 @@ class Leader:
         else:
             self._end(move)
 
-    def _compare(self, now_s: float) -> Call | None:
+    def _compare(self, now_s: float) -> DrainGeneration | None:
         """Look for unequal workers now and then; a call when their shares shall change or one is too slow."""
         roll, rules = self.roll, self._run.job.elastic
         if not comparable(roll) or now_s - self._compared_s < COMPARE_EVERY_S:
@@ -211,12 +221,12 @@ class Leader:
         if pace.shares is None and not pace.aside:
             return None
         roll.next_shares = pace.shares if not pace.aside else None
-        return Call(pace.reason, departs=bool(pace.aside))
+        return DrainGeneration(pace.reason, departs=bool(pace.aside))
 
-    def _set_aside(self, worker: Worker, reason: str) -> None:
+    def _set_aside(self, worker: WorkerState, reason: str) -> None:
         worker.slow = True
         self.roll.slow_nodes[worker.node] += 1
-        self._note_loss(worker, Loss(worker.worker, "slow", reason, 0.0))
+        self._note_loss(worker, LostWorker(worker.worker, "slow", reason, 0.0))
 
     def _count_fruitless(self, reason: str, now_s: float) -> None:
         """A generation that did no step makes the next one wait, a little longer each time."""
@@ -268,27 +278,29 @@ class Leader:
             self._waiting = reason
             self._note("waiting", reason=reason, workers=len(self.roll.ready))
 
-    def _change(self, change: Hire | Fire, now_s: float) -> None:
+    def _change(self, change: StartWorker | StopWorker, now_s: float) -> None:
         roll = self.roll
-        if isinstance(change, Hire):
+        if isinstance(change, StartWorker):
             name = f"{change.node}-{secrets.token_hex(3)}"
-            roll.workers[name] = Worker(name, change.node, now_s, now_s)
+            roll.workers[name] = WorkerState(name, change.node, now_s, now_s)
             self._speech.to_agent(change.node, Start(self._epoch, name))
             return
         worker = roll.workers[change.worker]
-        self._speech.to_worker(worker.worker, Dismiss(self._epoch, change.reason))
+        self._speech.to_worker(worker.worker, Shutdown(self._epoch, change.reason))
         self.reception.part_with(worker, change.reason)
 
     def _end(self, end: End) -> None:
         """Leave word in the store first: whoever misses the message finds it there."""
-        self.over = Over(self._epoch, end.outcome, end.error)
+        self.over = RunEnded(self._epoch, end.outcome, end.error)
         self._note("over", outcome=end.outcome, generation=self.roll.generation)
         try:
-            Place(self._folder).write(OVER, json.dumps({"outcome": end.outcome, "error": end.error}).encode())
+            StoreDir(self._folder).write(
+                OVER, json.dumps({"outcome": end.outcome, "error": end.error}).encode()
+            )
         except StoreFailed as error:
             sys.stderr.write(f"{error}\n")
         for worker in self.roll.alive:
-            self._speech.to_worker(worker.worker, Dismiss(self._epoch, f"the run is {end.outcome}"))
+            self._speech.to_worker(worker.worker, Shutdown(self._epoch, f"the run is {end.outcome}"))
         for node in self.roll.agents:
             self._speech.to_agent(node, self.over)
 
@@ -311,4 +323,4 @@ class Leader:
 
     def _tell(self, event: dict[str, Any]) -> None:
         for node in self.roll.agents:
-            self._speech.to_agent(node, Told(event, self._epoch))
+            self._speech.to_agent(node, RunEvent(event, self._epoch))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from windlass.elastic.membership_state import Roll, Worker, listed
+from windlass.elastic.membership_state import MembershipState, WorkerState, listed
 from windlass.spec.layout import Layout
 
 SILENT_S, SILENT_MOST_S, SILENT_GAPS = 1.5, 5.0, 8.0
@@ -50,7 +50,7 @@ FRUITLESS_MOST = 20
 
 
 @dataclass(frozen=True)
-class Loss:
+class LostWorker:
     """A worker to be counted as lost."""
 
     worker: str
@@ -61,14 +61,14 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class Abandon:
+class AbandonGeneration:
     """The generation cannot go on: call its members at once."""
 
     reason: str
 
 
 @dataclass(frozen=True)
-class Call:
+class DrainGeneration:
     """Call the members of the generation to the lobby after their step."""
 
     reason: str
@@ -85,7 +85,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Rest:
+class Drained:
     """All that are left of the generation are in the lobby."""
 
 
@@ -97,25 +97,25 @@ class End:
     error: dict[str, Any] | None = None
 
 
-Move = Abandon | Call | Form | Rest | End
+Move = AbandonGeneration | DrainGeneration | Form | Drained | End
 
 
 @dataclass(frozen=True)
-class Hire:
+class StartWorker:
     """Start a worker on a node."""
 
     node: str
 
 
 @dataclass(frozen=True)
-class Fire:
+class StopWorker:
     """Dismiss a worker that waits."""
 
     worker: str
     reason: str
 
 
-def find_losses(roll: Roll, now_s: float) -> list[Loss]:
+def find_losses(roll: MembershipState, now_s: float) -> list[LostWorker]:
     """Return who is lost. Members that end as they should are not."""
     found = {loss.worker: loss for worker in roll.alive if (loss := _loss_of(roll, worker, now_s))}
     for loss in (*_laggards(roll, now_s), *_deserters(roll, now_s)):
@@ -123,7 +123,7 @@ def find_losses(roll: Roll, now_s: float) -> list[Loss]:
     return list(found.values())
 
 
-def cut_off(roll: Roll, losses: list[Loss], now_s: float) -> bool:
+def cut_off(roll: MembershipState, losses: list[LostWorker], now_s: float) -> bool:
     """Whether the coordinator itself is lost: most members fell silent together, on other machines.
 
     They do not fall silent at the very same moment, so once one counts as lost, those count with it that
@@ -135,7 +135,7 @@ def cut_off(roll: Roll, losses: list[Loss], now_s: float) -> bool:
     return 2 * sum(w.node != roll.home for w in quiet) > len(roll.members)
 
 
-def decide(roll: Roll, now_s: float, used: Callable[[int], int]) -> Move | None:
+def decide(roll: MembershipState, now_s: float, used: Callable[[int], int]) -> Move | None:
     """Return what to do next; `used(n)` says how many of n workers a layout can use."""
     if roll.early >= EARLY_MOST:
         return End("failed", _failed(f"{roll.early} workers in a row died soon after their start", roll))
@@ -150,22 +150,24 @@ def decide(roll: Roll, now_s: float, used: Callable[[int], int]) -> Move | None:
     return _decide_idle(roll, now_s, used)
 
 
-def staff(roll: Roll, now_s: float) -> list[Hire | Fire]:
+def staff(roll: MembershipState, now_s: float) -> list[StartWorker | StopWorker]:
     """Keep as many processes as are wanted, spares included; the least loaded machines start them."""
     if roll.stop or roll.awaited or any(w.outcome is not None for w in roll.crew):
         return []
     slow = [w for w in roll.alive if w.slow and w.ready]
     if slow:
-        return [Fire(w.worker, "it is far slower than the others") for w in slow]
+        return [StopWorker(w.worker, "it is far slower than the others") for w in slow]
     alive, total = roll.alive, roll.wanted + roll.spares
     if len(alive) < total and now_s >= roll.start_after_s:
         return _hire(roll, total - len(alive))
     idle = [w for w in reversed(roll.newcomers) if w.rank is None]
     surplus = len(alive) - total if len(roll.members) <= roll.wanted or roll.stage == "idle" else 0
-    return [Fire(w.worker, f"the run goes on with {roll.wanted} workers") for w in idle[: max(0, surplus)]]
+    return [
+        StopWorker(w.worker, f"the run goes on with {roll.wanted} workers") for w in idle[: max(0, surplus)]
+    ]
 
 
-def comparable(roll: Roll) -> bool:
+def comparable(roll: MembershipState) -> bool:
     """Whether the paces of members say something: each has a share of the batch, and all are in steps."""
     layout, crew = roll.layout, roll.crew
     own_shares = all(layout.get(axis, 1) == 1 for axis in ("pp", "cp", "tp"))
@@ -173,7 +175,7 @@ def comparable(roll: Roll) -> bool:
     return own_shares and steady and all(w.connected and not w.over and w.phase == "step" for w in crew)
 
 
-def shares_for(roll: Roll, layout: Layout, members: list[str]) -> tuple[int, ...] | None:
+def shares_for(roll: MembershipState, layout: Layout, members: list[str]) -> tuple[int, ...] | None:
     """Return the shares of the next generation: as measured if it has these members, else the layout's."""
     wanted = roll.next_shares
     if wanted is None or wanted.keys() != set(members) or layout.replicas != len(members):
@@ -186,17 +188,17 @@ def back_off_s(early: int) -> float:
     return float(min(BACK_OFF_MOST_S, BACK_OFF_S * 2 ** (early - 1))) if early > 0 else 0.0
 
 
-def silence_s(worker: Worker) -> float:
+def silence_s(worker: WorkerState) -> float:
     """Return how long a worker may be silent: as it is used to, within bounds."""
     return min(SILENT_MOST_S, max(SILENT_S, SILENT_GAPS * worker.gap_s))
 
 
-def _loss_of(roll: Roll, worker: Worker, now_s: float) -> Loss | None:
+def _loss_of(roll: MembershipState, worker: WorkerState, now_s: float) -> LostWorker | None:
     silent_s = now_s - worker.heard_s
     if worker.exit is not None:
-        return Loss(worker.worker, "exit", worker.exit, silent_s)
+        return LostWorker(worker.worker, "exit", worker.exit, silent_s)
     if worker.cut:
-        return Loss(worker.worker, "connection", "its connection was closed", silent_s)
+        return LostWorker(worker.worker, "connection", "its connection was closed", silent_s)
     if worker.connected:
         allowed_s, what = silence_s(worker), f"no word for {silent_s:.1f} s"
     elif worker.expected:
@@ -204,37 +206,37 @@ def _loss_of(roll: Roll, worker: Worker, now_s: float) -> Loss | None:
     else:
         allowed_s = START_S if worker.pid else NURSERY_S
         what = f"it was {'started' if worker.pid else 'asked for'} and said nothing for {silent_s:.0f} s"
-    return Loss(worker.worker, "silent", what, silent_s) if silent_s > allowed_s else None
+    return LostWorker(worker.worker, "silent", what, silent_s) if silent_s > allowed_s else None
 
 
-def _laggards(roll: Roll, now_s: float) -> Iterator[Loss]:
+def _laggards(roll: MembershipState, now_s: float) -> Iterator[LostWorker]:
     """Members that hold up the others: behind in steps, or not in the lobby in time."""
     if roll.stage == "gathering" and roll.abandoned:
         step_s = median(roll.step_s) if roll.step_s else 0.0
         if now_s - roll.since_s > max(COME_S, COME_STEPS * step_s):
             late = [w for w in roll.crew if not w.over and not roll.back(w)]
             yield from (
-                Loss(w.worker, "stuck", f"it did not come to the lobby: {w.phase}", 0.0) for w in late
+                LostWorker(w.worker, "stuck", f"it did not come to the lobby: {w.phase}", 0.0) for w in late
             )
     elif roll.stage == "running" and _overdue(roll, now_s):
         crew = [w for w in roll.crew if w.connected and not w.over]
         first = max((w.step for w in crew), default=0)
         behind = [w for w in crew if w.step < first and w.phase == "step"]
         detail = f"at step {{}} for {now_s - roll.moved_s:.0f} s, while others wait at {first}"
-        yield from (Loss(w.worker, "stuck", detail.format(w.step), 0.0) for w in behind)
+        yield from (LostWorker(w.worker, "stuck", detail.format(w.step), 0.0) for w in behind)
 
 
-def _deserters(roll: Roll, now_s: float) -> Iterator[Loss]:
+def _deserters(roll: MembershipState, now_s: float) -> Iterator[LostWorker]:
     """Members that stopped alone: nobody follows them, and nobody is busy with the end."""
     others = [w for w in roll.crew if w.connected and not w.over]
     if any(w.phase in ("saving", "evaluating") for w in others) or not others:
         return
     for worker in roll.crew:
         if worker.outcome == "stopped" and now_s - worker.done_s > DONE_S:
-            yield Loss(worker.worker, "exit", "it was asked to stop, alone", 0.0)
+            yield LostWorker(worker.worker, "exit", "it was asked to stop, alone", 0.0)
 
 
-def _overdue(roll: Roll, now_s: float) -> bool:
+def _overdue(roll: MembershipState, now_s: float) -> bool:
     phases = {w.phase for w in roll.crew if w.connected and not w.over}
     if not phases or "paused" in phases:
         return False
@@ -245,7 +247,7 @@ def _overdue(roll: Roll, now_s: float) -> bool:
     return now_s - roll.moved_s > allowed_s
 
 
-def _decide_end(roll: Roll, now_s: float) -> End | None:
+def _decide_end(roll: MembershipState, now_s: float) -> End | None:
     if roll.stops > 1:
         return End("stopped")  # whoever asks twice does not want to wait
     for worker in roll.workers.values():
@@ -262,67 +264,67 @@ def _decide_end(roll: Roll, now_s: float) -> End | None:
     return None
 
 
-def _finished(roll: Roll) -> bool:
+def _finished(roll: MembershipState) -> bool:
     """Whether the result is written: whoever is lost now is not missed."""
     return any(w.rank == 0 and w.outcome == "finished" for w in roll.crew)
 
 
-def _decide_running(roll: Roll, now_s: float, used: Callable[[int], int]) -> Move | None:
+def _decide_running(roll: MembershipState, now_s: float, used: Callable[[int], int]) -> Move | None:
     if roll.awaited:
         return None  # they would not hear it
     if roll.broken is not None:
-        return Abandon(roll.broken)
+        return AbandonGeneration(roll.broken)
     for worker in roll.crew:
         if roll.back(worker):
             return (
-                Call(f"{worker.worker} is at a border")
+                DrainGeneration(f"{worker.worker} is at a border")
                 if worker.why == "border"
-                else Abandon(f"{worker.worker}: {worker.why}")
+                else AbandonGeneration(f"{worker.worker}: {worker.why}")
             )
         unaware = worker.ready and worker.generation != roll.generation
         if unaware and now_s - roll.since_s > COME_S:
-            return Abandon(f"{worker.worker} does not know of the generation")
+            return AbandonGeneration(f"{worker.worker} does not know of the generation")
     if _overdue(roll, now_s):
-        return Abandon(f"no step for {now_s - roll.moved_s:.0f} s")
+        return AbandonGeneration(f"no step for {now_s - roll.moved_s:.0f} s")
     if roll.stop and not roll.called_stop:
-        return Call("asked to stop", stop=True)
+        return DrainGeneration("asked to stop", stop=True)
     if roll.stop or any(w.over or not w.connected for w in roll.crew):
         return None
     return _decide_change(roll, now_s, used)
 
 
-def _decide_change(roll: Roll, now_s: float, used: Callable[[int], int]) -> Call | None:
+def _decide_change(roll: MembershipState, now_s: float, used: Callable[[int], int]) -> DrainGeneration | None:
     """Whether another number of members would be better, and the newcomers were given time to gather."""
     count, newcomers = len(roll.members), roll.newcomers
     if count > roll.wanted and used(roll.wanted) < count:
-        return Call(f"{roll.wanted} workers are wanted, not {count}", departs=True)
+        return DrainGeneration(f"{roll.wanted} workers are wanted, not {count}", departs=True)
     possible = min(roll.wanted, count + len(newcomers))
     if not newcomers or used(possible) <= count:
         return None
     if count + len(newcomers) < roll.wanted and _more_to_come(roll, newcomers, now_s):
         return None
-    return Call(f"{listed(newcomers[: possible - count])} joined")
+    return DrainGeneration(f"{listed(newcomers[: possible - count])} joined")
 
 
-def _more_to_come(roll: Roll, newcomers: list[Worker], now_s: float) -> bool:
+def _more_to_come(roll: MembershipState, newcomers: list[WorkerState], now_s: float) -> bool:
     """Whether others come at about the same time."""
     latest_s = max(w.ready_s or 0.0 for w in newcomers)
     starting = any(not w.connected and now_s - w.since_s < STARTING_S for w in roll.alive)
     return starting or now_s - latest_s < TOGETHER_S
 
 
-def _decide_gathering(roll: Roll, now_s: float) -> Move | None:
+def _decide_gathering(roll: MembershipState, now_s: float) -> Move | None:
     crew = [w for w in roll.crew if not w.over]
     if not roll.abandoned:
         failed = [f"{w.worker}: {w.why}" for w in crew if roll.back(w) and w.why != "border"]
         if roll.broken is not None or failed:
-            return Abandon(roll.broken or failed[0])
+            return AbandonGeneration(roll.broken or failed[0])
         if _overdue(roll, now_s) and not all(roll.back(w) for w in crew):
-            return Abandon(f"no step for {now_s - roll.moved_s:.0f} s")
-    return Rest() if all(roll.back(w) for w in crew) else None
+            return AbandonGeneration(f"no step for {now_s - roll.moved_s:.0f} s")
+    return Drained() if all(roll.back(w) for w in crew) else None
 
 
-def _decide_idle(roll: Roll, now_s: float, used: Callable[[int], int]) -> Form | None:
+def _decide_idle(roll: MembershipState, now_s: float, used: Callable[[int], int]) -> Form | None:
     ready = roll.ready
     if not ready or now_s < roll.form_after_s:
         return None
@@ -337,20 +339,20 @@ def _decide_idle(roll: Roll, now_s: float, used: Callable[[int], int]) -> Form |
     return Form(f"{len(ready)} of {roll.wanted} workers are here") if now_s - latest_s > TOGETHER_S else None
 
 
-def _hire(roll: Roll, count: int) -> list[Hire | Fire]:
+def _hire(roll: MembershipState, count: int) -> list[StartWorker | StopWorker]:
     """Machines get equal parts; that of a machine which is away stays open until it is back."""
     each = math.ceil((roll.wanted + roll.spares) / roll.nodes)
     load = {node: sum(w.node == node for w in roll.alive) for node in roll.agents}
-    hired: list[Hire | Fire] = []
+    hired: list[StartWorker | StopWorker] = []
     for _ in range(count):
         free = [n for n, agent in roll.agents.items() if load[n] < min(each, agent.most or each)]
         if not free:
             break
         node = min(free, key=lambda n: (roll.slow_nodes[n], load[n], n))
         load[node] += 1
-        hired.append(Hire(node))
+        hired.append(StartWorker(node))
     return hired
 
 
-def _failed(message: str, roll: Roll) -> dict[str, Any]:
+def _failed(message: str, roll: MembershipState) -> dict[str, Any]:
     return {"kind": "ProcessFailed", "message": message, "hint": roll.last_words or None}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from windlass.plan.stragglers import Total
-from windlass.spec.protocol.elastic import Beat, Lobby
+from windlass.spec.protocol.elastic import Heartbeat, WaitingForAssignment
 
 Stage = Literal["idle", "running", "gathering"]
 """No generation; one that trains or forms; one whose members are on their way to the lobby."""
@@ -26,7 +26,7 @@ GAP_KEPT = 0.95
 
 
 @dataclass
-class Worker:
+class WorkerState:
     """A process that trains, may train, or is being started."""
 
     worker: str
@@ -74,7 +74,7 @@ class Worker:
         """Whether nothing more is expected of it."""
         return self.dismissed or self.outcome is not None
 
-    def beat(self, beat: Beat, now_s: float) -> bool:
+    def beat(self, beat: Heartbeat, now_s: float) -> bool:
         """Take a beat; return whether it shows that something got on."""
         self.gap_s = max(now_s - self.heard_s, self.gap_s * GAP_KEPT)
         self.heard_s = now_s
@@ -86,7 +86,7 @@ class Worker:
         self.generation, self.step, self.phase = beat.generation, beat.step, beat.phase
         return moved
 
-    def come(self, lobby: Lobby, now_s: float) -> None:
+    def come(self, lobby: WaitingForAssignment, now_s: float) -> None:
         """Take note that it waits in the lobby; not if it said so before it heard of its assignment."""
         if self.assigned is not None and lobby.generation != self.assigned:
             return
@@ -105,7 +105,7 @@ class Worker:
 
 
 @dataclass
-class Agent:
+class AgentState:
     """The launcher of one machine."""
 
     node: str
@@ -114,7 +114,7 @@ class Agent:
 
 
 @dataclass
-class Roll:
+class MembershipState:
     """Everything a decision needs."""
 
     wanted: int
@@ -124,8 +124,8 @@ class Roll:
     since_s: float
     """When the stage began."""
     stage: Stage = "idle"
-    workers: dict[str, Worker] = field(default_factory=dict)
-    agents: dict[str, Agent] = field(default_factory=dict)
+    workers: dict[str, WorkerState] = field(default_factory=dict)
+    agents: dict[str, AgentState] = field(default_factory=dict)
     nodes: int = 1
     """How many machines there are when all are there."""
     generation: int = 0
@@ -171,22 +171,22 @@ class Roll:
         return self.stops > 0
 
     @property
-    def crew(self) -> list[Worker]:
+    def crew(self) -> list[WorkerState]:
         """The members that are not lost, by rank."""
         return [self.workers[m] for m in self.members if m in self.workers]
 
     @property
-    def ready(self) -> list[Worker]:
+    def ready(self) -> list[WorkerState]:
         """Who waits in the lobby: members by rank, then the others by age."""
         found = [w for w in self.workers.values() if w.ready and not w.slow]
         return sorted(found, key=lambda w: (w.rank is None, w.rank or 0, w.since_s, w.worker))
 
     @property
-    def newcomers(self) -> list[Worker]:
+    def newcomers(self) -> list[WorkerState]:
         return [w for w in self.ready if w.worker not in self.members]
 
     @property
-    def alive(self) -> list[Worker]:
+    def alive(self) -> list[WorkerState]:
         return [w for w in self.workers.values() if not w.over]
 
     @property
@@ -194,7 +194,7 @@ class Roll:
         """Whether members that an earlier coordinator left were not heard yet."""
         return any(w.expected for w in self.workers.values())
 
-    def back(self, worker: Worker) -> bool:
+    def back(self, worker: WorkerState) -> bool:
         """Whether a member came to the lobby from this generation, not on its way into it."""
         return worker.ready and worker.generation == self.generation
 
@@ -221,6 +221,6 @@ class Roll:
             worker.since_s += seconds
 
 
-def listed(workers: Iterable[Worker]) -> str:
+def listed(workers: Iterable[WorkerState]) -> str:
     """Name workers for people."""
     return ", ".join(w.worker for w in workers)

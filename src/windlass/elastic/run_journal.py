@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from windlass.elastic.membership_state import Roll, Worker
+from windlass.elastic.membership_state import MembershipState, WorkerState
 from windlass.spec.errors import StoreFailed
 from windlass.spec.protocol.elastic import MEMBERS
 from windlass.spec.run import JOURNAL
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place, told
+from windlass.store.store_dir import StoreDir, told
 
 KEPT_RECORDS = 1000
 
@@ -28,7 +28,7 @@ class Chronicle:
 
     def __init__(self, folder: Path, epoch: int, node: str) -> None:
         self._folder, self._epoch, self._node = folder, epoch, node
-        self._journal = Journal(Place(folder), JOURNAL)
+        self._journal = Journal(StoreDir(folder), JOURNAL)
         self._unwritten: list[dict[str, Any]] = []
         self._shown = ""
 
@@ -50,7 +50,7 @@ class Chronicle:
         self._unwritten = []
         return True
 
-    def show(self, roll: Roll) -> None:
+    def show(self, roll: MembershipState) -> None:
         """Keep members.json as things stand, for tools."""
         shown = {
             "epoch": self._epoch,
@@ -76,7 +76,7 @@ class Chronicle:
             part.replace(file)
 
 
-def _entry(worker: Worker, roll: Roll) -> dict[str, Any]:
+def _entry(worker: WorkerState, roll: MembershipState) -> dict[str, Any]:
     rank = worker.rank if worker.worker in roll.members else None
     return {
         "worker": worker.worker,
@@ -87,7 +87,7 @@ def _entry(worker: Worker, roll: Roll) -> dict[str, Any]:
     }
 
 
-def _state_of(worker: Worker, roll: Roll) -> str:
+def _state_of(worker: WorkerState, roll: MembershipState) -> str:
     if worker.outcome is not None:
         return worker.outcome
     if worker.dismissed:

@@ -31,7 +31,7 @@ CODE_S = 0.2
 
 
 @dataclass
-class Child:
+class WorkerProcess:
     """A worker process; `descriptor` is -1 until it was started."""
 
     worker: str
@@ -40,7 +40,7 @@ class Child:
     ended_s: float | None = None
 
 
-class Nursing:
+class WorkerPool:
     """Starts, watches and ends workers."""
 
     def __init__(self, module: str, args: Sequence[str], folder: Path, name: str) -> None:
@@ -48,7 +48,7 @@ class Nursing:
         self._folder, self._log = folder, folder / "logs" / f"nursery-{name}.log"
         self._orders = os.pipe()
         """One pipe for all nurseries: workers of an earlier one watch it too."""
-        self._children: dict[str, Child] = {}
+        self._children: dict[str, WorkerProcess] = {}
         self._line = b""
         self._nursery = self._begin()
         self._died_s: float | None = None
@@ -64,7 +64,7 @@ class Nursing:
         return alive + ([self._output] if self._died_s is None else [])
 
     def start(self, worker: str) -> None:
-        self._children[worker] = Child(worker)
+        self._children[worker] = WorkerProcess(worker)
         os.write(self._orders[1], json.dumps({"start": worker}).encode() + b"\n")
 
     def kill(self, worker: str) -> None:
@@ -134,7 +134,7 @@ class Nursing:
             self._nursery = self._begin()
         return []
 
-    def _unstarted(self) -> list[Child]:
+    def _unstarted(self) -> list[WorkerProcess]:
         return [child for child in self._children.values() if child.descriptor < 0]
 
     def _take(self, line: bytes) -> Started | Exited | None:
@@ -151,7 +151,7 @@ class Nursing:
             return self._bury(child, None)
         return Started(child.worker, child.pid)
 
-    def _bury(self, child: Child, code: int | None) -> Exited:
+    def _bury(self, child: WorkerProcess, code: int | None) -> Exited:
         del self._children[child.worker]
         if child.descriptor >= 0:
             os.close(child.descriptor)
@@ -160,7 +160,7 @@ class Nursing:
             log = self._log
         return Exited(child.worker, code, tail_of(log))
 
-    def _signal(self, child: Child, number: signal.Signals) -> None:
+    def _signal(self, child: WorkerProcess, number: signal.Signals) -> None:
         if child.descriptor >= 0 and child.ended_s is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(child.descriptor, number)

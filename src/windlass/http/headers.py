@@ -13,7 +13,7 @@ Raw = Sequence[tuple[bytes, bytes]]
 SENT = "windlass.sent"
 
 
-class Sent(dict[bytes, bytes]):
+class RequestHeaders(dict[bytes, bytes]):
     """The first value of every name; names are in lower case, as ASGI has them."""
 
     def __init__(self, raw: Raw) -> None:
@@ -27,11 +27,11 @@ class Sent(dict[bytes, bytes]):
         return sum(each == name for each, _ in self._raw)
 
 
-def sent_with(scope: Scope) -> Sent:
+def sent_with(scope: Scope) -> RequestHeaders:
     """Return the headers of a request."""
-    sent: Sent | None = scope.get(SENT)
+    sent: RequestHeaders | None = scope.get(SENT)
     if sent is None:
-        sent = scope[SENT] = Sent(scope["headers"])
+        sent = scope[SENT] = RequestHeaders(scope["headers"])
     return sent
 
 

@@ -8,7 +8,7 @@ import math
 import socket
 from typing import Any
 
-from windlass.http.transport import BoundedProtocol, Connections
+from windlass.http.transport import BoundedProtocol, HttpConnections
 from windlass.spec.errors import BadInput, InUse
 from windlass.spec.serve import Serve
 
@@ -36,7 +36,7 @@ def settings() -> dict[str, Any]:
     }
 
 
-def bounded_settings(serve: Serve, connections: Connections) -> dict[str, Any]:
+def bounded_settings(serve: Serve, connections: HttpConnections) -> dict[str, Any]:
     """Return how the gateway's own uvicorn runs: with bounds on every connection, and TLS if asked for."""
     tls = {"ssl_certfile": serve.tls_certificate, "ssl_keyfile": serve.tls_key}
     bounds = {

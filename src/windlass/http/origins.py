@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from windlass.http.errors import ApiError
-from windlass.http.headers import Sent, sent_with
+from windlass.http.headers import RequestHeaders, sent_with
 from windlass.spec.serve import is_loopback
 
 MOST_URL_BYTES = 8192
@@ -37,7 +37,7 @@ def check(scope: Scope, *, loopback: bool, origins: frozenset[str] = frozenset()
     return _origin(sent, host, origins)
 
 
-def _origin(sent: Sent, host: bytes | None, origins: frozenset[str]) -> str:
+def _origin(sent: RequestHeaders, host: bytes | None, origins: frozenset[str]) -> str:
     if (times := sent.times(b"origin")) > 1:
         raise ApiError("malformed_request", f"there are {times} Origin headers; send one")
     given = sent[b"origin"].decode("latin-1")

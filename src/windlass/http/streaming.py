@@ -44,13 +44,13 @@ def error_event(error: ApiError, request_id: str) -> bytes:
 
 async def while_connected(request: Request, work: Awaitable[T]) -> T | None:
     """Do the work; give it up when the client leaves, and return None."""
-    with Watch(request.receive) as watch:
+    with DisconnectWatch(request.receive) as watch:
         return await work
     assert watch.left
     return None
 
 
-class Watch:
+class DisconnectWatch:
     """Looks whether a client is still there, and ends what the block does for one that is not.
 
     Looking costs a task, and most answers are there before it is worth one: so it begins after a while.
@@ -61,7 +61,7 @@ class Watch:
         self._receive = receive
         self._looking: asyncio.Task[None] | None = None
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> DisconnectWatch:
         task = asyncio.current_task()
         assert task is not None
         self._task, self._cancelling = task, task.cancelling()
@@ -114,7 +114,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with Watch(receive):
+            with DisconnectWatch(receive):
                 await self._send_all(scope, send)
         finally:
             self._close()

@@ -37,11 +37,11 @@ OFFER = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 Verdict = Literal["late", "idle", "stalled", "lingering"]
 
 
-class Refused(Exception):
+class RequestAborted(Exception):
     """Ends the parsing of a request that was refused while it arrived."""
 
 
-class Connections:
+class HttpConnections:
     """All connections of this gateway."""
 
     def __init__(self, limits: Transport) -> None:
@@ -85,7 +85,7 @@ class Connections:
 class BoundedProtocol(HttpToolsProtocol):
     """One connection: since when it has been in which state, and how much of a head it has sent."""
 
-    def __init__(self, connections: Connections, **given: Any) -> None:
+    def __init__(self, connections: HttpConnections, **given: Any) -> None:
         super().__init__(**given)
         self._all = connections
         self._limits = connections.limits
@@ -200,7 +200,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _stop(self, refusal: ApiError) -> None:
         self._refusal = refusal
-        raise Refused
+        raise RequestAborted
 
     def _refuse(self, error: ApiError) -> None:
         """Answer and hang up; in the middle of another answer there is nothing to say."""

@@ -19,10 +19,10 @@ from windlass.models.quantised import without_quantisation
 from windlass.models.recurrent_state import load_statistical
 from windlass.spec.config import shape_from_config, special_tokens_of
 from windlass.spec.errors import BadInput, InUse
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 from windlass.spec.shape import HmmShape, NgramShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
 def convert(
@@ -47,7 +47,7 @@ def convert(
         "parameters": model.parameter_count,
         "shape": model.shape.model_dump(exclude_defaults=False),
     }
-    writer = DirectoryWriter(Place(target))
+    writer = DirectoryWriter(StoreDir(target))
     limit = {} if most_shard_bytes is None else {"most_shard_bytes": most_shard_bytes}
     save_model(model, writer, special_tokens=special_tokens_of(config), **limit)
     return _finished(source, writer, told)
@@ -56,7 +56,7 @@ def convert(
 def _copied(source: Path, target: Path, shape: NgramShape | HmmShape) -> dict[str, Any]:
     """Check a model that is tables, not weights, and write the same bytes."""
     load_statistical(source)
-    writer = DirectoryWriter(Place(target))
+    writer = DirectoryWriter(StoreDir(target))
     for path in (source / CONFIG, *sorted(source.glob("*.safetensors"))):
         with path.open("rb") as read, writer.writing(path.name) as out:
             shutil.copyfileobj(read, out)
@@ -84,8 +84,8 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = DoorParser(prog="python -m windlass.models")
-    verbs = parser.add_subparsers(dest="verb", required=True, parser_class=DoorParser)
+    parser = EntrypointParser(prog="python -m windlass.models")
+    verbs = parser.add_subparsers(dest="verb", required=True, parser_class=EntrypointParser)
     verb = verbs.add_parser("convert", help="check a model directory and write it in our form")
     verb.add_argument("source", type=Path)
     verb.add_argument("target", type=Path)

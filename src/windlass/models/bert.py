@@ -33,8 +33,8 @@ class Bert(LanguageModel):
         self.positions = nn.Embedding(shape.context, shape.width)
         self.token_types = nn.Embedding(shape.token_types, shape.width)
         self.embedding_norm = nn.LayerNorm(shape.width, shape.norm_epsilon)
-        self.layers = nn.ModuleDict({str(n): Block(shape, n) for n in range(shape.layers)})
-        self.head = Head(shape)
+        self.layers = nn.ModuleDict({str(n): BertBlock(shape, n) for n in range(shape.layers)})
+        self.head = BertHead(shape)
 
     def embed(
         self,
@@ -73,14 +73,14 @@ class Bert(LanguageModel):
         return self.head.bias
 
 
-class Block(nn.Module):
+class BertBlock(nn.Module):
     """Attention, then feed-forward; the norm comes after each, upon the residual stream itself."""
 
     def __init__(self, shape: BertShape, layer: int) -> None:
         super().__init__()
-        self.attention = Attention(shape, layer)
+        self.attention = BertAttention(shape, layer)
         self.attention_norm = nn.LayerNorm(shape.width, shape.norm_epsilon)
-        self.ffn = FeedForward(shape)
+        self.ffn = BertFeedForward(shape)
         self.ffn_norm = nn.LayerNorm(shape.width, shape.norm_epsilon)
 
     def forward(self, x_BTD: Tensor, cache: KeyValues | None, key_mask_BT: Tensor | None) -> Tensor:
@@ -88,7 +88,7 @@ class Block(nn.Module):
         return self.ffn_norm(x_BTD + self.ffn(x_BTD))
 
 
-class Attention(nn.Module):
+class BertAttention(nn.Module):
     """Attention over all tokens that are not padding."""
 
     def __init__(self, shape: BertShape, layer: int) -> None:
@@ -110,7 +110,7 @@ class Attention(nn.Module):
         return self.output(join_heads(y_BHTC))
 
 
-class FeedForward(nn.Module):
+class BertFeedForward(nn.Module):
     """Two matrices with an exact GELU between them."""
 
     def __init__(self, shape: BertShape) -> None:
@@ -122,7 +122,7 @@ class FeedForward(nn.Module):
         return self.down(F.gelu(self.up(x_BTD)))
 
 
-class Head(nn.Module):
+class BertHead(nn.Module):
     """What stands between the encoder and the (tied) output matrix, and that matrix's bias."""
 
     def __init__(self, shape: BertShape) -> None:

@@ -16,7 +16,7 @@ from windlass.models.bert import Bert
 from windlass.models.gpt2 import Gpt2
 from windlass.models.language import LanguageModel
 from windlass.models.llama import Llama
-from windlass.models.mlp import Mlp
+from windlass.models.mlp import MlpModel
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, MlpShape, Network
 
 DEVIATION = 0.02
@@ -51,7 +51,7 @@ def outline(shape: Network) -> LanguageModel:
             case BertShape():
                 return Bert(shape)
             case MlpShape():
-                return Mlp(shape)
+                return MlpModel(shape)
 
 
 @torch.no_grad()

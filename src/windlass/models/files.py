@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from windlass.spec.errors import BadInput, Damaged, NotFound
 from windlass.store.manifest import load_manifest, verify
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
@@ -48,7 +48,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def check_manifest(folder: Path) -> None:
     """Check a directory byte by byte, where a manifest says what was written."""
-    place = Place(folder)
+    place = StoreDir(folder)
     manifest = load_manifest(place)
     if manifest is not None:
         verify(place, manifest)

@@ -31,7 +31,7 @@ class Gpt2(LanguageModel):
         self.shape: Gpt2Shape = shape
         self.embedding = nn.Embedding(shape.vocabulary, shape.width)
         self.positions = nn.Embedding(shape.context, shape.width)
-        self.layers = nn.ModuleDict({str(n): Block(shape, n) for n in range(shape.layers)})
+        self.layers = nn.ModuleDict({str(n): Gpt2Block(shape, n) for n in range(shape.layers)})
         self.norm = nn.LayerNorm(shape.width, shape.norm_epsilon)
 
     def embed(self, tokens_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
@@ -59,22 +59,22 @@ class Gpt2(LanguageModel):
         return self.embedding.weight
 
 
-class Block(nn.Module):
+class Gpt2Block(nn.Module):
     """Attention, then feed-forward, each beside the residual stream."""
 
     def __init__(self, shape: Gpt2Shape, layer: int) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(shape.width, shape.norm_epsilon)
-        self.attention = Attention(shape, layer)
+        self.attention = Gpt2Attention(shape, layer)
         self.ffn_norm = nn.LayerNorm(shape.width, shape.norm_epsilon)
-        self.ffn = FeedForward(shape)
+        self.ffn = Gpt2FeedForward(shape)
 
     def forward(self, x_BTD: Tensor, cache: KeyValues | None, key_mask_BT: Tensor | None) -> Tensor:
         x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), cache, key_mask_BT)
         return x_BTD + self.ffn(self.ffn_norm(x_BTD))
 
 
-class Attention(nn.Module):
+class Gpt2Attention(nn.Module):
     """Causal attention. The published weights hold the first three matrices as one; names.py tells how."""
 
     def __init__(self, shape: Gpt2Shape, layer: int) -> None:
@@ -96,7 +96,7 @@ class Attention(nn.Module):
         return self.output(join_heads(y_BHTC))
 
 
-class FeedForward(nn.Module):
+class Gpt2FeedForward(nn.Module):
     """Two matrices with a GELU between them, in the tanh form that GPT-2 was trained with."""
 
     def __init__(self, shape: Gpt2Shape) -> None:

@@ -20,11 +20,11 @@ from windlass.models.files import CONFIG
 from windlass.models.language import LanguageModel
 from windlass.models.names import NAMINGS, Pair
 from windlass.models.quantised import Grouped
-from windlass.models.tensors import MOST_SHARD_BYTES, Promise, Writer, write_tensors
-from windlass.models.weights import Weights, load_weights, stored_size
+from windlass.models.tensors import MOST_SHARD_BYTES, LazyTensor, Writer, write_tensors
+from windlass.models.weights import ModelWeights, load_weights, stored_size
 from windlass.spec.config import config_from_shape
 from windlass.spec.shape import Network
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
 def load_model(
@@ -66,7 +66,7 @@ def save_model(
     most_shard_bytes: int = MOST_SHARD_BYTES,
 ) -> None:
     """Write config.json and the weights, each tensor in its own type, tied ones once."""
-    writer: Writer = Place(target) if isinstance(target, str | os.PathLike) else target
+    writer: Writer = StoreDir(target) if isinstance(target, str | os.PathLike) else target
     weights = _InMemory(dict(model.named_parameters()))
     save_weights(
         model.shape, weights, writer, special_tokens=special_tokens, most_shard_bytes=most_shard_bytes
@@ -107,11 +107,11 @@ class _InMemory:
         return self._parameters[name].detach()
 
 
-def _promise(pair: Pair, weights: WeightSource) -> Promise:
+def _promise(pair: Pair, weights: WeightSource) -> LazyTensor:
     """Promise a tensor as Hugging Face stores it: ours one after the other, turned round for GPT-2."""
     first = pair.ours[0]
     size = stored_size(weights.shape(first), pair)
-    return Promise(weights.dtype(first), tuple(size), lambda: _stored(pair, size, weights))
+    return LazyTensor(weights.dtype(first), tuple(size), lambda: _stored(pair, size, weights))
 
 
 def _stored(pair: Pair, size: Sequence[int], weights: WeightSource) -> Tensor:
@@ -126,7 +126,7 @@ def _stored(pair: Pair, size: Sequence[int], weights: WeightSource) -> Tensor:
     return whole
 
 
-def _tensor(weights: Weights, name: str) -> Tensor:
+def _tensor(weights: ModelWeights, name: str) -> Tensor:
     """Return one weight in memory of its own, so that the file may change or go afterwards."""
     weight = weights.get(name)
     if isinstance(weight, Grouped):

@@ -33,7 +33,7 @@ class Llama(LanguageModel):
         super().__init__()
         self.shape: LlamaShape = shape
         self.embedding = nn.Embedding(shape.vocabulary, shape.width)
-        self.layers = nn.ModuleDict({str(n): Block(shape, n) for n in range(shape.layers)})
+        self.layers = nn.ModuleDict({str(n): LlamaBlock(shape, n) for n in range(shape.layers)})
         self.norm = RmsNorm(shape.width, shape.norm_epsilon)
         self.head = None if shape.tied else nn.Linear(shape.width, shape.vocabulary, bias=False)
         self.place_tables(torch.get_default_device())
@@ -73,15 +73,15 @@ class Llama(LanguageModel):
         return cos_TR[positions_BT][:, None].to(dtype), sin_TR[positions_BT][:, None].to(dtype)
 
 
-class Block(nn.Module):
+class LlamaBlock(nn.Module):
     """Attention, then feed-forward, each beside the residual stream."""
 
     def __init__(self, shape: LlamaShape, layer: int) -> None:
         super().__init__()
         self.attention_norm = RmsNorm(shape.width, shape.norm_epsilon)
-        self.attention = Attention(shape, layer)
+        self.attention = LlamaAttention(shape, layer)
         self.ffn_norm = RmsNorm(shape.width, shape.norm_epsilon)
-        self.ffn = FeedForward(shape)
+        self.ffn = LlamaFeedForward(shape)
 
     def forward(
         self, x_BTD: Tensor, turn: Turn, cache: KeyValues | None, key_mask_BT: Tensor | None
@@ -90,7 +90,7 @@ class Block(nn.Module):
         return x_BTD + self.ffn(self.ffn_norm(x_BTD))
 
 
-class Attention(nn.Module):
+class LlamaAttention(nn.Module):
     """Causal attention in which H/K query heads share one key/value head."""
 
     def __init__(self, shape: LlamaShape, layer: int) -> None:
@@ -115,7 +115,7 @@ class Attention(nn.Module):
         return self.output(join_heads(y_BHTC))
 
 
-class FeedForward(nn.Module):
+class LlamaFeedForward(nn.Module):
     """SwiGLU: a gate decides how much of each inner feature passes."""
 
     def __init__(self, shape: LlamaShape) -> None:

@@ -20,7 +20,7 @@ from windlass.models.llama import RmsNorm
 from windlass.spec.shape import MlpShape
 
 
-class Mlp(LanguageModel):
+class MlpModel(LanguageModel):
     """The whole model."""
 
     residual: ClassVar[tuple[str, ...]] = ("ffn.down.weight",)
@@ -32,7 +32,7 @@ class Mlp(LanguageModel):
         self.shape: MlpShape = shape
         self.embedding = nn.Embedding(shape.vocabulary, shape.width)
         self.mix = nn.Linear(shape.window * shape.width, shape.width, bias=False)
-        self.layers = nn.ModuleDict({str(n): Block(shape) for n in range(shape.layers)})
+        self.layers = nn.ModuleDict({str(n): MlpBlock(shape) for n in range(shape.layers)})
         self.norm = RmsNorm(shape.width, shape.norm_epsilon)
 
     def embed(self, tokens_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
@@ -65,19 +65,19 @@ class Mlp(LanguageModel):
         return self.embedding.weight
 
 
-class Block(nn.Module):
+class MlpBlock(nn.Module):
     """Feed-forward beside the residual stream."""
 
     def __init__(self, shape: MlpShape) -> None:
         super().__init__()
         self.ffn_norm = RmsNorm(shape.width, shape.norm_epsilon)
-        self.ffn = FeedForward(shape)
+        self.ffn = MlpFeedForward(shape)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         return x_BTD + self.ffn(self.ffn_norm(x_BTD))
 
 
-class FeedForward(nn.Module):
+class MlpFeedForward(nn.Module):
     """Two matrices with a GELU between them, in its tanh form."""
 
     def __init__(self, shape: MlpShape) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.models.native_loader import FLOAT, INT, LONG, POINTER, counting_library
-from windlass.models.weights import Weights, load_weights
+from windlass.models.weights import ModelWeights, load_weights
 from windlass.spec.errors import BadInput
 from windlass.spec.shape import HmmShape, MlpShape, NgramShape
 
@@ -64,7 +64,7 @@ class MlpScores:
 
     state_dtype: np.dtype[Any] = np.dtype(np.int32)
 
-    def __init__(self, shape: MlpShape, weights: Weights, threads: int | None = None) -> None:
+    def __init__(self, shape: MlpShape, weights: ModelWeights, threads: int | None = None) -> None:
         self.shape: NgramShape | HmmShape | MlpShape = shape
         self._sizes, self.state_size = shape, shape.window
         self.threads = threads or os.cpu_count() or 1
@@ -152,7 +152,7 @@ class MlpScores:
         return _Model(*ends, layers, *sizes, shape.norm_epsilon)
 
 
-def _floats(weights: Weights, name: str) -> Floats:
+def _floats(weights: ModelWeights, name: str) -> Floats:
     return np.ascontiguousarray(weights.get(name).widened(), np.float32)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from windlass.models.weights import load_weights
 from windlass.spec.errors import BadInput
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 
 
 def nearest(
@@ -30,7 +30,7 @@ def nearest(
 
 
 def main(argv: list[str]) -> int:
-    parser = DoorParser(prog="python -m windlass.models.nearest_tokens")
+    parser = EntrypointParser(prog="python -m windlass.models.nearest_tokens")
     parser.add_argument("model", type=Path)
     parser.add_argument("token", type=int)
     parser.add_argument("--count", type=int, default=10)

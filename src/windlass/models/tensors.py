@@ -35,7 +35,7 @@ class Writer(Protocol):
 
 
 @dataclass(frozen=True)
-class Promise:
+class LazyTensor:
     """A tensor that exists only while it is written: its type and size are known before."""
 
     dtype: torch.dtype
@@ -48,7 +48,7 @@ class Promise:
 
 
 def write_tensors(
-    tensors: Mapping[str, Promise], writer: Writer, *, most_shard_bytes: int = MOST_SHARD_BYTES
+    tensors: Mapping[str, LazyTensor], writer: Writer, *, most_shard_bytes: int = MOST_SHARD_BYTES
 ) -> None:
     """Write one file, or shards of at most `most_shard_bytes` (a larger tensor gets its own) and an index."""
     shards = _shards(tensors, most_shard_bytes)
@@ -67,7 +67,7 @@ def write_tensors(
 
 
 def write_file(
-    tensors: Mapping[str, Promise], name: str, writer: Writer, metadata: Mapping[str, str] = FROM_TORCH
+    tensors: Mapping[str, LazyTensor], name: str, writer: Writer, metadata: Mapping[str, str] = FROM_TORCH
 ) -> None:
     """Write a safetensors file as a stream: length of the header, header, then tensor after tensor.
 
@@ -81,7 +81,7 @@ def write_file(
             file.write(_bytes_of(promise))
 
 
-def _header(tensors: Mapping[str, Promise], metadata: Mapping[str, str]) -> bytes:
+def _header(tensors: Mapping[str, LazyTensor], metadata: Mapping[str, str]) -> bytes:
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
     for name, promise in tensors.items():
@@ -95,14 +95,14 @@ def _header(tensors: Mapping[str, Promise], metadata: Mapping[str, str]) -> byte
     return text + b" " * (-len(text) % 8)
 
 
-def _bytes_of(promise: Promise) -> memoryview:
+def _bytes_of(promise: LazyTensor) -> memoryview:
     tensor = promise.make().detach()
     assert (tensor.dtype, tuple(tensor.shape)) == (promise.dtype, promise.shape), "a promise was not kept"
     return tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data
 
 
-def _shards(tensors: Mapping[str, Promise], most_bytes: int) -> list[dict[str, Promise]]:
-    shards: list[dict[str, Promise]] = [{}]
+def _shards(tensors: Mapping[str, LazyTensor], most_bytes: int) -> list[dict[str, LazyTensor]]:
+    shards: list[dict[str, LazyTensor]] = [{}]
     filled = 0
     for name, tensor in tensors.items():
         if shards[-1] and filled + tensor.nbytes > most_bytes:

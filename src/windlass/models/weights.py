@@ -25,7 +25,7 @@ from windlass.spec.config import network_from_config
 from windlass.spec.errors import BadInput
 from windlass.spec.shape import Network
 
-__all__ = ["Float", "Grouped", "Weights", "load_weights"]
+__all__ = ["Float", "Grouped", "ModelWeights", "load_weights"]
 
 PRECISIONS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
@@ -50,7 +50,7 @@ class _Part:
     parts: int = 1
 
 
-class Weights:
+class ModelWeights:
     """The checked weights of one model."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Weights:
         return np.ascontiguousarray(values[part.which * rows : (part.which + 1) * rows])
 
 
-def load_weights(directory: str | os.PathLike[str]) -> Weights:
+def load_weights(directory: str | os.PathLike[str]) -> ModelWeights:
     """Open and check a model; bytes that differ from what its manifest says are refused."""
     folder = Path(directory)
     told, quantised = without_quantisation(read_config(folder), str(folder / CONFIG))
@@ -99,7 +99,7 @@ def load_weights(directory: str | os.PathLike[str]) -> Weights:
     check_manifest(folder)
     files = MappedTensors(folder)
     where = _own_places(files, shape) if quantised else _their_places(files, shape)
-    return Weights(shape, files, where, quantised)
+    return ModelWeights(shape, files, where, quantised)
 
 
 def _own_places(files: MappedTensors, shape: Network) -> dict[str, _Part]:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.models.word2vec_native import Sums, Tables, Vectors, at, library
+from windlass.models.word2vec_native import DrawTables, NativeVectors, Sums, at, library
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -37,7 +37,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
-class Options:
+class Word2VecOptions:
     """What decides the pairs."""
 
     distance: int = 5
@@ -52,14 +52,14 @@ class Options:
 class Sampler:
     """The tables that `draw` looks into: all that it knows of the corpus."""
 
-    def __init__(self, counts_V: NDArray[np.int64], end_token: int, options: Options) -> None:
+    def __init__(self, counts_V: NDArray[np.int64], end_token: int, options: Word2VecOptions) -> None:
         self.options, self.end_token, self.vocabulary = options, end_token, len(counts_V)
         self.keep_V = _keep(counts_V, options.subsample)
         self.threshold_V, self.alias_V = _alias(counts_V.astype(np.float64) ** options.power)
 
     @cached_property
-    def native(self) -> Tables:
-        return Tables(
+    def native(self) -> DrawTables:
+        return DrawTables(
             at(self.keep_V),
             at(self.threshold_V),
             at(self.alias_V),
@@ -123,8 +123,8 @@ class Matrices:
     width: int
 
     @property
-    def native(self) -> Vectors:
-        return Vectors(at(self.inputs_VS), at(self.outputs_VS), self.inputs_VS.shape[1])
+    def native(self) -> NativeVectors:
+        return NativeVectors(at(self.inputs_VS), at(self.outputs_VS), self.inputs_VS.shape[1])
 
 
 def first_matrices(vocabulary: int, width: int, seed: int) -> Matrices:

@@ -19,7 +19,7 @@ from safetensors.numpy import save as save_tensors
 
 from windlass.spec.errors import Damaged
 from windlass.store.manifest import DirectoryWriter, load_manifest, read_verified
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 FORMAT = "windlass-word2vec-1"
 TENSORS, TABLE = "vectors.safetensors", "word2vec.json"
@@ -44,7 +44,7 @@ class TokenVectors:
 
 def save_vectors(folder: Path, vectors: TokenVectors) -> None:
     """Write a directory; it appears whole, with its manifest, or not at all."""
-    writer = DirectoryWriter(Place(folder))
+    writer = DirectoryWriter(StoreDir(folder))
     tensors = {"inputs": vectors.inputs_VD, "outputs": vectors.outputs_VD, "counts": vectors.counts_V}
     writer.write(TENSORS, save_tensors({name: np.ascontiguousarray(t) for name, t in tensors.items()}))
     table = {"format": FORMAT, **vectors.told}
@@ -54,7 +54,7 @@ def save_vectors(folder: Path, vectors: TokenVectors) -> None:
 
 def load_vectors(folder: Path) -> TokenVectors | None:
     """Read a directory, checked byte by byte; None where none was finished."""
-    place = Place(folder)
+    place = StoreDir(folder)
     manifest = load_manifest(place)
     if manifest is None:
         return None

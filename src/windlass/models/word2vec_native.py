@@ -13,7 +13,7 @@ from windlass.models.native_loader import FLOAT, INT, LONG, POINTER, counting_li
 KEY = ctypes.c_uint64
 
 
-class Tables(ctypes.Structure):
+class DrawTables(ctypes.Structure):
     """What is drawn from."""
 
     _fields_ = (
@@ -22,7 +22,7 @@ class Tables(ctypes.Structure):
     )
 
 
-class Vectors(ctypes.Structure):
+class NativeVectors(ctypes.Structure):
     """What is learnt."""
 
     _fields_ = (("inputs", POINTER), ("outputs", POINTER), ("stride", INT))

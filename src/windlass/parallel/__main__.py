@@ -15,8 +15,8 @@ from pydantic import TypeAdapter
 from windlass.parallel.memory import held_weights, state_bytes
 from windlass.parallel.partition import cut_model, loads_of
 from windlass.parallel.schedule import bubble
-from windlass.spec.layout import Cut, Layout
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.layout import Layout, Partition
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 from windlass.spec.shape import Network
 
 SHAPE: TypeAdapter[Network] = TypeAdapter(Network)
@@ -52,18 +52,18 @@ def describe(
     }
 
 
-def unevenness(cut: Cut, layout: Layout, speeds: Sequence[float] | None) -> float:
+def unevenness(cut: Partition, layout: Layout, speeds: Sequence[float] | None) -> float:
     """Return the time of the slowest process over what it would be if work could be divided at will."""
     whole_speed = sum(speeds) if speeds is not None else float(layout.pp)
     return max(loads_of(cut, layout, speeds)) * whole_speed
 
 
-def _by(rule: str, shape: Network, layout: Layout, speeds: Sequence[float] | None) -> Cut:
+def _by(rule: str, shape: Network, layout: Layout, speeds: Sequence[float] | None) -> Partition:
     return cut_model(shape, layout.model_copy(update={"cut": rule, "stages": None}), speeds=speeds)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = DoorParser(prog="python -m windlass.parallel")
+    parser = EntrypointParser(prog="python -m windlass.parallel")
     verb = parser.add_subparsers(dest="verb", required=True).add_parser("cut", help="cut a model")
     verb.add_argument("--shape", required=True)
     verb.add_argument("--layout", required=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 DESCRIPTORS = Path("/proc/self/fd")
 
 
-class Connections:
+class GroupConnections:
     """The network connections that a group of processes opens, told from those that were there before."""
 
     def __init__(self) -> None:

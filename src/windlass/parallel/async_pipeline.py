@@ -23,9 +23,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from windlass.parallel.device_mesh import Grid
+from windlass.parallel.device_mesh import Mesh
 from windlass.parallel.p2p import BACKWARD, FORWARD, Neighbour
-from windlass.parallel.stage import Loss, Stage
+from windlass.parallel.stage import Loss, ModelStage
 from windlass.parallel.weight_stash import Stash, Version
 
 Source = Callable[[int], tuple[Tensor, Tensor]]
@@ -74,7 +74,9 @@ def window_of(stage: int, stages: int, staleness: int, micro_batches: int) -> Wi
 class AsyncPipeline:
     """The stage of this process in a row that does not stop between batches."""
 
-    def __init__(self, stage: Stage, grid: Grid, loss: Loss, *, micro_batches: int, sequences: int) -> None:
+    def __init__(
+        self, stage: ModelStage, grid: Mesh, loss: Loss, *, micro_batches: int, sequences: int
+    ) -> None:
         layout, at = grid.layout, grid.at["pp"]
         self._stage, self._grid, self._loss = stage, grid, loss
         self._window = window_of(at, layout.pp, layout.staleness, micro_batches)

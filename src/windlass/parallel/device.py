@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from windlass.spec.errors import BadInput
-from windlass.spec.job import Machine
+from windlass.spec.job import MachineSpec
 
 
-def place_process(machine: Machine, threads: int, rank: int = 0) -> torch.device:
+def place_process(machine: MachineSpec, threads: int, rank: int = 0) -> torch.device:
     """Settle this process on its device; on a CPU, with as many threads as it was given.
 
     GPUs of a machine go to its ranks in turn, which the launcher numbers machine by machine.
@@ -23,7 +23,7 @@ def place_process(machine: Machine, threads: int, rank: int = 0) -> torch.device
     return device
 
 
-def device_of(machine: Machine) -> torch.device:
+def device_of(machine: MachineSpec) -> torch.device:
     """Return the device that a machine table asks for, or say that it is not there."""
     if machine.device == "cuda" and not torch.cuda.is_available():
         raise BadInput(

@@ -19,21 +19,21 @@ import torch.distributed as dist
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh
 
-from windlass.parallel.process_group import Crew
+from windlass.parallel.process_group import ProcessGroup
 from windlass.spec.errors import ProcessFailed
 from windlass.spec.layout import AXES, Layout
-from windlass.spec.protocol.rank import Member
+from windlass.spec.protocol.rank import RankInfo
 
 MEET_S = 60.0
 STUCK_S = 600.0
 """A dead neighbour is noticed at once by its closed connection; this bounds the wait for a silent one."""
 
 
-class Grid:
+class Mesh:
     """Coordinates on the axes, and a process group for every set of axes that is asked for."""
 
     def __init__(
-        self, layout: Layout, device: torch.device, crew: Crew, ranks: Sequence[int] | None = None
+        self, layout: Layout, device: torch.device, crew: ProcessGroup, ranks: Sequence[int] | None = None
     ) -> None:
         self.layout, self.device, self.crew = layout, device, crew
         self._ranks = torch.tensor(ranks or range(layout.world)).reshape(layout.degrees)
@@ -95,7 +95,7 @@ class Grid:
 
 
 @contextmanager
-def meeting(member: Member, device: torch.device) -> Iterator[None]:
+def meeting(member: RankInfo, device: torch.device) -> Iterator[None]:
     """Meet the other processes of the run, and part from them at the end."""
     if member.world == 1:
         yield
@@ -104,7 +104,7 @@ def meeting(member: Member, device: torch.device) -> Iterator[None]:
         yield
 
 
-def open_store(member: Member) -> Store:
+def open_store(member: RankInfo) -> Store:
     """Open the place where processes leave their addresses; rank 0 keeps it."""
     host, _, port = member.rendezvous.rpartition(":")
     speak_through(host)
@@ -115,7 +115,7 @@ def open_store(member: Member) -> Store:
 
 
 @contextmanager
-def gathered(store: Store, member: Member, device: torch.device) -> Iterator[None]:
+def gathered(store: Store, member: RankInfo, device: torch.device) -> Iterator[None]:
     """Form a process group through a store, and dissolve it at the end."""
     with _told(member):
         dist.init_process_group(
@@ -132,7 +132,7 @@ def gathered(store: Store, member: Member, device: torch.device) -> Iterator[Non
 
 
 @contextmanager
-def _told(member: Member) -> Iterator[None]:
+def _told(member: RankInfo) -> Iterator[None]:
     try:
         yield
     except (dist.DistError, RuntimeError, OSError) as error:

@@ -15,20 +15,20 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from windlass.parallel.device_mesh import Grid
-from windlass.parallel.param_shard import Box, Holding, whole
+from windlass.parallel.device_mesh import Mesh
+from windlass.parallel.param_shard import ParamShard, Slice, whole
 from windlass.parallel.param_specs import kind_of
 from windlass.parallel.partition import box_of
-from windlass.parallel.stage import Stage
-from windlass.spec.layout import V_SHAPED, Cut
+from windlass.parallel.stage import ModelStage
+from windlass.spec.layout import V_SHAPED, Partition
 
 TIED = "embedding.weight"
 
 
-class Held:
+class LocalParams:
     """The holdings of this process, and how their gradients come to them."""
 
-    def __init__(self, stages: Sequence[Stage], grid: Grid, cut: Cut) -> None:
+    def __init__(self, stages: Sequence[ModelStage], grid: Mesh, cut: Partition) -> None:
         self._grid, self._cut = grid, cut
         self._tied = _tied_across(stages, grid)
         self._meet = grid.layout.schedule in V_SHAPED
@@ -79,7 +79,7 @@ class Held:
         torch._foreach_mul_(gradients, (most / (norm + 1e-6)).clamp(max=1.0))
         return float(norm)
 
-    def _filled(self) -> list[Holding]:
+    def _filled(self) -> list[ParamShard]:
         return [h for h in self.holdings if h.tensor.grad is not None and h.tensor.numel()]
 
     def _sum_tied(self) -> None:
@@ -93,7 +93,7 @@ class Held:
         if not self._twins:
             self._sum_over(self._ends, tied)
 
-    def _split_off_twins(self) -> list[tuple[nn.Parameter, Holding]]:
+    def _split_off_twins(self) -> list[tuple[nn.Parameter, ParamShard]]:
         """Where both ends of a pipeline meet on one process, only the first of the two tied is updated."""
         tied = [pair for pair in self._pairs if pair[1].name == TIED]
         if len(tied) < 2:
@@ -101,17 +101,17 @@ class Held:
         self._pairs = [pair for pair in self._pairs if pair is not tied[1]]
         return [tied[1]]
 
-    def _sum_over(self, group: dist.ProcessGroup | None, holdings: Sequence[Holding]) -> None:
+    def _sum_over(self, group: dist.ProcessGroup | None, holdings: Sequence[ParamShard]) -> None:
         if group is not None:
             for holding in holdings:
                 dist.all_reduce(holding.tensor.grad, group=group)
 
-    def _holding(self, name: str, parameter: nn.Parameter) -> Holding:
+    def _holding(self, name: str, parameter: nn.Parameter) -> ParamShard:
         box, by_features = self._box(name, parameter)
         local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
         assert tuple(local.shape) == box.shape, f"{name}: {tuple(local.shape)} is not {box}"
         apart = self._tied and not self._meet and name == TIED
-        return Holding(
+        return ParamShard(
             name=name,
             shape=tuple(parameter.shape),
             box=box,
@@ -119,15 +119,15 @@ class Held:
             copies=(1 if by_features else self._grid.layout.tp) * (2 if apart else 1),
         )
 
-    def _box(self, name: str, parameter: nn.Parameter) -> tuple[Box, bool]:
+    def _box(self, name: str, parameter: nn.Parameter) -> tuple[Slice, bool]:
         """Return the box of a parameter, and whether tensor parallel divides it."""
         layout, at = self._grid.layout, self._grid.at
-        box = Box(box_of(name, parameter.shape, self._cut, at["tp"], layout.tp))
+        box = Slice(box_of(name, parameter.shape, self._cut, at["tp"], layout.tp))
         by_features = kind_of(name) in self._cut.features
         return box.divided(0, layout.sharded, at["sharded"]), by_features
 
 
-def _gradient(parameter: nn.Parameter, holding: Holding) -> Tensor:
+def _gradient(parameter: nn.Parameter, holding: ParamShard) -> Tensor:
     """Return the local part of a gradient, zeros where there is none."""
     gradient = parameter.grad
     if isinstance(gradient, DTensor):
@@ -136,7 +136,7 @@ def _gradient(parameter: nn.Parameter, holding: Holding) -> Tensor:
     return torch.zeros_like(holding.tensor) if gradient is None else gradient
 
 
-def rest(stages: Sequence[Stage]) -> None:
+def rest(stages: Sequence[ModelStage]) -> None:
     """Let sharded stages give up the whole weights that a forward pass without a backward one left."""
     for stage in stages:
         for module in stage.modules():
@@ -144,12 +144,12 @@ def rest(stages: Sequence[Stage]) -> None:
                 module.reshard()
 
 
-def _named(stages: Sequence[Stage]) -> Iterator[tuple[str, nn.Parameter]]:
+def _named(stages: Sequence[ModelStage]) -> Iterator[tuple[str, nn.Parameter]]:
     for stage in stages:
         yield from stage.model.named_parameters()
 
 
-def _tied_across(stages: Sequence[Stage], grid: Grid) -> bool:
+def _tied_across(stages: Sequence[ModelStage], grid: Mesh) -> bool:
     """Whether the embedding is also the output matrix and lies in two stages."""
     shape = stages[0].model.shape
     return grid.layout.stage_count > 1 and getattr(shape, "tied", True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from windlass.parallel.param_specs import Weights, embedding_weights, features_of, head_weights, layer_weights
 from windlass.spec.errors import BadInput
-from windlass.spec.layout import Cut, Layout, Piece
+from windlass.spec.layout import Layout, Partition, StageSlice
 from windlass.spec.shape import Network
 from windlass.spec.units import format_bytes
 
@@ -19,7 +19,7 @@ STATE_BYTES_PER_WEIGHT = 16
 HINT = "use more pp, tp or sharded processes, or a smaller model"
 
 
-def held_weights(cut: Cut, shape: Network, layout: Layout) -> list[int]:
+def held_weights(cut: Partition, shape: Network, layout: Layout) -> list[int]:
     """Return how many weights the fullest process holds at each position along the pipeline."""
     held = [0] * layout.pp
     for piece in cut.pieces:
@@ -27,12 +27,12 @@ def held_weights(cut: Cut, shape: Network, layout: Layout) -> list[int]:
     return held
 
 
-def state_bytes(cut: Cut, shape: Network, layout: Layout) -> list[int]:
+def state_bytes(cut: Partition, shape: Network, layout: Layout) -> list[int]:
     """Return the memory for weights, gradients and moments at each position along the pipeline."""
     return [STATE_BYTES_PER_WEIGHT * weights for weights in held_weights(cut, shape, layout)]
 
 
-def check_memories(cut: Cut, shape: Network, layout: Layout, memories: Sequence[int]) -> None:
+def check_memories(cut: Partition, shape: Network, layout: Layout, memories: Sequence[int]) -> None:
     """Refuse a cut that some device has no room for."""
     for position, needed in enumerate(state_bytes(cut, shape, layout)):
         if needed > memories[position]:
@@ -44,7 +44,7 @@ def check_memories(cut: Cut, shape: Network, layout: Layout, memories: Sequence[
             )
 
 
-def room_for_layers(least: Cut, shape: Network, layout: Layout, memories: Sequence[int]) -> list[int]:
+def room_for_layers(least: Partition, shape: Network, layout: Layout, memories: Sequence[int]) -> list[int]:
     """Return how many layers each process has room for, given a cut with one layer a stage.
 
     Refuses memories in which no cut of this model fits.
@@ -64,7 +64,7 @@ def room_for_layers(least: Cut, shape: Network, layout: Layout, memories: Sequen
     return rooms
 
 
-def _stage_weights(piece: Piece, shape: Network, layout: Layout) -> int:
+def _stage_weights(piece: StageSlice, shape: Network, layout: Layout) -> int:
     """Count a stage's weights; an output matrix tied to the embedding counts once where both meet."""
     outside = dict(embedding_weights(shape)) if piece.embedding else {}
     outside |= head_weights(shape) if piece.head else {}

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from windlass.parallel.device_mesh import Grid
+from windlass.parallel.device_mesh import Mesh
 
 POSTED = 2
 """Messages that are waited for in advance: gloo sends only what is waited for."""
@@ -20,7 +20,7 @@ class Neighbour:
     """The stage before or after."""
 
     def __init__(
-        self, grid: Grid, group: dist.ProcessGroup | None, at: int, shape: tuple[int, ...], tag: int
+        self, grid: Mesh, group: dist.ProcessGroup | None, at: int, shape: tuple[int, ...], tag: int
     ) -> None:
         self.rank, self.group = grid.peer(pp=at), group
         self._shape, self._device, self._tag = shape, grid.device, tag

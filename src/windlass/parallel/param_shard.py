@@ -15,7 +15,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Box:
+class Slice:
     """A block of a tensor: from where to where along each dimension."""
 
     spans: tuple[Span, ...]
@@ -28,44 +28,44 @@ class Box:
     def empty(self) -> bool:
         return 0 in self.shape
 
-    def divided(self, dimension: int, parts: int, part: int) -> Box:
+    def divided(self, dimension: int, parts: int, part: int) -> Slice:
         """Return one of `parts` blocks along a dimension; the last ones may be smaller or empty."""
         start, stop = self.spans[dimension]
         size = -(-(stop - start) // parts)
         span = (min(stop, start + part * size), min(stop, start + (part + 1) * size))
-        return Box((*self.spans[:dimension], span, *self.spans[dimension + 1 :]))
+        return Slice((*self.spans[:dimension], span, *self.spans[dimension + 1 :]))
 
-    def overlap(self, other: Box) -> Box | None:
+    def overlap(self, other: Slice) -> Slice | None:
         """Return what both boxes have in common, if anything."""
         spans = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(self.spans, other.spans, strict=True))
-        return None if any(start >= stop for start, stop in spans) else Box(spans)
+        return None if any(start >= stop for start, stop in spans) else Slice(spans)
 
-    def within(self, outer: Box) -> tuple[slice, ...]:
+    def within(self, outer: Slice) -> tuple[slice, ...]:
         """Return where this box lies in a tensor that holds `outer`."""
         return tuple(slice(a - c, b - c) for (a, b), (c, _) in zip(self.spans, outer.spans, strict=True))
 
 
-def whole(shape: Sequence[int]) -> Box:
-    return Box(tuple((0, size) for size in shape))
+def whole(shape: Sequence[int]) -> Slice:
+    return Slice(tuple((0, size) for size in shape))
 
 
 @dataclass(frozen=True)
-class Holding:
+class ParamShard:
     """A box of one weight, which this process updates."""
 
     name: str
     """The name that the model's code gives the whole weight."""
     shape: tuple[int, ...]
     """The shape of the whole."""
-    box: Box
+    box: Slice
     tensor: nn.Parameter
     """The values, shaped as the box. Its `grad` is set when a step's gradients are ready."""
     copies: int
     """How many processes of one replica hold this very box: norms count it once."""
 
 
-def holdings_of(model: nn.Module) -> list[Holding]:
+def holdings_of(model: nn.Module) -> list[ParamShard]:
     """Return what a process holds that has the model to itself: every weight whole."""
     return [
-        Holding(name, tuple(p.shape), whole(p.shape), p, copies=1) for name, p in model.named_parameters()
+        ParamShard(name, tuple(p.shape), whole(p.shape), p, copies=1) for name, p in model.named_parameters()
     ]

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from windlass.parallel.memory import check_memories, room_for_layers
 from windlass.parallel.param_specs import embedding_weights, features_of, kind_of
 from windlass.spec.errors import BadInput
-from windlass.spec.layout import Cut, Layout, Piece
+from windlass.spec.layout import Layout, Partition, StageSlice
 from windlass.spec.shape import Network
 
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Costs:
+class LayerCosts:
     """What one layer, the embedding and the head cost, all in one unit: FLOPs or seconds."""
 
     layer: float
@@ -32,7 +32,7 @@ class Costs:
     head: float
 
 
-def predicted_costs(shape: Network) -> Costs:
+def predicted_costs(shape: Network) -> LayerCosts:
     """Return FLOPs per token of a forward pass; a backward pass is twice that for each of them alike.
 
     A look-up multiplies nothing: it is counted as one operation for each value that it moves.
@@ -41,7 +41,7 @@ def predicted_costs(shape: Network) -> Costs:
     mixing = 4.0 * shape.attention_width * shape.seen_keys(shape.context)
     tables = sum(len(size) > 1 for size in embedding_weights(shape).values())
     mix = math.prod(embedding_weights(shape).get("mix.weight", (0,)))
-    return Costs(
+    return LayerCosts(
         layer=2.0 * shape.layer_matrix_parameters + mixing,
         embedding=tables * shape.width + 2.0 * mix,
         head=2.0 * (products - mix),
@@ -52,10 +52,10 @@ def cut_model(
     shape: Network,
     layout: Layout,
     *,
-    costs: Costs | None = None,
+    costs: LayerCosts | None = None,
     speeds: Sequence[float] | None = None,
     memories: Sequence[int] | None = None,
-) -> Cut:
+) -> Partition:
     """Cut a model as its layout asks.
 
     Speeds and memories (bytes) are those of the devices along the pipeline axis: faster ones get more
@@ -72,7 +72,7 @@ def cut_model(
         counts = _balanced_counts(shape, layout, known, speeds, memories)
         how = f"balanced by {'predicted' if costs is None else 'measured'} cost"
         how += " and the speed of the devices" if speeds is not None else ""
-    cut = Cut(
+    cut = Partition(
         pieces=_pieces(counts, layout, known),
         features=features_of(shape) if layout.tp > 1 else {},
         how=how,
@@ -88,7 +88,7 @@ def equal_counts(layers: int, stages: int) -> list[int]:
     return [each + (stage < over) for stage in range(stages)]
 
 
-def loads_of(cut: Cut, layout: Layout, speeds: Sequence[float] | None = None) -> list[float]:
+def loads_of(cut: Partition, layout: Layout, speeds: Sequence[float] | None = None) -> list[float]:
     """Return the time that each process along the pipeline needs, in shares of the whole model's work."""
     return [
         sum(piece.cost for piece in cut.at(position)) / (speeds[position] if speeds is not None else 1.0)
@@ -96,7 +96,7 @@ def loads_of(cut: Cut, layout: Layout, speeds: Sequence[float] | None = None) ->
     ]
 
 
-def box_of(name: str, size: Sequence[int], cut: Cut, tp_rank: int, tp: int) -> tuple[Span, ...]:
+def box_of(name: str, size: Sequence[int], cut: Partition, tp_rank: int, tp: int) -> tuple[Span, ...]:
     """Return the part of a weight that one tensor-parallel process has: from where to where, by dimension.
 
     Parts are as long as the first; the last ones may be shorter or empty.
@@ -113,7 +113,7 @@ def box_of(name: str, size: Sequence[int], cut: Cut, tp_rank: int, tp: int) -> t
 def _balanced_counts(
     shape: Network,
     layout: Layout,
-    costs: Costs,
+    costs: LayerCosts,
     speeds: Sequence[float] | None,
     memories: Sequence[int] | None,
 ) -> list[int]:
@@ -167,17 +167,19 @@ def _most(shape: Network, layout: Layout, memories: Sequence[int] | None) -> lis
     """Return how many layers each process may get at most."""
     if memories is None:
         return [shape.layers] * layout.pp
-    least = Cut(pieces=_pieces([1] * layout.stage_count, layout, Costs(1, 0, 0)), features={}, how="least")
+    least = Partition(
+        pieces=_pieces([1] * layout.stage_count, layout, LayerCosts(1, 0, 0)), features={}, how="least"
+    )
     return room_for_layers(least, shape, layout, memories)
 
 
-def _pieces(counts: Sequence[int], layout: Layout, costs: Costs) -> tuple[Piece, ...]:
+def _pieces(counts: Sequence[int], layout: Layout, costs: LayerCosts) -> tuple[StageSlice, ...]:
     whole = costs.embedding + costs.layer * sum(counts) + costs.head
     pieces, first, last = [], 0, len(counts) - 1
     for stage, count in enumerate(counts):
         cost = costs.layer * count + costs.embedding * (stage == 0) + costs.head * (stage == last)
         pieces.append(
-            Piece(
+            StageSlice(
                 stage=stage,
                 first=first,
                 until=first + count,

@@ -26,9 +26,9 @@ from torch.distributed.pipelining.schedules import (
     ScheduleZBVZeroBubble,
 )
 
-from windlass.parallel.device_mesh import Grid
-from windlass.parallel.stage import Loss, Stage
-from windlass.spec.layout import Cut
+from windlass.parallel.device_mesh import Mesh
+from windlass.parallel.stage import Loss, ModelStage
+from windlass.spec.layout import Partition
 
 SCHEDULES: dict[str, Any] = {
     "gpipe": ScheduleGPipe,
@@ -47,7 +47,9 @@ _TIMED = ("forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk"
 class Pipeline:
     """The stages of this process, and the schedule that all processes of the row follow."""
 
-    def __init__(self, stages: Sequence[Stage], grid: Grid, cut: Cut, loss: Loss, micro_batches: int) -> None:
+    def __init__(
+        self, stages: Sequence[ModelStage], grid: Mesh, cut: Partition, loss: Loss, micro_batches: int
+    ) -> None:
         self._stages, self._grid, self._cut, self._loss = stages, grid, cut, loss
         self._asked, self._spent_s = 1, 0.0
         self.busy_s = dict.fromkeys((stage.piece.stage for stage in stages), 0.0)

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 
-class Crew(Protocol):
+class ProcessGroup(Protocol):
     """Everybody who takes part in a run."""
 
     rank: int
@@ -22,7 +22,7 @@ class Crew(Protocol):
         """Tell everybody a fact (JSON) and return everybody's, by rank. All must call it together."""
 
 
-class Alone:
+class SingleProcess:
     """A crew of one, without any network."""
 
     rank, world = 0, 1
@@ -31,7 +31,7 @@ class Alone:
         return [json.loads(json.dumps(fact))]
 
 
-class Together:
+class DistributedGroup:
     """The default process group of torch."""
 
     def __init__(self) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from windlass.parallel.partition import Costs, cut_model, loads_of
+from windlass.parallel.partition import LayerCosts, cut_model, loads_of
 from windlass.spec.errors import BadInput
-from windlass.spec.layout import Cut, Layout, Schedule
+from windlass.spec.layout import Layout, Partition, Schedule
 from windlass.spec.shape import Network
 from windlass.spec.units import format_bytes
 
@@ -27,7 +27,7 @@ def place(
     hosts: Sequence[str],
     speeds: Sequence[float] | None = None,
     memories: Sequence[int] | None = None,
-    cut: Cut | None = None,
+    cut: Partition | None = None,
     needs: Sequence[int] | None = None,
 ) -> list[int]:
     """Return the rank at each point of the layout's grid, in the order of its axes (C order).
@@ -59,14 +59,14 @@ def place(
 
 
 def propose_recut(
-    cut: Cut,
+    cut: Partition,
     shape: Network,
     layout: Layout,
     stage_seconds: Sequence[float],
     *,
-    costs: Costs | None = None,
+    costs: LayerCosts | None = None,
     memories: Sequence[int] | None = None,
-) -> Cut | None:
+) -> Partition | None:
     """Return a cut under which the slowest process would need a tenth less time, or None.
 
     Input: the seconds that each stage computed in a step, forward and backward, without its waiting. A
@@ -166,5 +166,5 @@ def _sizes(sizes: Sequence[float]) -> str:
     return ", ".join("any" if size == float("inf") else format_bytes(size) for size in sizes)
 
 
-def _as_cut(layout: Layout, cut: Cut) -> Layout:
+def _as_cut(layout: Layout, cut: Partition) -> Layout:
     return layout.model_copy(update={"stages": tuple(p.until - p.first for p in cut.pieces)})

@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 from windlass.models.language import LanguageModel
 from windlass.parallel.context_parallel import DividedSequence
-from windlass.spec.layout import Piece
+from windlass.spec.layout import StageSlice
 
 Loss = Callable[[LanguageModel, Tensor, Tensor], Tensor]
 """Final states and targets, to the sum of the losses."""
 
 
-class Stage(nn.Module):
+class ModelStage(nn.Module):
     """Tokens or the stream of the stage before in, the stream or final states out."""
 
-    def __init__(self, model: LanguageModel, piece: Piece, divided: DividedSequence | None) -> None:
+    def __init__(self, model: LanguageModel, piece: StageSlice, divided: DividedSequence | None) -> None:
         super().__init__()
         self.piece, self.divided = piece, divided
         self.length = model.shape.context if divided is None else len(divided.own_S)
@@ -38,7 +38,7 @@ class Stage(nn.Module):
         return self.model.finish(x) if self.piece.head else x
 
 
-def keep_piece(model: LanguageModel, piece: Piece) -> None:
+def keep_piece(model: LanguageModel, piece: StageSlice) -> None:
     """Remove what other processes compute."""
     wanted = {*(model.entry if piece.embedding else ()), *(model.exit if piece.head else ())}
     if piece.head and model.output_weight is model.get_submodule("embedding").weight:

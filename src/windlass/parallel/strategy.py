@@ -24,13 +24,13 @@ from windlass.models.word2vec_files import VECTORS, first_embedding, load_vector
 from windlass.parallel.activation_checkpoint import recompute_blocks
 from windlass.parallel.async_pipeline import AsyncPipeline, Between, Source
 from windlass.parallel.context_parallel import DividedSequence
-from windlass.parallel.device_mesh import Grid
-from windlass.parallel.local_params import TIED, Held, rest
+from windlass.parallel.device_mesh import Mesh
+from windlass.parallel.local_params import TIED, LocalParams, rest
 from windlass.parallel.pipeline import SPLIT, Pipeline
-from windlass.parallel.stage import Loss, Stage
+from windlass.parallel.stage import Loss, ModelStage
 from windlass.parallel.tensor_parallel import divide_features
 from windlass.parallel.vocab_loss import VocabularyLoss, repeatable_loss
-from windlass.spec.layout import Cut, Layout, Piece
+from windlass.spec.layout import Layout, Partition, StageSlice
 from windlass.spec.run import Run
 
 Batch = tuple[Tensor, Tensor]
@@ -41,7 +41,7 @@ class Strategy:
     """This process's part in computing the model."""
 
     def __init__(
-        self, run: Run, grid: Grid, cut: Cut, *, fill: bool = True, folder: Path | None = None
+        self, run: Run, grid: Mesh, cut: Partition, *, fill: bool = True, folder: Path | None = None
     ) -> None:
         """Build this process's piece; without `fill`, somebody else gives it its first values.
 
@@ -54,7 +54,7 @@ class Strategy:
         self._loss: Loss = _loss(run, grid)
         pieces = [piece for piece in cut.pieces if piece.position == grid.at["pp"]]
         self.stages = [self._build(piece) for piece in pieces]
-        self.held = Held(self.stages, grid, cut)
+        self.held = LocalParams(self.stages, grid, cut)
         if fill:
             self.fill()
         self.forward: Callable[[Tensor], Tensor] = self.stages[0]
@@ -64,7 +64,7 @@ class Strategy:
         """Give the weights their first values."""
         self.held.fill(first_values(self.run, self.stages[0].model, self._folder))
 
-    def move(self, run: Run, grid: Grid) -> None:
+    def move(self, run: Run, grid: Mesh) -> None:
         """Go on among other processes; only where this one computes everything by itself."""
         assert undivided(self.run.layout), "a divided model is bound to its processes"
         assert undivided(run.layout), "a divided model is built anew"
@@ -130,10 +130,10 @@ class Strategy:
     def _arithmetic(self) -> torch.autocast:
         return torch.autocast(self.grid.device.type, torch.bfloat16, enabled=self._narrow)
 
-    def _build(self, piece: Piece) -> Stage:
+    def _build(self, piece: StageSlice) -> ModelStage:
         layout, device = self.run.layout, self.grid.device
         model = outline(self.run.network)
-        stage = Stage(model, piece, self.divided)
+        stage = ModelStage(model, piece, self.divided)
         if layout.tp > 1:
             divide_features(model, self.grid.mesh["tp"], sequence=layout.sequence)
         recompute_blocks(model, layout.recompute)
@@ -158,20 +158,20 @@ def undivided(layout: Layout) -> bool:
     return layout.pp == layout.sharded == layout.cp == layout.tp == 1
 
 
-def _divided_sequence(run: Run, grid: Grid) -> DividedSequence | None:
+def _divided_sequence(run: Run, grid: Mesh) -> DividedSequence | None:
     group = grid.group("cp")
     if group is None:
         return None
     return DividedSequence(group, run.network.context, grid.device, causal=run.objective == "causal")
 
 
-def _loss(run: Run, grid: Grid) -> Loss:
+def _loss(run: Run, grid: Mesh) -> Loss:
     if run.layout.tp == 1:
         return repeatable_loss if run.layout.pp > 1 and run.layout.schedule in SPLIT else summed_loss
     return VocabularyLoss(grid.mesh["tp"], run.network.vocabulary, sequence=run.layout.sequence)
 
 
-def _shard(stage: Stage, grid: Grid) -> None:
+def _shard(stage: ModelStage, grid: Mesh) -> None:
     """Let each process keep one part of every weight, and borrow the others while it computes.
 
     Gradients are added up, not averaged: the loss is already divided by all that is asked.

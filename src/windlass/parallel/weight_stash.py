@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from windlass.parallel.stage import Stage
+from windlass.parallel.stage import ModelStage
 
 Version = list[nn.Parameter]
 """The weights of a stage after some update, in the order of its modules."""
@@ -20,7 +20,7 @@ Version = list[nn.Parameter]
 class Stash:
     """The weights of a stage, and which version of them it computes with."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: ModelStage) -> None:
         self._slots = [
             (module, name, parameter)
             for module in stage.modules()

@@ -13,12 +13,12 @@ from windlass import __version__
 from windlass.plan.local.calibrate import Correction
 from windlass.plan.local.hmm import hidden_cost
 from windlass.plan.local.machine import SORT_S, MachineFacts
-from windlass.plan.local.ngram import Counting, Growth, all_different, counting_cost
+from windlass.plan.local.ngram import Growth, NgramPrediction, all_different, counting_cost
 from windlass.plan.search import CorpusFacts
 from windlass.spec.errors import BadInput, BadJob
 from windlass.spec.job import Job
 from windlass.spec.layout import check_layout
-from windlass.spec.run import Prediction, Run
+from windlass.spec.run import Run, RunPrediction
 from windlass.spec.shape import HmmShape, NgramShape
 from windlass.spec.units import format_bytes, format_count, format_seconds
 
@@ -88,7 +88,7 @@ def build_statistic(job: Job, vocabulary: int) -> NgramShape | HmmShape:
 
 def _counted(
     job: Job, shape: NgramShape, corpus: CorpusFacts, machine: MachineFacts, observed: Observed
-) -> tuple[int, Prediction]:
+) -> tuple[int, RunPrediction]:
     """Return the stages of an n-gram run and what they take."""
     asked = job.model.ngram
     given = [key for key in ("steps", "tokens") if getattr(job.train, key) is not None]
@@ -111,7 +111,7 @@ def _counted(
     if job.train.time is not None and seconds > job.train.time:
         given_s = format_seconds(job.train.time)
         reasons.append(f"longer than the {given_s} asked for: a lower order is quicker, and so is less text")
-    return NGRAM_STAGES, Prediction(
+    return NGRAM_STAGES, RunPrediction(
         tokens_per_s=corpus.train_tokens / seconds,
         seconds=seconds,
         loss=None,
@@ -121,7 +121,7 @@ def _counted(
     )
 
 
-def _sizes(cost: Counting, bound: int) -> list[str]:
+def _sizes(cost: NgramPrediction, bound: int) -> list[str]:
     found = " + ".join(format_count(n) for n in cost.nodes)
     return [
         f"about {found} different n-grams, by the growth of their number in samples of the text",
@@ -132,7 +132,7 @@ def _sizes(cost: Counting, bound: int) -> list[str]:
 
 def _expected(
     job: Job, shape: HmmShape, corpus: CorpusFacts, machine: MachineFacts, observed: Observed
-) -> tuple[int, Prediction]:
+) -> tuple[int, RunPrediction]:
     """Return the iterations of a hidden Markov run, as many as its time allows, and what they take."""
     threads = job.machine.threads or machine.cores
     cost = hidden_cost(
@@ -150,7 +150,7 @@ def _expected(
         f"{job.model.hmm.least_gain:g} nats a token",
         *_time_reasons(plain * factor, observed.correction, "hmm"),
     ]
-    return steps, Prediction(
+    return steps, RunPrediction(
         tokens_per_s=cost.tokens_per_s / factor, seconds=plain * factor, loss=None,
         memory_bytes=cost.memory_bytes, plain_s=plain, reasons=tuple(reasons),
     )  # fmt: skip
@@ -176,7 +176,7 @@ def _time_reasons(seconds: float, correction: Correction, family: str) -> list[s
     return [f"{between}: {runs} on this machine took {correction.factor:.2f} times what was expected"]
 
 
-def _check_fits(shape: NgramShape | HmmShape, predicted: Prediction, machine: MachineFacts) -> None:
+def _check_fits(shape: NgramShape | HmmShape, predicted: RunPrediction, machine: MachineFacts) -> None:
     if predicted.memory_bytes > machine.memory_bytes:
         less = "[model.ngram] memory" if isinstance(shape, NgramShape) else "[model.hmm] states"
         raise BadInput(

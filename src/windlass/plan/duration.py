@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from windlass.plan.local.calibrate import Experience
 from windlass.plan.local.machine import MachineFacts
-from windlass.plan.local.step import Step, local_step
+from windlass.plan.local.step import StepShape, local_step
 from windlass.spec.job import Job
 from windlass.spec.shape import Network
 
@@ -22,7 +22,7 @@ STEP_OVERHEAD_S = 0.004
 
 
 @dataclass(frozen=True)
-class Clock:
+class StepTimeModel:
     """The speed at which a job's models would train here."""
 
     job: Job
@@ -39,7 +39,7 @@ class Clock:
         if known is None:
             return step_seconds(shape, batch * shape.context, self.machine.peak_flops)
         threads = self.job.machine.threads or self.machine.cores
-        step = Step(shape, self.job.layout, batch, min(batch, micro_batch), threads)
+        step = StepShape(shape, self.job.layout, batch, min(batch, micro_batch), threads)
         return local_step(known.profile, step).seconds * known.correction.factor
 
     @property

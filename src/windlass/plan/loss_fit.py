@@ -29,7 +29,7 @@ Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Point:
+class LossPoint:
     """One finished run."""
 
     weights: float
@@ -80,7 +80,7 @@ class Prior:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class LossEstimate:
     """A loss, and the interval that should hold nine of ten outcomes."""
 
     loss: float
@@ -97,15 +97,15 @@ class LossFit:
     noise: float
     """What the law leaves unexplained of a usual point, as a share of the loss."""
 
-    def predict(self, weights: float, tokens: float) -> Estimate:
+    def predict(self, weights: float, tokens: float) -> LossEstimate:
         losses = np.array([law.loss(weights, tokens) for law in self.possible])
         noisy = losses * np.exp(np.random.default_rng(0).normal(0.0, self.noise, len(losses)))
         low, high = np.quantile(noisy, [(1 - WITHIN) / 2, (1 + WITHIN) / 2])
         loss = self.law.loss(weights, tokens)
-        return Estimate(loss, min(loss, float(low)), max(loss, float(high)))
+        return LossEstimate(loss, min(loss, float(low)), max(loss, float(high)))
 
 
-def fit_law(points: Sequence[Point], prior: Prior) -> LossFit:
+def fit_law(points: Sequence[LossPoint], prior: Prior) -> LossFit:
     """Return the most likely law. The search starts from several powers, and the best end counts."""
     from scipy.optimize import least_squares  # half a second that plans without pilots can do without
 
@@ -128,7 +128,7 @@ class _Frame:
     as it is written hang together so closely that no search ends.
     """
 
-    def __init__(self, points: Sequence[Point], prior: Prior) -> None:
+    def __init__(self, points: Sequence[LossPoint], prior: Prior) -> None:
         self._points, self._prior = points, prior
         self._weights = math.exp(float(np.mean([math.log(p.weights) for p in points])))
         self._tokens = math.exp(float(np.mean([math.log(p.tokens) for p in points])))

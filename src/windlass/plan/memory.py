@@ -6,7 +6,7 @@ Weights, gradients and two Adam moments are 16 bytes a weight in float32; local/
 from __future__ import annotations
 
 from windlass.plan.local.memory import held_bytes
-from windlass.plan.local.step import Step
+from windlass.plan.local.step import StepShape
 from windlass.spec.layout import Layout
 from windlass.spec.shape import Network
 
@@ -23,5 +23,5 @@ def training_bytes(shape: Network, micro_batch_sequences: int, layout: Layout = 
     A step is taken to have several micro-batches: from the second on, gradients are there beside activations.
     """
     batch = 2 * layout.pp * layout.replicas * micro_batch_sequences
-    step = Step(shape, layout, batch, micro_batch_sequences, threads=1)
+    step = StepShape(shape, layout, batch, micro_batch_sequences, threads=1)
     return int(WASTE * held_bytes(step)) + PROCESS_BYTES

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.plan.loss import useful_tokens
-from windlass.plan.loss_fit import Estimate, LossFit, Point, Prior, fit_law
+from windlass.plan.loss_fit import LossEstimate, LossFit, LossPoint, Prior, fit_law
 from windlass.plan.search import WIDTHS, build_shape, choose_learning_rate
 from windlass.spec.errors import BadInput
-from windlass.spec.job import Checkpoint, Elastic, Job, Model
+from windlass.spec.job import Checkpoint, Elastic, Job, ModelSpec
 from windlass.spec.layout import Layout
 from windlass.spec.run import Run
 from windlass.spec.shape import LlamaShape, Network
@@ -45,7 +45,7 @@ FARTHEST = 16.0
 class Pilot:
     """One small run."""
 
-    model: Model
+    model: ModelSpec
     shape: Network
     steps: int
     batch_sequences: int
@@ -62,25 +62,25 @@ class Pilot:
 
 
 @dataclass(frozen=True)
-class Choice:
+class PilotChoice:
     """The best model for some compute, and the loss to expect of it."""
 
     times: float
     """Compute, as a multiple of the run's."""
     shape: Network
     tokens: float
-    estimate: Estimate
+    estimate: LossEstimate
 
 
 @dataclass(frozen=True)
-class Answer:
+class PilotForecast:
     """What the pilots tell of a run."""
 
-    estimate: Estimate
+    estimate: LossEstimate
     fit: LossFit
     by_law: tuple[float, ...]
     """What the law says of each pilot."""
-    choices: tuple[Choice, ...]
+    choices: tuple[PilotChoice, ...]
 
 
 def design(run: Run, share: float) -> list[Pilot]:
@@ -132,10 +132,10 @@ def fixed_job(run: Run) -> Job:
     return run.job.model_copy(update={"name": f"{run.job.name[:48]}-checked", "model": model, "train": train})
 
 
-def answer(run: Run, corpus_tokens: int, pilots: Sequence[Pilot], losses: Sequence[float]) -> Answer:
+def answer(run: Run, corpus_tokens: int, pilots: Sequence[Pilot], losses: Sequence[float]) -> PilotForecast:
     """Fit the law to pilots that were made, and ask it."""
     points = [
-        Point(p.shape.matrix_parameters, useful_tokens(p.tokens, corpus_tokens), loss)
+        LossPoint(p.shape.matrix_parameters, useful_tokens(p.tokens, corpus_tokens), loss)
         for p, loss in zip(pilots, losses, strict=True)
     ]
     fit = fit_law(points, Prior.of_vocabulary(run.network.vocabulary))
@@ -144,10 +144,10 @@ def answer(run: Run, corpus_tokens: int, pilots: Sequence[Pilot], losses: Sequen
         _best(run, corpus_tokens, fit, times, max(p.weights for p in points)) for times in BUDGETS
     )
     by_law = tuple(fit.law.loss(p.weights, p.tokens) for p in points)
-    return Answer(fit.predict(run.network.matrix_parameters, tokens), fit, by_law, choices)
+    return PilotForecast(fit.predict(run.network.matrix_parameters, tokens), fit, by_law, choices)
 
 
-def _best(run: Run, corpus_tokens: int, fit: LossFit, times: float, largest: float) -> Choice:
+def _best(run: Run, corpus_tokens: int, fit: LossFit, times: float, largest: float) -> PilotChoice:
     """Try every size of the dial; the compute that it leaves for tokens is known exactly."""
     open_job = run.job.model_copy(update={"model": _open(run)})
     shapes = [build_shape(open_job, run.network.vocabulary, width) for width in WIDTHS]
@@ -161,10 +161,10 @@ def _best(run: Run, corpus_tokens: int, fit: LossFit, times: float, largest: flo
 
     best = min(near, key=loss)
     estimate = fit.predict(best.matrix_parameters, useful_tokens(tokens(best), corpus_tokens))
-    return Choice(times, best, tokens(best), estimate)
+    return PilotChoice(times, best, tokens(best), estimate)
 
 
-def _open(run: Run) -> Model:
+def _open(run: Run) -> ModelSpec:
     """The model of the run with its sizes left open."""
     return run.job.model.model_copy(
         update={

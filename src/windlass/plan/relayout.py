@@ -54,7 +54,7 @@ class Waits:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class LayoutDegrees:
     """Degrees worth a look, not yet a layout."""
 
     degrees: dict[str, int]
@@ -114,7 +114,7 @@ def _together(own: Layout, dp: int) -> tuple[int, ...] | None:
     return None if len(set(shares)) == 1 else shares
 
 
-def _fitting(run: Run, workers: int, memory_bytes: int | None) -> Iterator[tuple[Candidate, Layout, int]]:
+def _fitting(run: Run, workers: int, memory_bytes: int | None) -> Iterator[tuple[LayoutDegrees, Layout, int]]:
     """Yield the best two layouts that model, batch and memory allow, with their micro-batches."""
     ranked = sorted(_candidates(run, workers), key=lambda c: (-c.worth, math.prod(c.degrees.values())))
     found = 0
@@ -128,7 +128,7 @@ def _fitting(run: Run, workers: int, memory_bytes: int | None) -> Iterator[tuple
             return
 
 
-def _candidates(run: Run, workers: int) -> Iterator[Candidate]:
+def _candidates(run: Run, workers: int) -> Iterator[LayoutDegrees]:
     """Yield degrees that could do; more workers than the job asked for only add replicas."""
     own, batch = run.job.layout, run.batch_sequences
     divisors = [d for d in range(1, min(batch, workers) + 1) if batch % d == 0]
@@ -155,12 +155,12 @@ def _models(run: Run, workers: int) -> Iterator[dict[str, int]]:
                 yield {"tp": tp, "pp": pp, "cp": cp}
 
 
-def _weighed(own: Layout, degrees: dict[str, int], batch: int) -> Candidate:
+def _weighed(own: Layout, degrees: dict[str, int], batch: int) -> LayoutDegrees:
     replicas = degrees["dp"] * degrees["sharded"]
     busy = batch / math.ceil(batch / replicas)  # the largest share decides when a step ends
     kept = math.prod(KEPT[axis] ** math.log2(degree) for axis, degree in degrees.items())
     work = busy * degrees["tp"] * degrees["pp"] * degrees["cp"] * kept
-    return Candidate(degrees, work, work * math.prod(_likeness(own, degrees)))
+    return LayoutDegrees(degrees, work, work * math.prod(_likeness(own, degrees)))
 
 
 def _likeness(own: Layout, degrees: dict[str, int]) -> Iterator[float]:
@@ -268,7 +268,7 @@ def _why_nothing(run: Run, workers: int, memory_bytes: int | None) -> str:
     return f"{_workers(workers)} with {room} each: the smallest part takes {format_bytes(least)}"
 
 
-def _compared(found: list[tuple[Candidate, Layout, int]]) -> str:
+def _compared(found: list[tuple[LayoutDegrees, Layout, int]]) -> str:
     (best, layout, _), *others = found
     told = f"{_named(layout)} does the work of {best.work:.3g}"
     for other, another, _ in others:

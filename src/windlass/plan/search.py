@@ -14,18 +14,18 @@ from typing import Any
 from pydantic import ValidationError
 
 from windlass import __version__
-from windlass.plan.duration import Clock
+from windlass.plan.duration import StepTimeModel
 from windlass.plan.hyperparameters import Effective, effective
 from windlass.plan.local.calibrate import Experience
 from windlass.plan.local.machine import MachineFacts
 from windlass.plan.local.memory import local_memory
-from windlass.plan.local.step import Step
+from windlass.plan.local.step import StepShape
 from windlass.plan.loss import expected_loss
 from windlass.plan.memory import training_bytes
 from windlass.spec.errors import BadInput, BadJob
 from windlass.spec.job import Job, objective_of
 from windlass.spec.layout import Layout, check_layout
-from windlass.spec.run import Prediction, Run
+from windlass.spec.run import Run, RunPrediction
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, MlpShape, Network
 from windlass.spec.units import format_bytes, format_count, format_seconds
 
@@ -64,7 +64,7 @@ def plan_run(
 
     With `experience`, time and memory are those that this machine was measured to need.
     """
-    clock = Clock(job, machine, experience)
+    clock = StepTimeModel(job, machine, experience)
     budget_s = job.train.time or (None if job.train.steps or job.train.tokens else DEFAULT_TIME_S)
     shape = start_shape or choose_shape(job, corpus, clock, budget_s)
     _check_fits(shape, corpus, machine, job.layout)
@@ -78,7 +78,7 @@ def plan_run(
     check_layout(job.layout, shape, batch, micro)
     speed = clock.tokens_per_s(shape, batch, micro)
     seconds = steps * batch * shape.context / speed
-    predicted = Prediction(
+    predicted = RunPrediction(
         tokens_per_s=speed,
         seconds=seconds,
         loss=_loss(job, shape, steps * batch * shape.context, corpus) if start_shape is None else None,
@@ -114,7 +114,7 @@ def plan_run(
     )
 
 
-def choose_shape(job: Job, corpus: CorpusFacts, clock: Clock, budget_s: float | None) -> Network:
+def choose_shape(job: Job, corpus: CorpusFacts, clock: StepTimeModel, budget_s: float | None) -> Network:
     """Take the sizes that the job gives, or turn the dial: to its wanted weights, or to the least loss."""
     if job.model.width is not None:
         return build_shape(job, corpus.vocabulary, job.model.width, job.model.layers)
@@ -170,7 +170,7 @@ def choose_heads(width: int, tp: int) -> int:
     return min(possible, key=lambda heads: (abs(heads - wanted), heads), default=wanted)
 
 
-def choose_batch(job: Job, shape: Network, clock: Clock, budget_s: float | None) -> int:
+def choose_batch(job: Job, shape: Network, clock: StepTimeModel, budget_s: float | None) -> int:
     """Enough steps to learn in, then as large a batch as the budget allows."""
     if job.train.tokens is not None:
         total = float(job.train.tokens)
@@ -190,7 +190,7 @@ def divisible(batch: int, layout: Layout) -> int:
     return -(-batch // unit) * unit
 
 
-def choose_steps(job: Job, shape: Network, batch: int, clock: Clock, budget_s: float | None) -> int:
+def choose_steps(job: Job, shape: Network, batch: int, clock: StepTimeModel, budget_s: float | None) -> int:
     if job.train.steps is not None:
         return job.train.steps
     tokens = batch * shape.context
@@ -218,17 +218,17 @@ def choose_warmup(steps: int) -> int:
     return min(steps // 10, 1000)
 
 
-def _usual_speed(clock: Clock, shape: Network) -> float:
+def _usual_speed(clock: StepTimeModel, shape: Network) -> float:
     """Return tokens a second with micro-batches of the usual size, for choices that come before the batch."""
     sequences = max(1, MICRO_BATCH_TOKENS // shape.context) * clock.job.layout.replicas
     return clock.tokens_per_s(shape, sequences, sequences // clock.job.layout.replicas)
 
 
-def _memory_bytes(clock: Clock, shape: Network, batch: int, micro: int) -> int:
+def _memory_bytes(clock: StepTimeModel, shape: Network, batch: int, micro: int) -> int:
     known, layout = clock.measured, clock.job.layout
     if known is None:
         return training_bytes(shape, micro, layout)
-    return local_memory(known.profile, Step(shape, layout, batch, micro, threads=1)).bytes
+    return local_memory(known.profile, StepShape(shape, layout, batch, micro, threads=1)).bytes
 
 
 def _loss(job: Job, shape: Network, tokens: int, corpus: CorpusFacts) -> float | None:
@@ -271,7 +271,7 @@ def _check_fits(shape: Network, corpus: CorpusFacts, machine: MachineFacts, layo
 
 
 def _reasons(
-    shape: Network, steps: int, batch: int, corpus: CorpusFacts, clock: Clock, budget_s: float | None
+    shape: Network, steps: int, batch: int, corpus: CorpusFacts, clock: StepTimeModel, budget_s: float | None
 ) -> tuple[str, ...]:
     tokens, machine = steps * batch * shape.context, clock.machine
     epochs = tokens / corpus.train_tokens

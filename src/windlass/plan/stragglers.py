@@ -39,7 +39,7 @@ MEDIAN_OF_MEAN = 1.2533
 
 
 @dataclass(frozen=True)
-class Pace:
+class PaceDecision:
     """What to change; a Pace without shares and without anyone aside changes nothing."""
 
     shares: dict[str, int] | None
@@ -79,7 +79,7 @@ def decide_pace(
     balance: bool = True,
     spares: int = 0,
     totals: Mapping[str, Sequence[Total]] | None = None,
-) -> Pace:
+) -> PaceDecision:
     """Return what to do about unequal workers; `shares` None means that each has as much as the others.
 
     A worker is here whoever has a share of the batch, so with tensor parallelism a whole replica.
@@ -141,13 +141,13 @@ def step_s(typical_s: Mapping[str, float], shares: Mapping[str, int]) -> float:
     return max(shares[worker] * seconds for worker, seconds in typical_s.items())
 
 
-def _balanced(typical: Mapping[str, float], now: Mapping[str, int], batch: int) -> Pace:
+def _balanced(typical: Mapping[str, float], now: Mapping[str, int], batch: int) -> PaceDecision:
     fair = fair_shares(typical, batch)
     before, after = step_s(typical, now), step_s(typical, fair)
     if after > (1 - GAIN) * before:
         return _nothing("workers are unequal, but other shares would hardly shorten the step")
     slowest = max(typical, key=lambda worker: (typical[worker], worker))
-    return Pace(
+    return PaceDecision(
         fair,
         (),
         f"{slowest} takes {typical[slowest] / min(typical.values()):.1f} times as long as the fastest for one"
@@ -163,7 +163,7 @@ def _set_aside(
     slow: Sequence[str],
     batch: int,
     balance: bool,
-) -> Pace | None:
+) -> PaceDecision | None:
     """Leave out the far too slow ones, unless the rest would miss what they do.
 
     The rest must be faster than all are today, and nearly as fast as all could be with fair shares.
@@ -178,7 +178,7 @@ def _set_aside(
         return None
     even = step_s(rest, even_shares(list(rest), batch))
     worst = max(slow, key=lambda worker: typical[worker] / others[worker])
-    return Pace(
+    return PaceDecision(
         fair if balance and alone <= (1 - GAIN) * even else None,
         tuple(slow),
         f"{', '.join(slow)} set aside: {worst} takes {typical[worst] / others[worst]:.1f} times as long as"
@@ -187,9 +187,9 @@ def _set_aside(
     )
 
 
-def _replaced(typical: Mapping[str, float], others: Mapping[str, float], slow: Sequence[str]) -> Pace:
+def _replaced(typical: Mapping[str, float], others: Mapping[str, float], slow: Sequence[str]) -> PaceDecision:
     worst = slow[0]
-    return Pace(
+    return PaceDecision(
         None,
         tuple(sorted(slow)),
         f"{', '.join(sorted(slow))} set aside for a spare: {worst} takes {typical[worst] / others[worst]:.1f}"
@@ -261,5 +261,5 @@ def _medians_of_others(typical: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def _nothing(reason: str) -> Pace:
-    return Pace(None, (), reason)
+def _nothing(reason: str) -> PaceDecision:
+    return PaceDecision(None, (), reason)

@@ -24,7 +24,7 @@ from windlass.spec.processes import COMPRESS, PERPLEXITY
 from windlass.spec.protocol.progress import Progress, Report
 from windlass.spec.run import LINEAGE
 from windlass.store.manifest import MANIFEST, DirectoryWriter, verify
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 WEIGHTS = ("bfloat16", "int8", "int4")
 MEASURED_TOKENS = 32768
@@ -34,7 +34,7 @@ NUMBERS = ("loss", "perplexity", "bits_per_byte", "tokens", "sequences")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CompressRequest:
     """What was asked for. `calibrate` and `text` are texts or built corpora; None means the model's own."""
 
     weights: str
@@ -59,7 +59,7 @@ class _Model:
         return dict(json.loads(file.read_text())) if file.exists() else {}
 
 
-def compress(home: Path, reference: str, wanted: Wanted, report: Report) -> Version:
+def compress(home: Path, reference: str, wanted: CompressRequest, report: Report) -> Version:
     """Make, measure and register the smaller version."""
     name, path, version = resolve_model(home, reference)
     model = _Model(path, version, home)
@@ -86,7 +86,7 @@ def compress(home: Path, reference: str, wanted: Wanted, report: Report) -> Vers
         return Registry(home).register(target, made)
 
 
-def _calibration(model: _Model, wanted: Wanted, report: Report) -> Path | None:
+def _calibration(model: _Model, wanted: CompressRequest, report: Report) -> Path | None:
     """Return the corpus to calibrate on: the one asked for; else, for 4 bits, the model's own if it is here.
 
     At 8 bits calibration makes no difference that can be measured (docs/log.md).
@@ -99,7 +99,7 @@ def _calibration(model: _Model, wanted: Wanted, report: Report) -> Path | None:
     return corpus_to_measure_on(text, model.path, model.version, model.home, report)
 
 
-def _held_out(model: _Model, wanted: Wanted, report: Report) -> Path | None:
+def _held_out(model: _Model, wanted: CompressRequest, report: Report) -> Path | None:
     """Return the corpus to measure on; a model without tokenizer cannot be asked."""
     if not (model.path / "tokenizer.json").exists():
         return None
@@ -164,7 +164,7 @@ def _weight_bytes(folder: Path) -> int:
 
 def _add_lineage(made: Path, lineage: dict[str, Any]) -> None:
     """Write where the model comes from, and the manifest again with that in it."""
-    place = Place(made)
+    place = StoreDir(made)
     manifest = verify(place)
     writer = DirectoryWriter(place)
     writer.include(manifest.files)

@@ -12,7 +12,7 @@ from windlass.cluster.launch.local_process import LocalProcess
 from windlass.corpus.build import build_corpus
 from windlass.registry.versions import Version
 from windlass.spec.errors import BadInput
-from windlass.spec.job import Corpus, Tokenizer
+from windlass.spec.job import Corpus, TokenizerSpec
 from windlass.spec.processes import SCORING, TRAIN
 from windlass.spec.protocol.progress import Report
 from windlass.spec.run import LINEAGE
@@ -26,7 +26,7 @@ def corpus_to_measure_on(
     if wanted is not None:
         if (Path(wanted) / MANIFEST).exists():
             return Path(wanted)
-        tokenizer = Tokenizer(kind="file", path=str(model / "tokenizer.json"))
+        tokenizer = TokenizerSpec(kind="file", path=str(model / "tokenizer.json"))
         source = wanted if "://" in wanted or wanted.startswith("python:") else str(Path(wanted).absolute())
         return build_corpus(Corpus(sources=(source,), split="tail", tokenizer=tokenizer), home, report)
     file = model / LINEAGE

@@ -23,7 +23,7 @@ from windlass.spec.errors import AskedWrongly, BadInput, InUse, NotFound, did_yo
 from windlass.spec.run import LINEAGE
 from windlass.store.lock import held, locked
 from windlass.store.manifest import DirectoryWriter, Manifest, load_manifest, verify
-from windlass.store.store_dir import Place, sync_folder
+from windlass.store.store_dir import StoreDir, sync_folder
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 PROD, PREVIOUS, LATEST = "prod", "previous", "latest"
@@ -94,7 +94,7 @@ class Registry:
         found = []
         for number in self._numbers(name):
             path = self.root / name / str(number)
-            manifest = load_manifest(Place(path))
+            manifest = load_manifest(StoreDir(path))
             if manifest is not None:
                 mine = tuple(alias for alias, n in aliases.items() if n == number)
                 found.append(Version(name, number, path, manifest, mine))
@@ -129,18 +129,18 @@ class Registry:
     def register(self, name: str, source: Path) -> Version:
         """Copy a finished model directory in as the next version."""
         check_name(name)
-        manifest = verify(Place(source))
+        manifest = verify(StoreDir(source))
         with locked(self.root / name / ".lock", f"the registry of {name}"):
             self._sweep(name)
             number = max([*self._numbers(name), self.last(name)], default=0) + 1
             path = self.root / name / str(number)
-            writer = DirectoryWriter(Place(path))
+            writer = DirectoryWriter(StoreDir(path))
             for file in manifest.files:
                 with (source / file).open("rb") as read, writer.writing(file) as write:
                     shutil.copyfileobj(read, write, 1 << 20)
             now = datetime.now(UTC).isoformat(timespec="seconds")
             writer.commit({**manifest.meta, "name": name, "version": number, "registered": now})
-            Place(self.root / name).write("last", str(number).encode())
+            StoreDir(self.root / name).write("last", str(number).encode())
         return self.find(f"{name}@{number}")
 
     def adopt(self, name: str, number: int, source: Path) -> Version:
@@ -151,12 +151,12 @@ class Registry:
         check_name(name)
         with locked(self.root / name / ".lock", f"the registry of {name}"):
             path = self.root / name / str(number)
-            if load_manifest(Place(path)) is None:
-                Place(path).remove()  # its writer died half-way
+            if load_manifest(StoreDir(path)) is None:
+                StoreDir(path).remove()  # its writer died half-way
                 source.rename(path)
                 sync_folder(path.parent)
             if self.last(name) < number:
-                Place(self.root / name).write("last", str(number).encode())
+                StoreDir(self.root / name).write("last", str(number).encode())
         return self.find(f"{name}@{number}")
 
     def adopt_aliases(self, name: str, aliases: dict[str, int]) -> bool:
@@ -212,7 +212,7 @@ class Registry:
         ):
             # The manifest goes first: from then on it is debris, not half a model.
             (version.path / "manifest.json").unlink()
-            Place(version.path).remove()
+            StoreDir(version.path).remove()
         self._hold_file(version).unlink(missing_ok=True)
         return version
 
@@ -242,12 +242,12 @@ class Registry:
     def _sweep(self, name: str) -> None:
         """Clear away versions whose writer died half-way."""
         for number in self._numbers(name):
-            place = Place(self.root / name / str(number))
+            place = StoreDir(self.root / name / str(number))
             if load_manifest(place) is None:
                 place.remove()
 
     def _write_aliases(self, name: str, aliases: dict[str, int]) -> None:
-        Place(self.root / name).write("aliases.json", json.dumps(aliases).encode())
+        StoreDir(self.root / name).write("aliases.json", json.dumps(aliases).encode())
 
 
 def check_name(name: str) -> None:

@@ -21,7 +21,7 @@ from windlass.corpus.corpus_dir import load_corpus
 from windlass.spec.errors import Damaged, WindlassError
 from windlass.spec.run import JOURNAL, RUN_FILE, Run
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 MOST_CHECKED = 10_000_000
 """Positions whose permutation is computed: two seconds, and as many bytes."""
@@ -59,7 +59,7 @@ class Epochs:
 
 
 @dataclass(frozen=True)
-class Audit:
+class LedgerAudit:
     """What the ledger proves."""
 
     samples_used: int = 0
@@ -90,10 +90,10 @@ class Audit:
         return {"ok": self.ok, **asdict(self)}
 
 
-def audit(folder: Path) -> Audit:
+def audit(folder: Path) -> LedgerAudit:
     """Audit the run in a directory."""
-    run = Run.model_validate_json(Place(folder).read(RUN_FILE))
-    found = audit_records(Journal(Place(folder), JOURNAL).read())
+    run = Run.model_validate_json(StoreDir(folder).read(RUN_FILE))
+    found = audit_records(Journal(StoreDir(folder), JOURNAL).read())
     try:
         tokens = len(load_corpus(Path(run.corpus)).train)
     except WindlassError as error:
@@ -102,7 +102,7 @@ def audit(folder: Path) -> Audit:
     return with_epochs(found, sample_count(tokens, run.shape.context), run.job.seed)
 
 
-def audit_records(records: Iterable[dict[str, Any]]) -> Audit:
+def audit_records(records: Iterable[dict[str, Any]]) -> LedgerAudit:
     """Follow a journal from its first record on."""
     book = _Book()
     for number, record in enumerate(records, start=1):
@@ -110,7 +110,7 @@ def audit_records(records: Iterable[dict[str, Any]]) -> Audit:
     return book.close()
 
 
-def with_epochs(found: Audit, samples: int, seed: int, *, most: int = MOST_CHECKED) -> Audit:
+def with_epochs(found: LedgerAudit, samples: int, seed: int, *, most: int = MOST_CHECKED) -> LedgerAudit:
     """Add what the positions are in samples: epochs, and whether each of those is a permutation."""
     until = found.ranges[-1][1] if found.ranges else 0
     numbers = range(-(-until // samples))
@@ -132,7 +132,7 @@ class _Book:
 
     def __init__(self) -> None:
         self._uses: list[Use] = []
-        self._found = Audit()
+        self._found = LedgerAudit()
         self._reasons: list[str] = []
         self._wrong: list[str] = []
         self._fresh = self._stepped = False
@@ -156,7 +156,7 @@ class _Book:
             self._stepped = True
             self._compare(event, int(record["step"]))
 
-    def close(self) -> Audit:
+    def close(self) -> LedgerAudit:
         """Add it all up."""
         if not self._uses and self._stepped and not self._found.records:
             self._reasons.append("the run kept no ledger, so nothing can be shown about its samples")

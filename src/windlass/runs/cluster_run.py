@@ -16,7 +16,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windlass.cluster.backend import ASKED, Backend, Group, Member, Resources, Restart, Standing, label
+from windlass.cluster.backend import (
+    ASKED,
+    ClusterBackend,
+    Group,
+    GroupStatus,
+    Member,
+    Resources,
+    Restart,
+    label,
+)
 from windlass.cluster.launch.launcher import interrupts
 from windlass.cluster.launch.local_process import error_of
 from windlass.runs import run_settings
@@ -74,7 +83,13 @@ def resources_of(cluster: Cluster, workers: int) -> Resources:
 
 
 def train_on(
-    backend: Backend, folder: RunFolder, tell: Tell, say: Say, *, workers: int | None, detach: bool = False
+    backend: ClusterBackend,
+    folder: RunFolder,
+    tell: Tell,
+    say: Say,
+    *,
+    workers: int | None,
+    detach: bool = False,
 ) -> bool | None:
     """Do the run on a cluster. Return False when it was stopped, None when it was left going on."""
     run = folder.load()
@@ -87,13 +102,15 @@ def train_on(
         say(f"group {group.key}: {group.count} machines asked for, {count} workers in all")
         if detach:
             return None
-        return Following(backend, group, folder, tell, say).run()
+        return GroupFollower(backend, group, folder, tell, say).run()
 
 
-class Following:
+class GroupFollower:
     """Looks at a run until it is over, then ends its group."""
 
-    def __init__(self, backend: Backend, group: Group, folder: RunFolder, tell: Tell, say: Say) -> None:
+    def __init__(
+        self, backend: ClusterBackend, group: Group, folder: RunFolder, tell: Tell, say: Say
+    ) -> None:
         self._backend, self._group, self._folder = backend, group, folder
         self._tell, self._say = tell, say
         journal = folder.path / JOURNAL
@@ -140,7 +157,7 @@ class Following:
             if standing.over and not (self._folder.path / OVER).exists():
                 raise self._failure(standing)
 
-    def _tell_changes(self, standing: Standing) -> None:
+    def _tell_changes(self, standing: GroupStatus) -> None:
         for member in standing.members:
             before = self._seen.get(member.index)
             self._seen[member.index] = member
@@ -151,7 +168,7 @@ class Following:
             elif member.state != "done" and member.reason != ASKED:
                 self._say(f"warning: part {member.index} is {member.state}: {member.reason}")
 
-    def _failure(self, standing: Standing) -> WindlassError:
+    def _failure(self, standing: GroupStatus) -> WindlassError:
         self._end()
         worst = next((m for m in standing.members if m.state == "failed"), standing.members[0])
         return ProcessFailed(

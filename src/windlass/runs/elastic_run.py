@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from windlass.cluster.launch.local_process import error_of
-from windlass.cluster.launch.rendezvous import Company, Nodes, joining
-from windlass.elastic.agent import Agent, Site
+from windlass.cluster.launch.rendezvous import NodeGroup, Nodes, joining
+from windlass.elastic.agent import Agent, AgentSite
 from windlass.runs.training import RunFolder
 from windlass.spec.errors import BadInput, ProcessFailed
 from windlass.spec.protocol.elastic import COORDINATOR, OVER, WORKERS
@@ -25,7 +25,7 @@ from windlass.spec.run import RUN_FILE
 from windlass.store.lease import leader
 from windlass.store.lock import locked
 from windlass.store.settings_file import go_on, who
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 CONNECT_S = 1.0
 
@@ -33,20 +33,20 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def train_elastic(
-    folder: RunFolder, tell: Tell, *, workers: int | None = None, company: Company | None = None
+    folder: RunFolder, tell: Tell, *, workers: int | None = None, company: NodeGroup | None = None
 ) -> bool:
     """Do the run with `workers` that may come and go. Return False when it was stopped.
 
     A run that goes on elsewhere, because this machine fell out of it, is joined as it is.
     """
-    company = company or Company()
+    company = company or NodeGroup()
     with locked(folder.path / ".lock", f"run {folder.name}"):
         host = address_towards_leader(folder)
         if host is None:
             begin(folder, workers, nodes=1 + len(company.links))
         for link in company.links:
             link.send(elastic={"folder": str(folder.path)})
-        return Agent(Site(folder.path, "node0", host or company.host), tell).run()
+        return Agent(AgentSite(folder.path, "node0", host or company.host), tell).run()
 
 
 def attend_elastic(nodes: Nodes, tell: Tell, going: RunFolder | None = None) -> bool:
@@ -56,19 +56,19 @@ def attend_elastic(nodes: Nodes, tell: Tell, going: RunFolder | None = None) -> 
     """
     host = address_towards_leader(going) if going is not None else None
     if going is not None and host is not None:
-        return Agent(Site(going.path, f"node{nodes.rank}", host), tell).run()
+        return Agent(AgentSite(going.path, f"node{nodes.rank}", host), tell).run()
     link = joining(nodes)
     try:
         folder, host = _told_folder(link, nodes), link.own
     finally:
         link.close()
-    return Agent(Site(folder, f"node{nodes.rank}", host), tell).run()
+    return Agent(AgentSite(folder, f"node{nodes.rank}", host), tell).run()
 
 
 def address_towards_leader(folder: RunFolder) -> str | None:
     """Return the address of this machine as whoever leads the run sees it; None when nobody answers."""
     path = folder.path
-    found = leader(Place(path / COORDINATOR)) if (path / COORDINATOR).is_dir() else None
+    found = leader(StoreDir(path / COORDINATOR)) if (path / COORDINATOR).is_dir() else None
     if found is None or (path / OVER).exists():
         return None
     with (
@@ -89,7 +89,7 @@ def want(folder: Path, workers: int, by: str, *, nodes: int | None = None) -> No
         asked = {"workers": workers, "nodes": nodes or before["nodes"]}
         if asked != {key: before[key] for key in asked}:
             record = {"id": int(before["id"]) + 1, **asked, "by": by}
-            Place(folder).write(WORKERS, json.dumps(record).encode())
+            StoreDir(folder).write(WORKERS, json.dumps(record).encode())
 
 
 def wanted(folder: Path) -> dict[str, Any] | None:
@@ -104,8 +104,8 @@ def wanted(folder: Path) -> dict[str, Any] | None:
 def begin(folder: RunFolder, workers: int | None, nodes: int) -> None:
     """Take back every end that the run had, and leave word of what it shall have."""
     go_on(folder.path)
-    Place(folder.path).remove(OVER)
-    Place(folder.path).remove(SERVERS)
+    StoreDir(folder.path).remove(OVER)
+    StoreDir(folder.path).remove(SERVERS)
     (folder.path / COORDINATOR).mkdir(exist_ok=True)
     want(folder.path, workers or folder.load().layout.world, who(), nodes=nodes)
 

@@ -67,7 +67,7 @@ STATES = {
 
 
 @dataclass(frozen=True)
-class Goodput:
+class GoodputBreakdown:
     """Seconds of each kind."""
 
     seconds: dict[str, float]
@@ -100,7 +100,7 @@ class Goodput:
         }
 
 
-def goodput(records: Iterable[dict[str, Any]]) -> Goodput:
+def goodput(records: Iterable[dict[str, Any]]) -> GoodputBreakdown:
     """Follow a journal from its first record on."""
     spending = _Spending()
     for record in mended(records):
@@ -143,9 +143,9 @@ class _Spending:
                 self._leave_training()
         self._turn(event, record)
 
-    def close(self) -> Goodput:
+    def close(self) -> GoodputBreakdown:
         self._leave_training()
-        return Goodput(dict(self._seconds), self._measured)
+        return GoodputBreakdown(dict(self._seconds), self._measured)
 
     def _turn(self, event: str, record: dict[str, Any]) -> None:
         """Be in the state that follows a record."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from windlass.cluster.backend import GROUP, HOST, INDEX, label
 from windlass.cluster.kubernetes.labels import LAUNCH
 from windlass.cluster.training_group import JOB
-from windlass.elastic.agent import Agent, Site
+from windlass.elastic.agent import Agent, AgentSite
 from windlass.registry.versions import Registry
 from windlass.runs.elastic_run import address_towards_leader, begin
 from windlass.runs.follower import Follower
@@ -31,9 +31,9 @@ from windlass.runs.training import RunFolder, open_run, relaid, resumable, runs_
 from windlass.spec.errors import BadInput, ProcessFailed
 from windlass.spec.home import home_dir
 from windlass.spec.job import STATISTICS, Job
-from windlass.spec.protocol.entrypoint import INTERRUPTED, DoorParser, run_door
+from windlass.spec.protocol.entrypoint import INTERRUPTED, EntrypointParser, run_door
 from windlass.spec.read import read_job
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 LAUNCHES = "launches"
 LEAVE_S = 30.0
@@ -45,7 +45,7 @@ LOOK_S = 0.2
 
 def main(argv: list[str]) -> int:
     """Do this machine's part of the run; return 0 once the run is over for good."""
-    parser = DoorParser(prog="python -m windlass.runs.member")
+    parser = EntrypointParser(prog="python -m windlass.runs.member")
     parser.add_argument("--start", choices=("new", "resume"), default="new")
     parser.add_argument("--workers", type=int, metavar="N", help="in all")
     parser.add_argument("--nodes", type=int, default=1)
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--note", metavar="NAME", help="of this launch (default: the cluster's)")
     args = parser.parse_args(argv)
     home, index = home_dir(args.home), int(os.environ.get(INDEX, "0"))
-    note = Place(home / LAUNCHES / (args.note or launch_name()))
+    note = StoreDir(home / LAUNCHES / (args.note or launch_name()))
     if note.exists("over.json"):
         return 0  # it ended well, and this member was started once more
     line = ProgressLine()
@@ -77,7 +77,7 @@ def is_elastic(job: Job) -> bool:
     return job.model.family not in STATISTICS and job.sync.policy != "server"
 
 
-def train_alone(folder: RunFolder, job: Job, home: Path, note: Place, line: ProgressLine) -> int:
+def train_alone(folder: RunFolder, job: Job, home: Path, note: StoreDir, line: ProgressLine) -> int:
     """Do the whole run on this machine. Asked to end, it saves, and goes on when it is launched again."""
     follower = Follower(line)
     served = job.sync.policy == "server"
@@ -89,9 +89,9 @@ def train_alone(folder: RunFolder, job: Job, home: Path, note: Place, line: Prog
     return INTERRUPTED
 
 
-def conduct(folder: RunFolder, job: Job, home: Path, note: Place, line: ProgressLine) -> int:
+def conduct(folder: RunFolder, job: Job, home: Path, note: StoreDir, line: ProgressLine) -> int:
     """Member 0: take part, register what the run has made, and say that it is over."""
-    asked = Asked(Site(folder.path, "node0", os.environ[HOST]), Follower(line))
+    asked = MemberAgent(AgentSite(folder.path, "node0", os.environ[HOST]), Follower(line))
     finished = asked.run()
     line.close()
     if finished:
@@ -103,7 +103,7 @@ def conduct(folder: RunFolder, job: Job, home: Path, note: Place, line: Progress
     return INTERRUPTED
 
 
-def _settled(folder: RunFolder, job: Job, home: Path, note: Place, line: ProgressLine) -> int:
+def _settled(folder: RunFolder, job: Job, home: Path, note: StoreDir, line: ProgressLine) -> int:
     """Register what a finished run has made, once however often this is done, and say that it is over."""
     registry, made = Registry(home), folder.result_digest
     found = [version for version in registry.versions(job.name) if version.manifest.digest == made]
@@ -113,9 +113,9 @@ def _settled(folder: RunFolder, job: Job, home: Path, note: Place, line: Progres
     return 0
 
 
-def attend(folder: Path, note: Place, line: ProgressLine, index: int) -> int:
+def attend(folder: Path, note: StoreDir, line: ProgressLine, index: int) -> int:
     """Any other member: take part until the run is over, or leave it when asked to."""
-    agent = Agent(Site(folder, f"node{index}", os.environ[HOST]), lambda _: None, leave_after_s=LEAVE_S)
+    agent = Agent(AgentSite(folder, f"node{index}", os.environ[HOST]), lambda _: None, leave_after_s=LEAVE_S)
     if agent.run():
         return 0
     line.say(f"member {index}: the run was stopped, or goes on without this machine")
@@ -127,7 +127,7 @@ def attend(folder: Path, note: Place, line: ProgressLine, index: int) -> int:
     return INTERRUPTED
 
 
-class Asked(Agent):
+class MemberAgent(Agent):
     """An agent that knows whether it was this machine that was asked to end."""
 
     @property
@@ -140,7 +140,7 @@ def launch_name() -> str:
     return label(f"{os.environ.get(GROUP, 'group')} {os.environ.get(LAUNCH, '')}")
 
 
-def _open(job: Job, home: Path, note: Place, line: ProgressLine, *, resume: bool) -> RunFolder:
+def _open(job: Job, home: Path, note: StoreDir, line: ProgressLine, *, resume: bool) -> RunFolder:
     """Return the run of this launch: the one that it began, however often it is started again."""
     if note.exists("run.json"):
         return relaid(RunFolder(Path(json.loads(note.read("run.json")))), job)
@@ -152,7 +152,7 @@ def _open(job: Job, home: Path, note: Place, line: ProgressLine, *, resume: bool
     return open_run(job, home, line, resume=resume)
 
 
-def _told_folder(note: Place, patience_s: float) -> Path:
+def _told_folder(note: StoreDir, patience_s: float) -> Path:
     """Wait until member 0 has prepared the run."""
     until = time.monotonic() + patience_s
     while not note.exists("run.json"):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from windlass.runs.run_status import Standing, ask_workers, goes_on, standing_of
+from windlass.runs.run_status import RunState, ask_workers, goes_on, standing_of
 from windlass.runs.tail import Tail
 from windlass.runs.training import RunFolder
 from windlass.spec.errors import BadInput, ProcessFailed, did_you_mean
@@ -40,7 +40,7 @@ def ask_for(folder: RunFolder, assignments: Sequence[str], *, by: str | None = N
 def pause(folder: RunFolder, *, by: str | None = None) -> Settings:
     """Ask a run to wait at its next border, with everything kept in memory."""
 
-    def values(standing: Standing) -> Values:
+    def values(standing: RunState) -> Values:
         _check_running(standing, "pause")
         if standing.wanted["paused"]:
             raise BadInput(f"run {folder.name} is paused already", hint=f"windlass jobs resume {folder.name}")
@@ -52,7 +52,7 @@ def pause(folder: RunFolder, *, by: str | None = None) -> Settings:
 def unpause(folder: RunFolder, *, by: str | None = None) -> Settings:
     """Ask a run that waits to go on."""
 
-    def values(standing: Standing) -> Values:
+    def values(standing: RunState) -> Values:
         if not standing.wanted["paused"]:
             stopped = standing.stage in ("stopped", "new")
             hint = "start it again: windlass train JOB --resume" if stopped else None
@@ -65,7 +65,7 @@ def unpause(folder: RunFolder, *, by: str | None = None) -> Settings:
 def stop(folder: RunFolder, *, by: str | None = None) -> Settings:
     """Ask a run to save a checkpoint and end; `windlass train --resume` goes on from it."""
 
-    def values(standing: Standing) -> Values:
+    def values(standing: RunState) -> Values:
         _check_running(standing, "stop")
         return {**standing.wanted, "stop": True}
 
@@ -141,14 +141,14 @@ def _check_time(folder: RunFolder, until: float, timeout_s: float, what: str) ->
         raise ProcessFailed(f"run {folder.name} {what} within {timeout_s:g} s; it stays asked for")
 
 
-def _ask(folder: RunFolder, by: str | None, values: Callable[[Standing], Values]) -> Settings:
+def _ask(folder: RunFolder, by: str | None, values: Callable[[RunState], Values]) -> Settings:
     with asking(folder.path):
         standing = standing_of(folder)
         _check_unfinished(standing)
         return _write(standing, values(standing), by)
 
 
-def _write(standing: Standing, values: Values, by: str | None, undoes: int | None = None) -> Settings:
+def _write(standing: RunState, values: Values, by: str | None, undoes: int | None = None) -> Settings:
     folder = standing.folder
     settings = drafted(folder.path, values, by=by or who(), undoes=undoes, taken=standing.taken)
     reason = next(misfits(standing.planned, settings, standing.step), None)
@@ -158,7 +158,7 @@ def _write(standing: Standing, values: Values, by: str | None, undoes: int | Non
     return settings
 
 
-def _assigned(standing: Standing, assignments: Sequence[str]) -> Values:
+def _assigned(standing: RunState, assignments: Sequence[str]) -> Values:
     """Return what is wanted: the job's tables with the assignments, checked as a job file is."""
     tables = standing.planned.job.model_dump(mode="json")
     wanted = standing.wanted
@@ -203,7 +203,7 @@ def _check_changeable(assignment: str) -> None:
         )
 
 
-def _check_replicas(standing: Standing) -> None:
+def _check_replicas(standing: RunState) -> None:
     layout = standing.planned.layout
     if layout.dp == 1 and not standing.elastic:
         raise BadInput(
@@ -212,12 +212,12 @@ def _check_replicas(standing: Standing) -> None:
         )
 
 
-def _check_unfinished(standing: Standing) -> None:
+def _check_unfinished(standing: RunState) -> None:
     if standing.stage == "finished":
         raise BadInput(f"run {standing.folder.name} has finished; nothing in it can be changed")
 
 
-def _check_running(standing: Standing, what: str) -> None:
+def _check_running(standing: RunState, what: str) -> None:
     if not standing.running:
         raise BadInput(
             f"run {standing.folder.name} is {standing.stage}; there is nothing to {what}",
@@ -225,7 +225,7 @@ def _check_running(standing: Standing, what: str) -> None:
         )
 
 
-def _last_change(standing: Standing) -> tuple[int, Values]:
+def _last_change(standing: RunState) -> tuple[int, Values]:
     """Return the number of the last change that can be taken back, and the values before it."""
     asked, history = standing.asked, [*standing.history]
     if asked is not None:

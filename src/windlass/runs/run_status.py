@@ -13,7 +13,7 @@ from windlass.runs.clock_skew import mended
 from windlass.runs.elastic_run import address_towards_leader, want
 from windlass.runs.training import RunFolder, runs_of
 from windlass.spec.errors import BadInput, InUse, NotFound, did_you_mean
-from windlass.spec.layout import Cut, Layout
+from windlass.spec.layout import Layout, Partition
 from windlass.spec.protocol.elastic import COORDINATOR
 from windlass.spec.run import CHECKPOINTS, JOURNAL, Run
 from windlass.spec.settings import Settings, applied, folded
@@ -22,13 +22,13 @@ from windlass.spec.sync import Sync
 from windlass.store.journal import Journal
 from windlass.store.lock import held
 from windlass.store.settings_file import newest as newest_request
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 Stage = Literal["new", "running", "paused", "stopped", "finished"]
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunState:
     """How a run stands, from its plan, its journal and what it was asked for."""
 
     folder: RunFolder
@@ -102,10 +102,10 @@ def find_run(home: Path, reference: str) -> RunFolder:
 
 def journal_of(folder: RunFolder) -> Iterator[dict[str, Any]]:
     """Read what a run told, oldest first."""
-    return Journal(Place(folder.path), JOURNAL).read()
+    return Journal(StoreDir(folder.path), JOURNAL).read()
 
 
-def standing_of(folder: RunFolder) -> Standing:
+def standing_of(folder: RunFolder) -> RunState:
     """Read how a run stands."""
     records = mended(journal_of(folder))
     newest = {str(record.get("event")): record for record in records}
@@ -113,7 +113,7 @@ def standing_of(folder: RunFolder) -> Standing:
     taken, values = folded(records)
     asked = newest_request(folder.path)
     stage = _stage(folder, started="step" in newest)
-    return Standing(
+    return RunState(
         folder=folder,
         planned=_laid(folder.load(), generations),
         stage="paused" if stage == "running" and values["paused"] else stage,
@@ -157,10 +157,10 @@ def goes_on(folder: RunFolder) -> bool:
     return _stage(folder, started=True) == "running"
 
 
-def saved_cut(folder: RunFolder) -> Cut | None:
+def saved_cut(folder: RunFolder) -> Partition | None:
     """Return the cut that the newest checkpoint was saved under."""
     found = sorted(folder.path.glob(f"{CHECKPOINTS}/step-*/layout.json"))
-    return Cut.model_validate(json.loads(found[-1].read_bytes())["cut"]) if found else None
+    return Partition.model_validate(json.loads(found[-1].read_bytes())["cut"]) if found else None
 
 
 def effective_values(run: Run, sync: Sync) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _counted(run: Run) -> dict[str, Any]:
     }
 
 
-def facts_of(standing: Standing) -> dict[str, Any]:
+def facts_of(standing: RunState) -> dict[str, Any]:
     """What a script wants to know about a run."""
     return {
         "run": standing.folder.name,

@@ -13,23 +13,23 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.cluster.launch.cores import divide_cores, own_cores
-from windlass.cluster.launch.exit_status import Ending
+from windlass.cluster.launch.exit_status import RankExit
 from windlass.cluster.launch.launcher import interrupts
 from windlass.cluster.launch.local_process import cause_of, error_of
-from windlass.cluster.launch.local_ranks import LOGS, HeardProcess
+from windlass.cluster.launch.local_ranks import LOGS, RankProcess
 from windlass.runs.elastic_run import want, wanted
 from windlass.runs.training import RunFolder
 from windlass.spec.errors import ProcessFailed
 from windlass.spec.processes import PARAMETER_SERVER
 from windlass.spec.protocol.entrypoint import INTERRUPTED
 from windlass.spec.protocol.link import wait_for
-from windlass.spec.protocol.rank import Member
+from windlass.spec.protocol.rank import RankInfo
 from windlass.spec.protocol.server_registry import CANNOT_FOLLOW, log_file
 from windlass.spec.run import JOURNAL
 from windlass.store.journal import Journal
 from windlass.store.lock import locked
 from windlass.store.settings_file import go_on, who
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 LOOK_EVERY_S = 0.05
 GRACE_S = 2.0
@@ -56,11 +56,11 @@ class Troupe:
         self._folder, self._pass_on = folder, tell
         run = folder.load()
         self._servers, self._threads = run.job.sync.servers, run.job.machine.threads
-        self._processes: dict[str, HeardProcess] = {}
+        self._processes: dict[str, RankProcess] = {}
         self._wanted = 0
         self._asked = self._deaths = 0
         self._told_stop = False
-        self._dismissed: list[HeardProcess] = []
+        self._dismissed: list[RankProcess] = []
 
     def interrupt(self) -> None:
         """Ask the run to save and end; asked again, end everybody. Safe to call from a signal handler."""
@@ -96,7 +96,7 @@ class Troupe:
             if self._processes.get(name) is not process:
                 continue  # another has taken its place since
             for heard in process.hear():
-                if isinstance(heard, Ending):
+                if isinstance(heard, RankExit):
                     outcome = self._ended(name, heard)
                     if outcome is not None:
                         return outcome
@@ -112,7 +112,7 @@ class Troupe:
         elif event.get("event") == "warning":
             self._pass_on({**event, "message": f"{name}: {event['message']}"})
 
-    def _ended(self, name: str, ending: Ending) -> bool | None:
+    def _ended(self, name: str, ending: RankExit) -> bool | None:
         """Decide what the end of a process means."""
         process = self._processes.pop(name)
         process.close()
@@ -125,7 +125,7 @@ class Troupe:
         self._replace(name, ending)
         return None
 
-    def _replace(self, name: str, ending: Ending) -> None:
+    def _replace(self, name: str, ending: RankExit) -> None:
         self._deaths += 1
         if self._deaths > MOST_DEATHS:
             raise ProcessFailed(f"{name} {cause_of(ending.code)}, and so did others", hint=ending.tail)
@@ -161,7 +161,7 @@ class Troupe:
             if name.startswith("worker") and int(name.split()[1]) >= asked and process.process.look() is None:
                 self._dismiss(process)
 
-    def _dismiss(self, process: HeardProcess) -> None:
+    def _dismiss(self, process: RankProcess) -> None:
         """Ask a worker once to leave after what it is at."""
         if process not in self._dismissed:
             self._dismissed.append(process)
@@ -173,16 +173,16 @@ class Troupe:
     def _start_worker(self, number: int, world: int) -> None:
         """One worker alone computes as a run of one process does; several divide the cores."""
         cores = divide_cores(own_cores(), world, self._threads)[number] if world > 1 else ()
-        member = Member(number, max(2, world), "", cores)
+        member = RankInfo(number, max(2, world), "", cores)
         self._start(_worker(number), number, ["work", str(self._folder.path), *member.arguments])
 
     def _start(self, name: str, number: int, args: list[str]) -> None:
         log = self._folder.path / LOGS / f"{name.replace(' ', '-')}.log"
-        self._processes[name] = HeardProcess(number, name, PARAMETER_SERVER, args, log)
+        self._processes[name] = RankProcess(number, name, PARAMETER_SERVER, args, log)
 
     def _tell(self, event: str, **facts: Any) -> None:
         body = {"event": event, "time": round(time.time(), 3), **facts}
-        Journal(Place(self._folder.path), JOURNAL).append(body, sync=True)
+        Journal(StoreDir(self._folder.path), JOURNAL).append(body, sync=True)
         self._pass_on(body)
 
     def _end(self) -> None:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from windlass.cluster.launch.launcher import Launch, free_port, interrupts
-from windlass.cluster.launch.local_ranks import Task
-from windlass.cluster.launch.remote_ranks import Attendant
-from windlass.cluster.launch.rendezvous import Company, Nodes, joining
+from windlass.cluster.launch.local_ranks import RankTask
+from windlass.cluster.launch.remote_ranks import NodeAgent
+from windlass.cluster.launch.rendezvous import NodeGroup, Nodes, joining
 from windlass.corpus.build import build_corpus
 from windlass.corpus.corpus_dir import load_corpus
 from windlass.corpus.growth import growth_of, sampled
@@ -34,7 +34,7 @@ from windlass.runs.progress_line import ProgressLine
 from windlass.spec.cluster import Cluster
 from windlass.spec.config import network_from_config
 from windlass.spec.errors import AskedWrongly, BadInput, NotFound, WindlassError
-from windlass.spec.job import STATISTICS, Checkpoint, Corpus, Elastic, Job, Tokenizer
+from windlass.spec.job import STATISTICS, Checkpoint, Corpus, Elastic, Job, TokenizerSpec
 from windlass.spec.layout import Layout, check_layout
 from windlass.spec.processes import TRAIN
 from windlass.spec.protocol.progress import Report
@@ -46,7 +46,7 @@ from windlass.store.journal import Journal
 from windlass.store.lock import locked
 from windlass.store.manifest import load_manifest
 from windlass.store.settings_file import forget_sync, go_on
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -67,7 +67,7 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        return load_manifest(Place(self.result)) is not None
+        return load_manifest(StoreDir(self.result)) is not None
 
     @property
     def step(self) -> int:
@@ -78,7 +78,7 @@ class RunFolder:
     @property
     def result_digest(self) -> str:
         """Names the content of the finished model; "" while there is none."""
-        manifest = load_manifest(Place(self.result))
+        manifest = load_manifest(StoreDir(self.result))
         return manifest.digest if manifest else ""
 
     def load(self) -> Run:
@@ -114,7 +114,7 @@ def prepare(job: Job, home: Path, report: Report) -> RunFolder:
     with locked(folder / ".lock", f"the list of runs of {job.name}"):
         numbers = [int(p.name) for p in folder.iterdir() if p.name.isdigit()]
         target = folder / str(max(numbers, default=0) + 1)
-        Place(target).write(RUN_FILE, run.model_dump_json(indent=1).encode())
+        StoreDir(target).write(RUN_FILE, run.model_dump_json(indent=1).encode())
     return RunFolder(target)
 
 
@@ -199,21 +199,21 @@ def relaid(folder: RunFolder, job: Job) -> RunFolder:
             run = adapted(run, job.layout, step=folder.step)
             check_layout(run.layout, run.shape, run.batch_sequences)
         if run != before:
-            Place(folder.path).write(RUN_FILE, run.model_dump_json(indent=1).encode())
+            StoreDir(folder.path).write(RUN_FILE, run.model_dump_json(indent=1).encode())
         if job.sync != before.job.sync:
             forget_sync(folder.path)
     return folder
 
 
-def train(folder: RunFolder, tell: Tell, *, company: Company | None = None, restarts: int = 0) -> bool:
+def train(folder: RunFolder, tell: Tell, *, company: NodeGroup | None = None, restarts: int = 0) -> bool:
     """Do the run in processes of its own and follow them. Return False when it was interrupted.
 
     After a crash all ranks are started again from the last checkpoint, up to `restarts` times.
     """
-    company = company or Company()
+    company = company or NodeGroup()
     with locked(folder.path / ".lock", f"run {folder.name}"):
         go_on(folder.path)
-        Place(folder.path).remove(SERVERS)  # what parameter servers logged is no part of what comes now
+        StoreDir(folder.path).remove(SERVERS)  # what parameter servers logged is no part of what comes now
         launch = Launch(company.hands(folder.load().layout.world, TRAIN))
         with interrupts(launch.interrupt):
             done = _launched(launch, folder, company.host, tell, restarts)
@@ -223,7 +223,7 @@ def train(folder: RunFolder, tell: Tell, *, company: Company | None = None, rest
 
 def attend(nodes: Nodes, say: Callable[[str], None]) -> bool:
     """Do this machine's part of a run that node 0 leads. Return False when it was interrupted."""
-    return Attendant(joining(nodes), nodes.rank, TRAIN, say).run()
+    return NodeAgent(joining(nodes), nodes.rank, TRAIN, say).run()
 
 
 def _launched(launch: Launch, folder: RunFolder, host: str, tell: Tell, restarts: int) -> bool:
@@ -238,15 +238,15 @@ def _launched(launch: Launch, folder: RunFolder, host: str, tell: Tell, restarts
             restarts -= 1
             event = {"event": "restarted", "time": round(time.time(), 3), "step": folder.step}
             event |= {"message": failure.message, "restarts_left": restarts}
-            Journal(Place(folder.path), JOURNAL).append(event, sync=True)
+            Journal(StoreDir(folder.path), JOURNAL).append(event, sync=True)
             tell(event)
 
 
-def _task(folder: RunFolder, host: str) -> Task:
+def _task(folder: RunFolder, host: str) -> RankTask:
     """A new rendezvous for every start: the old one may still have connections that wait to be forgotten."""
     run = folder.load()
     port = free_port(host, os.getpid() + time.monotonic_ns()) if run.layout.world > 1 else 0
-    return Task(str(folder.path), run.layout.world, f"{host}:{port}", run.job.machine.threads)
+    return RankTask(str(folder.path), run.layout.world, f"{host}:{port}", run.job.machine.threads)
 
 
 def _essence(job: Job) -> Job:
@@ -282,7 +282,7 @@ def _corpus_for(job: Job, start_from: Path | None) -> Corpus:
     file = start_from / "tokenizer.json"
     if not file.exists():
         raise BadInput(f"{start_from}: has no tokenizer.json", hint="name one in [corpus.tokenizer] path")
-    return job.corpus.model_copy(update={"tokenizer": Tokenizer(kind="file", path=str(file))})
+    return job.corpus.model_copy(update={"tokenizer": TokenizerSpec(kind="file", path=str(file))})
 
 
 def _changed(old: dict[str, Any], new: dict[str, Any], path: str = "") -> list[str]:

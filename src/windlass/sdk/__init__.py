@@ -34,24 +34,24 @@ from windlass.sdk.client import AsyncClient, Client
 from windlass.sdk.failures import (
     AnswerDiffers,
     ApiFailure,
+    Conflict,
     DeadlinePassed,
+    ErrorDetails,
     NotAllowed,
     NotThere,
-    Refused,
+    RequestRefused,
     ServiceFailed,
-    Taken,
-    Told,
     Unreachable,
 )
 from windlass.sdk.jobs import AsyncJobs, AsyncPlans, Jobs, Plans
-from windlass.sdk.messages import Settings
+from windlass.sdk.messages import SamplingSettings
 from windlass.sdk.plans import NoSolution, Plan, PlanChoices, PlanLayout, PlanPoint, PlanWay
-from windlass.sdk.progress import Progress, Show
+from windlass.sdk.progress import RunProgress, Show
 from windlass.sdk.queue import AsyncQueue, Queue
-from windlass.sdk.replies import Budget, Choice, Completion, DryRun, Model, Score, Tokens
+from windlass.sdk.replies import Choice, Completion, DryRun, LimitLeft, ModelEntry, Score, TokenList
 from windlass.sdk.retries import Retries
-from windlass.sdk.runs import Audit, Curve, Goodput, Incident, Run, Runs
-from windlass.sdk.sites import Circuit, Site
+from windlass.sdk.runs import AuditReport, GoodputReport, IncidentReport, MetricCurve, Runs, RunStatus
+from windlass.sdk.sites import Circuit, ServerSite
 from windlass.sdk.submit import Submitted, submit, submit_async
 
 __all__ = [
@@ -62,21 +62,23 @@ __all__ = [
     "AsyncPlans",
     "AsyncQueue",
     "AsyncStream",
-    "Audit",
+    "AuditReport",
     "Awaiting",
     "Blocking",
-    "Budget",
     "Choice",
     "Circuit",
     "Client",
     "Completion",
-    "Curve",
+    "Conflict",
     "DeadlinePassed",
     "DryRun",
-    "Goodput",
-    "Incident",
+    "ErrorDetails",
+    "GoodputReport",
+    "IncidentReport",
     "Jobs",
-    "Model",
+    "LimitLeft",
+    "MetricCurve",
+    "ModelEntry",
     "NoSolution",
     "NotAllowed",
     "NotThere",
@@ -86,22 +88,20 @@ __all__ = [
     "PlanPoint",
     "PlanWay",
     "Plans",
-    "Progress",
     "Queue",
-    "Refused",
+    "RequestRefused",
     "Retries",
-    "Run",
+    "RunProgress",
+    "RunStatus",
     "Runs",
+    "SamplingSettings",
     "Score",
+    "ServerSite",
     "ServiceFailed",
-    "Settings",
     "Show",
-    "Site",
     "Stream",
     "Submitted",
-    "Taken",
-    "Tokens",
-    "Told",
+    "TokenList",
     "Unreachable",
     "submit",
     "submit_async",

@@ -15,14 +15,14 @@ from windlass.sdk import messages
 from windlass.sdk.delivery import Delivery
 from windlass.sdk.effects import Call, Flow, Request, close, draw, give
 from windlass.sdk.events import EventReader
-from windlass.sdk.exchange import Answer, Exchange, Trip, understood
-from windlass.sdk.failures import ApiFailure, ServiceFailed, Told, Unreachable, told_failure
-from windlass.sdk.messages import Once, Prompt, Settings, Turns
+from windlass.sdk.exchange import Attempt, HttpReply, RequestRunner, understood
+from windlass.sdk.failures import ApiFailure, ErrorDetails, ServiceFailed, Unreachable, told_failure
+from windlass.sdk.messages import Once, Prompt, SamplingSettings, Turns
 from windlass.sdk.replies import (
     Completion,
     DryRun,
-    Model,
-    Tokens,
+    ModelEntry,
+    TokenList,
     completion_of,
     dry_run_of,
     model_of,
@@ -71,10 +71,10 @@ class _Answering:
         )
 
 
-class Answers:
+class InferenceCalls:
     """What can be asked of a service; `model` is learned when none is given."""
 
-    def __init__(self, exchange: Exchange, *, model: str | None, deadline: float | None) -> None:
+    def __init__(self, exchange: RequestRunner, *, model: str | None, deadline: float | None) -> None:
         self.exchange = exchange
         self._model = model
         self._deadline = deadline
@@ -87,7 +87,7 @@ class Answers:
         found = yield from self.catalogue(deadline=deadline)
         return [model.id for model in found]
 
-    def catalogue(self, *, deadline: float | None = None) -> Call[list[Model]]:
+    def catalogue(self, *, deadline: float | None = None) -> Call[list[ModelEntry]]:
         """Return the models that are served, with their context, size and family.
 
         client.catalogue()[0].context_length       # 512
@@ -101,7 +101,7 @@ class Answers:
         *,
         deadline: float | None = None,
         idempotency_key: str | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[SamplingSettings],
     ) -> Call[Completion]:
         """Continue a text, or a sequence of token ids.
 
@@ -117,7 +117,7 @@ class Answers:
         *,
         deadline: float | None = None,
         idempotency_key: str | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[SamplingSettings],
     ) -> Call[Completion]:
         """Give the next turn of a conversation; a bare string is the user's only turn.
 
@@ -128,7 +128,7 @@ class Answers:
         return answer.read(partial(completion_of, request_id=answer.request_id))
 
     def stream(
-        self, prompt: Prompt, *, deadline: float | None = None, **settings: Unpack[Settings]
+        self, prompt: Prompt, *, deadline: float | None = None, **settings: Unpack[SamplingSettings]
     ) -> Flow[str, Completion]:
         """Continue a text, piece by piece; leaving the loop stops the server's work.
 
@@ -139,7 +139,7 @@ class Answers:
         return Flow(self._stream(deadline, settings, prompt=prompt))
 
     def stream_chat(
-        self, turns: Turns, *, deadline: float | None = None, **settings: Unpack[Settings]
+        self, turns: Turns, *, deadline: float | None = None, **settings: Unpack[SamplingSettings]
     ) -> Flow[str, Completion]:
         """Give the next turn of a conversation, piece by piece."""
         check_stream(settings)
@@ -168,7 +168,7 @@ class Answers:
         turns: Turns | None = None,
         model: str | None = None,
         deadline: float | None = None,
-    ) -> Call[Tokens]:
+    ) -> Call[TokenList]:
         """Return the tokens of a text, or of a conversation, as the model would read them.
 
         client.tokenize("Once upon").count         # 2
@@ -197,7 +197,7 @@ class Answers:
         turns: Turns | None = None,
         inputs: Sequence[str] | str | None = None,
         deadline: float | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[SamplingSettings],
     ) -> Call[DryRun]:
         """Say what would become of a completion, a chat (`turns`) or an embedding (`inputs`).
 
@@ -212,7 +212,7 @@ class Answers:
     def _stream(
         self,
         deadline: float | None,
-        settings: Settings,
+        settings: SamplingSettings,
         *,
         prompt: Prompt | None = None,
         turns: Turns | None = None,
@@ -236,7 +236,7 @@ class Answers:
             answering.delivery.again()
             yield from self.exchange.failed(request, trip, failure)
 
-    def _read(self, answer: Answer, answering: _Answering, trip: Trip) -> Call[ApiFailure | None]:
+    def _read(self, answer: HttpReply, answering: _Answering, trip: Attempt) -> Call[ApiFailure | None]:
         """Hand on what one connection brings that is new; return why it broke off, None at the end."""
         reader = EventReader()
         while True:
@@ -258,18 +258,18 @@ class Answers:
                     yield from give(new)
 
     def _begin(
-        self, deadline: float | None, idempotency_key: str | None, settings: Settings
-    ) -> Call[tuple[Trip, Once, str]]:
+        self, deadline: float | None, idempotency_key: str | None, settings: SamplingSettings
+    ) -> Call[tuple[Attempt, Once, str]]:
         trip = yield from self._trip(deadline)
         model = yield from self._named(settings.get("model"), trip)
         drawn = yield from draw(KEY_BITS)
         given = idempotency_key is not None
         return trip, Once(idempotency_key or f"windlass-{drawn:032x}", given), model
 
-    def _trip(self, deadline: float | None) -> Call[Trip]:
+    def _trip(self, deadline: float | None) -> Call[Attempt]:
         return (yield from self.exchange.trip(self._deadline if deadline is None else deadline))
 
-    def _named(self, model: str | None, trip: Trip) -> Call[str]:
+    def _named(self, model: str | None, trip: Attempt) -> Call[str]:
         """Return the model to ask: the one that is given, the client's, or the first that is served."""
         if model is not None:
             return model
@@ -280,20 +280,20 @@ class Answers:
             self._model = found[0].id
         return self._model
 
-    def _catalogue(self, trip: Trip) -> Call[list[Model]]:
+    def _catalogue(self, trip: Attempt) -> Call[list[ModelEntry]]:
         answer = yield from self.exchange.ask(Request("GET", "/v1/models"), trip)
         trip.progressed()
         return answer.read(lambda told: [model_of(entry) for entry in told["data"]])
 
 
-def check_stream(settings: Settings) -> None:
+def check_stream(settings: SamplingSettings) -> None:
     """Refuse before anything is sent what a stream cannot have."""
     messages.streamed(messages.completion("", "", settings), 0)
 
 
 def _tried(
     model: str,
-    settings: Settings,
+    settings: SamplingSettings,
     prompt: Prompt | None,
     turns: Turns | None,
     inputs: Sequence[str] | str | None,
@@ -308,8 +308,8 @@ def _tried(
     return messages.embeddings(model, inputs or "")
 
 
-def _taken(answering: _Answering, answer: Answer, chunk: dict[str, Any]) -> str | ApiFailure:
+def _taken(answering: _Answering, answer: HttpReply, chunk: dict[str, Any]) -> str | ApiFailure:
     """Read an event of a stream: return the text that is new in it, or the failure that it tells."""
     if "error" in chunk:
-        return told_failure(chunk["error"], Told(request_id=answer.request_id), answer.site.url)
+        return told_failure(chunk["error"], ErrorDetails(request_id=answer.request_id), answer.site.url)
     return answering.take(chunk)

@@ -17,11 +17,11 @@ from windlass.sdk.effects import (
     Effect,
     Flow,
     Give,
-    Head,
     Look,
     Open,
-    Read,
-    Wait,
+    Pause,
+    ReadMore,
+    ReplyStarted,
 )
 from windlass.sdk.faces import (
     CLOCK,
@@ -42,7 +42,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Line:
+class AsyncReply:
     """The one answer that a call reads at a time."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
@@ -50,7 +50,7 @@ class Line:
         self._response: httpx.Response | None = None
         self._parts: AsyncIterator[bytes] | None = None
 
-    async def open(self, effect: Open) -> Head | Broken:
+    async def open(self, effect: Open) -> ReplyStarted | Broken:
         await self.close()
         try:
             request = self._http.build_request(effect.request.method, effect.url, **request_of(effect))
@@ -109,7 +109,7 @@ class Awaiting:
 
     async def flow(self, call: Call[T], ended: list[T]) -> AsyncGenerator[Any, None]:
         """Run a call, and yield what it gives; what it returns is put into `ended`."""
-        line, outcome = Line(self._http), None
+        line, outcome = AsyncReply(self._http), None
         try:
             while True:
                 try:
@@ -126,17 +126,17 @@ class Awaiting:
             call.close()
             await line.close()
 
-    async def _do(self, effect: Effect, line: Line) -> Any:
+    async def _do(self, effect: Effect, line: AsyncReply) -> Any:
         match effect:
             case Open():
                 return await line.open(effect)
-            case Read(within_s):
+            case ReadMore(within_s):
                 return await line.read(within_s)
             case Close():
                 return await line.close()
             case Look():
                 return self._clock()
-            case Wait(seconds):
+            case Pause(seconds):
                 return await self._sleep(seconds)
             case Draw(wanted):
                 return self._draw(wanted)

@@ -23,11 +23,11 @@ from windlass.sdk.effects import (
     Effect,
     Flow,
     Give,
-    Head,
     Look,
     Open,
-    Read,
-    Wait,
+    Pause,
+    ReadMore,
+    ReplyStarted,
 )
 from windlass.sdk.faces import (
     CLOCK,
@@ -51,7 +51,7 @@ SLACK = 0.9
 """A read may outlast the deadline by a ninth before it is worth a thread to end it in time."""
 
 
-class Line:
+class BlockingReply:
     """The one answer that a call reads at a time."""
 
     def __init__(self, http: httpx.Client) -> None:
@@ -61,7 +61,7 @@ class Line:
         self._silence_s: float | None = None
         self._alarm: threading.Timer | None = None
 
-    def open(self, effect: Open) -> Head | Broken:
+    def open(self, effect: Open) -> ReplyStarted | Broken:
         self.close()
         self._silence_s = effect.silence_s
         try:
@@ -134,7 +134,7 @@ class Blocking:
 
     def flow(self, call: Call[T]) -> Generator[Any, None, T]:
         """Run a call, and yield what it gives; closing this ends it, and lets go of its connection."""
-        line, outcome = Line(self._http), None
+        line, outcome = BlockingReply(self._http), None
         try:
             while True:
                 try:
@@ -151,17 +151,17 @@ class Blocking:
             call.close()
             line.close()
 
-    def _do(self, effect: Effect, line: Line) -> Any:
+    def _do(self, effect: Effect, line: BlockingReply) -> Any:
         match effect:
             case Open():
                 return line.open(effect)
-            case Read(within_s):
+            case ReadMore(within_s):
                 return line.read(within_s)
             case Close():
                 return line.close()
             case Look():
                 return self._clock()
-            case Wait(seconds):
+            case Pause(seconds):
                 return self._sleep(seconds)
             case Draw(wanted):
                 return self._draw(wanted)

@@ -10,7 +10,7 @@ async with AsyncClient(["https://a.example", "https://b.example"]) as client:
 
 from __future__ import annotations
 
-from windlass.sdk.answers import Answers
+from windlass.sdk.answers import InferenceCalls
 from windlass.sdk.awaiting import AsyncStreams, Awaiting, AwaitingFace, Awaits
 from windlass.sdk.blocking import Asks, Blocking, BlockingFace, Streams
 from windlass.sdk.faces import Where, exchange_of
@@ -21,7 +21,7 @@ DEADLINE_S = 600.0
 ABSENT = "is the server running?"
 
 
-class Client(BlockingFace[Answers]):
+class Client(BlockingFace[InferenceCalls]):
     """Talks to a service; its methods wait.
 
     `where` is an address, or several in the order of preference (or `Site`s, with weights); `model` defaults
@@ -42,23 +42,23 @@ class Client(BlockingFace[Answers]):
     ) -> None:
         exchange = exchange_of(where, key, retries=retries, circuit=circuit, absent=ABSENT)
         super().__init__(
-            Answers(exchange, model=model, deadline=deadline),
+            InferenceCalls(exchange, model=model, deadline=deadline),
             driver or Blocking(elsewhere=len(exchange.sites) > 1),
         )
 
-    models = Asks(Answers.models)
-    catalogue = Asks(Answers.catalogue)
-    complete = Asks(Answers.complete)
-    chat = Asks(Answers.chat)
-    stream = Streams(Answers.stream)
-    stream_chat = Streams(Answers.stream_chat)
-    embed = Asks(Answers.embed)
-    tokenize = Asks(Answers.tokenize)
-    detokenize = Asks(Answers.detokenize)
-    dry_run = Asks(Answers.dry_run)
+    models = Asks(InferenceCalls.models)
+    catalogue = Asks(InferenceCalls.catalogue)
+    complete = Asks(InferenceCalls.complete)
+    chat = Asks(InferenceCalls.chat)
+    stream = Streams(InferenceCalls.stream)
+    stream_chat = Streams(InferenceCalls.stream_chat)
+    embed = Asks(InferenceCalls.embed)
+    tokenize = Asks(InferenceCalls.tokenize)
+    detokenize = Asks(InferenceCalls.detokenize)
+    dry_run = Asks(InferenceCalls.dry_run)
 
 
-class AsyncClient(AwaitingFace[Answers]):
+class AsyncClient(AwaitingFace[InferenceCalls]):
     """The same as Client, for event loops: its methods are awaited, its streams read with `async for`."""
 
     def __init__(
@@ -74,17 +74,17 @@ class AsyncClient(AwaitingFace[Answers]):
     ) -> None:
         exchange = exchange_of(where, key, retries=retries, circuit=circuit, absent=ABSENT)
         super().__init__(
-            Answers(exchange, model=model, deadline=deadline),
+            InferenceCalls(exchange, model=model, deadline=deadline),
             driver or Awaiting(elsewhere=len(exchange.sites) > 1),
         )
 
-    models = Awaits(Answers.models)
-    catalogue = Awaits(Answers.catalogue)
-    complete = Awaits(Answers.complete)
-    chat = Awaits(Answers.chat)
-    stream = AsyncStreams(Answers.stream)
-    stream_chat = AsyncStreams(Answers.stream_chat)
-    embed = Awaits(Answers.embed)
-    tokenize = Awaits(Answers.tokenize)
-    detokenize = Awaits(Answers.detokenize)
-    dry_run = Awaits(Answers.dry_run)
+    models = Awaits(InferenceCalls.models)
+    catalogue = Awaits(InferenceCalls.catalogue)
+    complete = Awaits(InferenceCalls.complete)
+    chat = Awaits(InferenceCalls.chat)
+    stream = AsyncStreams(InferenceCalls.stream)
+    stream_chat = AsyncStreams(InferenceCalls.stream_chat)
+    embed = Awaits(InferenceCalls.embed)
+    tokenize = Awaits(InferenceCalls.tokenize)
+    detokenize = Awaits(InferenceCalls.detokenize)
+    dry_run = Awaits(InferenceCalls.dry_run)

@@ -13,16 +13,24 @@ from typing import Any
 
 from windlass.sdk.effects import Call, Flow, Request, close, give, look, wait
 from windlass.sdk.events import EventReader
-from windlass.sdk.exchange import Exchange, Trip
+from windlass.sdk.exchange import Attempt, RequestRunner
 from windlass.sdk.failures import ApiFailure, NotThere, Unreachable
 from windlass.sdk.messages import filled
 from windlass.sdk.plans import JobTables, Plan, PlanChoices, tables_of
 from windlass.sdk.progress import Screen, Show
-from windlass.sdk.runs import Audit, Curve, Goodput, Incident, Run, Runs, curve_of
+from windlass.sdk.runs import (
+    AuditReport,
+    GoodputReport,
+    IncidentReport,
+    MetricCurve,
+    Runs,
+    RunStatus,
+    curve_of,
+)
 
 Json = dict[str, Any]
 Records = list[Json]
-Incidents = list[Incident]
+Incidents = list[IncidentReport]
 Value = bool | int | float | str
 Take = Callable[[Json], Call[None]]
 
@@ -33,10 +41,10 @@ BEGIN_S = 60.0
 LOOK_EVERY_S = 0.5
 
 
-class Control:
+class ControlCalls:
     """What can be asked about runs."""
 
-    def __init__(self, exchange: Exchange, *, deadline: float | None) -> None:
+    def __init__(self, exchange: RequestRunner, *, deadline: float | None) -> None:
         self.exchange = exchange
         self._deadline = deadline
 
@@ -46,16 +54,16 @@ class Control:
         [run.name for run in jobs.list() if not run.is_over]
         """
         told = yield from self._ask("GET", "/v1/jobs")
-        return Runs(Run(job) for job in told["jobs"])
+        return Runs(RunStatus(job) for job in told["jobs"])
 
-    def show(self, run: str) -> Call[Run]:
+    def show(self, run: str) -> Call[RunStatus]:
         """Return how a run stands: state, step, loss, settings in force, changes and who made them.
 
         jobs.show("poems").loss
         """
         path = yield from self._path(run)
         told = yield from self._ask("GET", path)
-        return Run(told)
+        return RunStatus(told)
 
     def journal(self, run: str, *, after: int = 0) -> Call[Records]:
         """Return what a run told, behind the first `after` records."""
@@ -67,7 +75,7 @@ class Control:
                 return records
             records += told["records"]
 
-    def curve(self, run: str, name: str = "loss", *, event: str = "step") -> Call[Curve]:
+    def curve(self, run: str, name: str = "loss", *, event: str = "step") -> Call[MetricCurve]:
         """Return a figure over the steps of a run; a notebook draws it.
 
         jobs.curve("poems")                                  # the loss of training
@@ -76,26 +84,26 @@ class Control:
         records = yield from self.journal(run)
         return curve_of(records, name, event)
 
-    def audit(self, run: str) -> Call[Audit]:
+    def audit(self, run: str) -> Call[AuditReport]:
         """Return whether every sample was used exactly once.
 
         jobs.audit("poems").ok
         """
         path = yield from self._path(run)
         told = yield from self._ask("GET", f"{path}/audit")
-        return Audit(told["facts"])
+        return AuditReport(told["facts"])
 
-    def goodput(self, run: str) -> Call[Goodput]:
+    def goodput(self, run: str) -> Call[GoodputReport]:
         """Return where every second went."""
         path = yield from self._path(run)
         told = yield from self._ask("GET", f"{path}/goodput")
-        return Goodput(told)
+        return GoodputReport(told)
 
     def incidents(self, run: str) -> Call[Incidents]:
         """Return what went wrong, and what was done about it."""
         path = yield from self._path(run)
         told = yield from self._ask("GET", f"{path}/incidents")
-        return [Incident(incident) for incident in told["incidents"]]
+        return [IncidentReport(incident) for incident in told["incidents"]]
 
     def set(self, run: str, changes: Mapping[str, Value]) -> Call[Json]:
         """Ask for other settings; return the request as it was written down.
@@ -125,7 +133,7 @@ class Control:
         """Ask a run to go back to the settings before its last change."""
         return (yield from self._change(run, "undo"))
 
-    def watch(self, run: str, *, after: int = 0, deadline: float | None = None) -> Flow[Json, Run]:
+    def watch(self, run: str, *, after: int = 0, deadline: float | None = None) -> Flow[Json, RunStatus]:
         """Yield the records of a run's journal as they come, until it ends; the result is how it stands then.
 
         for record in jobs.watch("poems"):
@@ -133,14 +141,16 @@ class Control:
         """
         return Flow(self._to_its_end(run, after, deadline, give))
 
-    def wait(self, run: str, *, deadline: float | None = None) -> Call[Run]:
+    def wait(self, run: str, *, deadline: float | None = None) -> Call[RunStatus]:
         """Wait until nobody works on a run any more; return how it stands then.
 
         jobs.wait("poems", deadline=3600).state
         """
         return (yield from self._to_its_end(run, NONE_OF_THEM, deadline, _nothing))
 
-    def follow(self, run: str, *, screen: Screen | None = None, deadline: float | None = None) -> Call[Run]:
+    def follow(
+        self, run: str, *, screen: Screen | None = None, deadline: float | None = None
+    ) -> Call[RunStatus]:
         """Draw how a run goes on, in a notebook or a terminal, until it ends; return how it stands then.
 
         jobs.follow("poems")
@@ -156,7 +166,7 @@ class Control:
         finally:
             show.close()
 
-    def _to_its_end(self, run: str, after: int, deadline: float | None, take: Take) -> Call[Run]:
+    def _to_its_end(self, run: str, after: int, deadline: float | None, take: Take) -> Call[RunStatus]:
         """Watch a run until it is over; one that was just submitted may take a while to begin."""
         trip = yield from self.exchange.trip(deadline)
         asked = yield from look()
@@ -168,7 +178,7 @@ class Control:
                 return standing
             yield from wait(LOOK_EVERY_S)
 
-    def _watch(self, run: str, after: int, trip: Trip, take: Take) -> Call[int]:
+    def _watch(self, run: str, after: int, trip: Attempt, take: Take) -> Call[int]:
         """Read events; when the connection breaks, go on behind the last one that came."""
         path = yield from self._path(run)
         seen = after
@@ -182,7 +192,7 @@ class Control:
                 return seen
             yield from self.exchange.failed(request, trip, failure)
 
-    def _read(self, url: str, seen: int, trip: Trip, take: Take) -> Call[tuple[int, ApiFailure | None]]:
+    def _read(self, url: str, seen: int, trip: Attempt, take: Take) -> Call[tuple[int, ApiFailure | None]]:
         reader = EventReader()
         while True:
             received = yield from self.exchange.more(trip)
@@ -228,7 +238,7 @@ class Control:
 class Planning:
     """What can be asked of the planner."""
 
-    def __init__(self, exchange: Exchange, *, deadline: float | None) -> None:
+    def __init__(self, exchange: RequestRunner, *, deadline: float | None) -> None:
         self.exchange = exchange
         self._deadline = deadline
 

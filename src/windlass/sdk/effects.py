@@ -34,7 +34,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Head:
+class ReplyStarted:
     """An answer has begun."""
 
     status: int
@@ -64,7 +64,7 @@ class Open:
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadMore:
     """Wait for more of the answer that was opened. Gives bytes, b"" at its end, or Broken."""
 
     within_s: float | None
@@ -81,7 +81,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Wait:
+class Pause:
     """Do nothing for a while."""
 
     seconds: float
@@ -101,7 +101,7 @@ class Give:
     piece: Any
 
 
-Effect = Open | Read | Close | Look | Wait | Draw | Give
+Effect = Open | ReadMore | Close | Look | Pause | Draw | Give
 Call = Generator[Effect, Any, T]
 """A call that returns a T."""
 
@@ -113,13 +113,13 @@ class Flow(Generic[G, T]):
     call: Call[T]
 
 
-def send(effect: Open) -> Call[Head | Broken]:
-    outcome: Head | Broken = yield effect
+def send(effect: Open) -> Call[ReplyStarted | Broken]:
+    outcome: ReplyStarted | Broken = yield effect
     return outcome
 
 
 def read(within_s: float | None) -> Call[bytes | Broken]:
-    outcome: bytes | Broken = yield Read(within_s)
+    outcome: bytes | Broken = yield ReadMore(within_s)
     return outcome
 
 
@@ -133,7 +133,7 @@ def look() -> Call[float]:
 
 
 def wait(seconds: float) -> Call[None]:
-    yield Wait(seconds)
+    yield Pause(seconds)
 
 
 def draw(bits: int) -> Call[int]:

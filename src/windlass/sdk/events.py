@@ -10,7 +10,7 @@ BOM = "\ufeff"
 
 
 @dataclass(frozen=True)
-class Event:
+class ServerSentEvent:
     """One event; `id` is the newest that the stream has told, "" before any."""
 
     data: str
@@ -34,7 +34,7 @@ class EventReader:
     _name: str = ""
     _id: str = ""
 
-    def push(self, received: bytes) -> list[Event]:
+    def push(self, received: bytes) -> list[ServerSentEvent]:
         """Return the events that are whole with these bytes."""
         text = self._decoder.decode(received)
         if text and not self._begun:
@@ -51,7 +51,7 @@ class EventReader:
             start = end[1]
         self._line = text[start:]
 
-    def _take(self, line: str) -> Event | None:
+    def _take(self, line: str) -> ServerSentEvent | None:
         if not line:
             return self._event()
         key, _, value = line.partition(":")
@@ -64,10 +64,10 @@ class EventReader:
             self._id = value
         return None
 
-    def _event(self) -> Event | None:
+    def _event(self) -> ServerSentEvent | None:
         data, name = self._data, self._name
         self._data, self._name = [], ""
-        return Event("\n".join(data), name or "message", self._id) if data else None
+        return ServerSentEvent("\n".join(data), name or "message", self._id) if data else None
 
 
 def _line_end(text: str, start: int) -> tuple[int, int] | None:

@@ -15,10 +15,22 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from windlass.sdk import sites as circuits
-from windlass.sdk.effects import Broken, Call, Head, Open, Request, close, draw_share, look, read, send, wait
+from windlass.sdk.effects import (
+    Broken,
+    Call,
+    Open,
+    ReplyStarted,
+    Request,
+    close,
+    draw_share,
+    look,
+    read,
+    send,
+    wait,
+)
 from windlass.sdk.failures import ApiFailure, DeadlinePassed, ServiceFailed, Unreachable, failure_of
 from windlass.sdk.retries import Retries, decide, is_passing
-from windlass.sdk.sites import Circuit, Health, Site
+from windlass.sdk.sites import Circuit, ServerSite, SiteMemory
 
 CONNECT_S = 5.0
 SWITCH_S = 0.6
@@ -31,7 +43,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Trip:
+class Attempt:
     """One call on its way: until when it is to be done, and what has been tried."""
 
     until: float | None
@@ -41,7 +53,7 @@ class Trip:
     """In a row, without anything coming of it."""
     asked: set[str] = field(default_factory=set)
     """Sites that failed since the last wait."""
-    site: Site | None = None
+    site: ServerSite | None = None
 
     def left_s(self, now: float) -> float | None:
         return None if self.until is None else self.until - now
@@ -53,11 +65,11 @@ class Trip:
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpReply:
     """An answer to a request; that of a stream has no body yet."""
 
-    head: Head
-    site: Site
+    head: ReplyStarted
+    site: ServerSite
     body: bytes = b""
 
     @property
@@ -77,7 +89,7 @@ def understood(url: str, reader: Callable[[dict[str, Any]], T], told: bytes | st
         raise ServiceFailed(f"{url}: answered, and not as Windlass does") from None
 
 
-class Exchange:
+class RequestRunner:
     """Asks sites, and remembers how they are.
 
     Several threads may share it: each remembered fact is one assignment, and a lost one costs a try at most.
@@ -85,7 +97,7 @@ class Exchange:
 
     def __init__(
         self,
-        sites: Sequence[Site],
+        sites: Sequence[ServerSite],
         *,
         headers: Mapping[str, str],
         retries: Retries,
@@ -93,7 +105,7 @@ class Exchange:
         absent: str,
     ) -> None:
         self.sites = sites
-        self.known: dict[str, Health] = {}
+        self.known: dict[str, SiteMemory] = {}
         self._headers = headers
         self._retries = retries
         self._circuit = circuit
@@ -101,22 +113,22 @@ class Exchange:
         self._keyless: set[str] = set()
         """Sites that keep no answers, and so take no Idempotency-Key."""
 
-    def trip(self, deadline_s: float | None) -> Call[Trip]:
+    def trip(self, deadline_s: float | None) -> Call[Attempt]:
         """Begin a call that is to be done within so many seconds."""
         now = yield from look()
-        return Trip(None if deadline_s is None else now + deadline_s)
+        return Attempt(None if deadline_s is None else now + deadline_s)
 
-    def ask(self, request: Request, trip: Trip) -> Call[Answer]:
+    def ask(self, request: Request, trip: Attempt) -> Call[HttpReply]:
         """Return the first answer that is one: whole, or begun if it streams."""
         while True:
             site = yield from self._choose(trip)
             outcome = yield from self._attempt(request, trip, site)
-            if isinstance(outcome, Answer):
-                self.known[site.url] = circuits.answered(self.known.get(site.url, Health()))
+            if isinstance(outcome, HttpReply):
+                self.known[site.url] = circuits.answered(self.known.get(site.url, SiteMemory()))
                 return outcome
             yield from self.failed(request, trip, outcome)
 
-    def failed(self, request: Request, trip: Trip, failure: ApiFailure) -> Call[None]:
+    def failed(self, request: Request, trip: Attempt, failure: ApiFailure) -> Call[None]:
         """Remember a failure, and wait until the next try; raise it when there is to be none."""
         now = yield from look()
         assert trip.site is not None
@@ -145,7 +157,7 @@ class Exchange:
             trip.asked.clear()
             yield from wait(wait_s)
 
-    def more(self, trip: Trip) -> Call[bytes | ApiFailure]:
+    def more(self, trip: Attempt) -> Call[bytes | ApiFailure]:
         """Wait for more of a stream; b"" is its end."""
         now = yield from look()
         left_s = trip.left_s(now)
@@ -155,7 +167,7 @@ class Exchange:
         received = yield from read(left_s)
         return self._unreachable(trip.site, received) if isinstance(received, Broken) else received
 
-    def _choose(self, trip: Trip) -> Call[Site]:
+    def _choose(self, trip: Attempt) -> Call[ServerSite]:
         """Return the best site that has not failed since the last wait."""
         draws = [0.0] * len(self.sites)
         for place in range(len(draws)):
@@ -163,11 +175,11 @@ class Exchange:
         now = yield from look()
         ordered = circuits.order(self.sites, self.known, self._circuit, now=now, draws=draws)
         site = next((site for site in ordered if site.url not in trip.asked), ordered[0])
-        self.known[site.url] = circuits.asked(self.known.get(site.url, Health()), self._circuit, now)
+        self.known[site.url] = circuits.asked(self.known.get(site.url, SiteMemory()), self._circuit, now)
         trip.site = site
         return site
 
-    def _attempt(self, request: Request, trip: Trip, site: Site) -> Call[Answer | ApiFailure]:
+    def _attempt(self, request: Request, trip: Attempt, site: ServerSite) -> Call[HttpReply | ApiFailure]:
         """Ask one site once; once more if it turns out to keep no answers."""
         keyed = request.once is not None and site.url not in self._keyless
         outcome = yield from self._send(request, trip, site)
@@ -176,7 +188,7 @@ class Exchange:
             outcome = yield from self._send(request, trip, site)
         return outcome
 
-    def _send(self, request: Request, trip: Trip, site: Site) -> Call[Answer | ApiFailure]:
+    def _send(self, request: Request, trip: Attempt, site: ServerSite) -> Call[HttpReply | ApiFailure]:
         now = yield from look()
         left_s = trip.left_s(now)
         if left_s is not None and left_s <= 0:
@@ -186,16 +198,16 @@ class Exchange:
         if isinstance(head, Broken):
             return self._unreachable(site, head)
         if request.streams and head.status < 400:
-            return Answer(head, site)
+            return HttpReply(head, site)
         body = yield from self._body(trip)
         yield from close()
         if isinstance(body, Broken):
             return self._unreachable(site, body)
         if head.status >= 400:
             return failure_of(head.status, head.headers, body, site.url)
-        return Answer(head, site, body)
+        return HttpReply(head, site, body)
 
-    def _body(self, trip: Trip) -> Call[bytes | Broken]:
+    def _body(self, trip: Attempt) -> Call[bytes | Broken]:
         parts: list[bytes] = []
         while True:
             now = yield from look()
@@ -210,7 +222,7 @@ class Exchange:
                 return b"".join(parts)
             parts.append(received)
 
-    def _opening(self, request: Request, site: Site, left_s: float | None, *, others: bool) -> Open:
+    def _opening(self, request: Request, site: ServerSite, left_s: float | None, *, others: bool) -> Open:
         headers = {**self._headers, **request.headers}
         if request.timed and left_s is not None:
             headers["x-deadline-ms"] = str(max(1, min(MOST_DEADLINE_MS, round(left_s * 1000))))
@@ -222,9 +234,9 @@ class Exchange:
         silence_s = min(bounds) if bounds else None
         return Open(site.url + request.path, request, headers, connect_s, silence_s)
 
-    def _remember(self, site: Site, failure: ApiFailure, now: float) -> None:
+    def _remember(self, site: ServerSite, failure: ApiFailure, now: float) -> None:
         """Keep what a failure says of its site: a site that refuses a request works."""
-        health = self.known.get(site.url, Health())
+        health = self.known.get(site.url, SiteMemory())
         if failure.retry_after_s is not None:
             self.known[site.url] = circuits.busy(health, now, failure.retry_after_s)
         elif is_passing(failure):
@@ -232,7 +244,7 @@ class Exchange:
         else:
             self.known[site.url] = circuits.answered(health)
 
-    def _unreachable(self, site: Site, broken: Broken) -> Unreachable:
+    def _unreachable(self, site: ServerSite, broken: Broken) -> Unreachable:
         return Unreachable(f"{site.url}: {broken.reason}", hint=self._absent, sent=broken.sent)
 
     def _late(self, failure: ApiFailure | None) -> DeadlinePassed:

@@ -16,10 +16,10 @@ from typing import Any, Generic, TypeVar
 
 import httpx
 
-from windlass.sdk.effects import Broken, Head, Open
-from windlass.sdk.exchange import Exchange
+from windlass.sdk.effects import Broken, Open, ReplyStarted
+from windlass.sdk.exchange import RequestRunner
 from windlass.sdk.retries import Retries
-from windlass.sdk.sites import Circuit, Site, as_sites
+from windlass.sdk.sites import Circuit, ServerSite, as_sites
 from windlass.spec.errors import AskedWrongly
 
 KEY_VARIABLE = "WINDLASS_KEY"
@@ -27,7 +27,7 @@ KEY_VARIABLE = "WINDLASS_KEY"
 C = TypeVar("C")
 M = TypeVar("M", bound=Callable[..., Any])
 
-Where = str | Site | Sequence[str | Site]
+Where = str | ServerSite | Sequence[str | ServerSite]
 Clock = Callable[[], float]
 Bits = Callable[[int], int]
 
@@ -45,7 +45,7 @@ def exchange_of(
     retries: Retries | None,
     circuit: Circuit | None,
     absent: str,
-) -> Exchange:
+) -> RequestRunner:
     """Open an exchange with one or several sites; the key goes into a header, never into a URL."""
     sites = as_sites(where)
     if not sites:
@@ -55,7 +55,7 @@ def exchange_of(
             raise AskedWrongly(f"'{site.url}' is no address", hint="begin it with http:// or https://")
     known = key or os.environ.get(KEY_VARIABLE) or None
     headers = {} if known is None else {"authorization": f"Bearer {known}"}
-    return Exchange(
+    return RequestRunner(
         sites, headers=headers, retries=retries or Retries(), circuit=circuit or Circuit(), absent=absent
     )
 
@@ -99,9 +99,9 @@ def request_of(effect: Open) -> dict[str, Any]:
     return said
 
 
-def head_of(response: httpx.Response) -> Head:
+def head_of(response: httpx.Response) -> ReplyStarted:
     headers: Mapping[str, str] = response.headers
-    return Head(response.status_code, headers, str(response.url))
+    return ReplyStarted(response.status_code, headers, str(response.url))
 
 
 def broken_by(error: httpx.HTTPError | httpx.InvalidURL) -> Broken:

@@ -6,10 +6,10 @@
         |   |-- Unreachable        no connection, or one that broke
         |   |-- DeadlinePassed     not done in the time that was given
         |   `-- AnswerDiffers      a repeated answer is not the one that was begun
-        `-- Refused                also AskedWrongly: asking differently helps
+        `-- RequestRefused         also AskedWrongly: asking differently helps
             |-- NotAllowed         no key, a revoked one, or one without the scope
             |-- NotThere           also NotFound: a model, run or path that does not exist
-            `-- Taken              also InUse: somebody else changes the same thing
+            `-- Conflict           also InUse: somebody else changes the same thing
 
 What the server refuses is raised as the error that a local call would raise. Programs branch on `code`
 (docs/formats/api-errors.md), people read the message and the hint.
@@ -28,7 +28,7 @@ NO_KEY = "give key=..., or set WINDLASS_KEY; `windlass keys make` makes one"
 
 
 @dataclass(frozen=True)
-class Told:
+class ErrorDetails:
     """What the error envelope says beside the message; None where a server said nothing."""
 
     status: int | None = None
@@ -45,9 +45,9 @@ class Told:
 class ApiFailure(WindlassError):
     """A call that was not answered."""
 
-    def __init__(self, message: str, *, hint: str | None = None, told: Told | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, told: ErrorDetails | None = None) -> None:
         super().__init__(message, hint=hint)
-        self.told = told or Told()
+        self.told = told or ErrorDetails()
 
     @property
     def status(self) -> int | None:
@@ -110,25 +110,25 @@ class AnswerDiffers(ServiceFailed):
     """An answer that broke off cannot be gone on with: asked again, it begins otherwise."""
 
 
-class Refused(ApiFailure, AskedWrongly):
+class RequestRefused(ApiFailure, AskedWrongly):
     """The server does not do this; asking differently helps."""
 
 
-class NotAllowed(Refused):
+class NotAllowed(RequestRefused):
     """No key, one that is revoked or expired, or one that may not do this."""
 
 
-class NotThere(Refused, NotFound):
+class NotThere(RequestRefused, NotFound):
     """A model, a run or a path that does not exist."""
 
 
-class Taken(Refused, InUse):
+class Conflict(RequestRefused, InUse):
     """Somebody else is changing the same thing."""
 
 
 def failure_of(status: int, headers: Mapping[str, str], body: bytes, url: str) -> ApiFailure:
     """Turn an answer that is none into the error of our tree that means the same."""
-    told = Told(status=status, retry_after_s=_seconds(headers.get("retry-after")))
+    told = ErrorDetails(status=status, retry_after_s=_seconds(headers.get("retry-after")))
     try:
         envelope = json.loads(body)["error"]
         str(envelope["message"])
@@ -137,7 +137,7 @@ def failure_of(status: int, headers: Mapping[str, str], body: bytes, url: str) -
     return told_failure(envelope, told, url)
 
 
-def told_failure(envelope: Mapping[str, Any], told: Told, url: str) -> ApiFailure:
+def told_failure(envelope: Mapping[str, Any], told: ErrorDetails, url: str) -> ApiFailure:
     """Read the envelope of an answer, or of the last event of a stream, whose status is not known."""
     told = replace(
         told,
@@ -158,15 +158,15 @@ def told_failure(envelope: Mapping[str, Any], told: Told, url: str) -> ApiFailur
     return kind(message, hint=hint, told=told)
 
 
-def _kind(told: Told) -> type[ApiFailure]:
+def _kind(told: ErrorDetails) -> type[ApiFailure]:
     if told.code in ("deadline_exceeded", "deadline_unreachable"):
         return DeadlinePassed
     if told.code in ("unauthorized", "forbidden") or told.status in (401, 403):
         return NotAllowed
     if told.status is None or told.status == 429 or told.status >= 500:
         return ServiceFailed
-    kinds: dict[int, type[ApiFailure]] = {404: NotThere, 409: Taken}
-    return kinds.get(told.status, Refused)
+    kinds: dict[int, type[ApiFailure]] = {404: NotThere, 409: Conflict}
+    return kinds.get(told.status, RequestRefused)
 
 
 def _text(value: object) -> str | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from windlass.sdk.awaiting import AsyncStreams, Awaiting, AwaitingFace, Awaits
 from windlass.sdk.blocking import Asks, Blocking, BlockingFace, Streams
-from windlass.sdk.control import Control, Planning
+from windlass.sdk.control import ControlCalls, Planning
 from windlass.sdk.faces import Where, exchange_of
 from windlass.sdk.retries import Retries
 
@@ -20,7 +20,7 @@ DEADLINE_S = 60.0
 ABSENT = "is `windlass control` running there?"
 
 
-class Jobs(BlockingFace[Control]):
+class Jobs(BlockingFace[ControlCalls]):
     """Looks at runs and changes them; its methods wait.
 
     `deadline` holds for each call; watching, waiting and following have none unless it is given there.
@@ -36,27 +36,27 @@ class Jobs(BlockingFace[Control]):
         driver: Blocking | None = None,
     ) -> None:
         exchange = exchange_of(where, key, retries=retries, circuit=None, absent=ABSENT)
-        super().__init__(Control(exchange, deadline=deadline), driver or Blocking())
+        super().__init__(ControlCalls(exchange, deadline=deadline), driver or Blocking())
 
-    list = Asks(Control.list)
-    show = Asks(Control.show)
-    journal = Asks(Control.journal)
-    curve = Asks(Control.curve)
-    audit = Asks(Control.audit)
-    goodput = Asks(Control.goodput)
-    incidents = Asks(Control.incidents)
-    set = Asks(Control.set)
-    scale = Asks(Control.scale)
-    pause = Asks(Control.pause)
-    resume = Asks(Control.resume)
-    stop = Asks(Control.stop)
-    undo = Asks(Control.undo)
-    watch = Streams(Control.watch)
-    wait = Asks(Control.wait)
-    follow = Asks(Control.follow)
+    list = Asks(ControlCalls.list)
+    show = Asks(ControlCalls.show)
+    journal = Asks(ControlCalls.journal)
+    curve = Asks(ControlCalls.curve)
+    audit = Asks(ControlCalls.audit)
+    goodput = Asks(ControlCalls.goodput)
+    incidents = Asks(ControlCalls.incidents)
+    set = Asks(ControlCalls.set)
+    scale = Asks(ControlCalls.scale)
+    pause = Asks(ControlCalls.pause)
+    resume = Asks(ControlCalls.resume)
+    stop = Asks(ControlCalls.stop)
+    undo = Asks(ControlCalls.undo)
+    watch = Streams(ControlCalls.watch)
+    wait = Asks(ControlCalls.wait)
+    follow = Asks(ControlCalls.follow)
 
 
-class AsyncJobs(AwaitingFace[Control]):
+class AsyncJobs(AwaitingFace[ControlCalls]):
     """The same as Jobs, for event loops."""
 
     def __init__(
@@ -69,24 +69,24 @@ class AsyncJobs(AwaitingFace[Control]):
         driver: Awaiting | None = None,
     ) -> None:
         exchange = exchange_of(where, key, retries=retries, circuit=None, absent=ABSENT)
-        super().__init__(Control(exchange, deadline=deadline), driver or Awaiting())
+        super().__init__(ControlCalls(exchange, deadline=deadline), driver or Awaiting())
 
-    list = Awaits(Control.list)
-    show = Awaits(Control.show)
-    journal = Awaits(Control.journal)
-    curve = Awaits(Control.curve)
-    audit = Awaits(Control.audit)
-    goodput = Awaits(Control.goodput)
-    incidents = Awaits(Control.incidents)
-    set = Awaits(Control.set)
-    scale = Awaits(Control.scale)
-    pause = Awaits(Control.pause)
-    resume = Awaits(Control.resume)
-    stop = Awaits(Control.stop)
-    undo = Awaits(Control.undo)
-    watch = AsyncStreams(Control.watch)
-    wait = Awaits(Control.wait)
-    follow = Awaits(Control.follow)
+    list = Awaits(ControlCalls.list)
+    show = Awaits(ControlCalls.show)
+    journal = Awaits(ControlCalls.journal)
+    curve = Awaits(ControlCalls.curve)
+    audit = Awaits(ControlCalls.audit)
+    goodput = Awaits(ControlCalls.goodput)
+    incidents = Awaits(ControlCalls.incidents)
+    set = Awaits(ControlCalls.set)
+    scale = Awaits(ControlCalls.scale)
+    pause = Awaits(ControlCalls.pause)
+    resume = Awaits(ControlCalls.resume)
+    stop = Awaits(ControlCalls.stop)
+    undo = Awaits(ControlCalls.undo)
+    watch = AsyncStreams(ControlCalls.watch)
+    wait = Awaits(ControlCalls.wait)
+    follow = Awaits(ControlCalls.follow)
 
 
 class Plans(BlockingFace[Planning]):

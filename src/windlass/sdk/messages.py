@@ -17,7 +17,7 @@ Prompt = str | Sequence[int]
 Turns = str | Sequence[Mapping[str, Any]]
 
 
-class Settings(TypedDict, total=False):
+class SamplingSettings(TypedDict, total=False):
     """How an answer is written; everything can be left out."""
 
     max_tokens: int | None
@@ -57,13 +57,15 @@ class Once:
     is_given: bool
 
 
-def completion(model: str, prompt: Prompt, settings: Settings, *, once: Once | None = None) -> Request:
+def completion(
+    model: str, prompt: Prompt, settings: SamplingSettings, *, once: Once | None = None
+) -> Request:
     """Ask for a continuation."""
     body = {"model": model, "prompt": plain(prompt)} | given(settings)
     return _work("/v1/completions", body, once=once)
 
 
-def chat(model: str, turns: Turns, settings: Settings, *, once: Once | None = None) -> Request:
+def chat(model: str, turns: Turns, settings: SamplingSettings, *, once: Once | None = None) -> Request:
     """Ask for the next turn of a conversation."""
     body = {"model": model, "messages": turns_of(turns)} | given(settings)
     scored = body.pop("logprobs", None)
@@ -112,7 +114,7 @@ def dry_run(request: Request) -> Request:
     return Request("POST", "/v1/dry-run", {"route": request.path, "body": dict(request.body or {})})
 
 
-def given(settings: Settings) -> dict[str, Any]:
+def given(settings: SamplingSettings) -> dict[str, Any]:
     """Gather the settings that were given; the model stands elsewhere."""
     body = filled({key: value for key, value in settings.items() if key != "model"})
     if "stop" in body and not isinstance(body["stop"], str):

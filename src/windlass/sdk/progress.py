@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TextIO
 
-from windlass.sdk.runs import Curve, curve_of
+from windlass.sdk.runs import MetricCurve, curve_of
 from windlass.sdk.tables import bar, facts_table, shown
 
 EVERY_S = 0.25
@@ -22,7 +22,7 @@ CELLS = 24
 TOLD = ("evaluation", "paused", "unpaused", "resumed", "lost", "warning", "restarted", "stopped", "finished")
 
 
-class Progress:
+class RunProgress:
     """What the records of a journal say so far; pure."""
 
     def __init__(self, run: str) -> None:
@@ -51,7 +51,7 @@ class Progress:
         return self.last["step"] / steps if steps else None
 
     @property
-    def loss(self) -> Curve:
+    def loss(self) -> MetricCurve:
         """The loss of training so far."""
         return curve_of(self._steps, "loss", "step")
 
@@ -88,11 +88,11 @@ class Screen(Protocol):
 
     every_s: float
 
-    def draw(self, progress: Progress) -> None: ...
+    def draw(self, progress: RunProgress) -> None: ...
 
     def say(self, sentence: str) -> None: ...
 
-    def close(self, progress: Progress) -> None: ...
+    def close(self, progress: RunProgress) -> None: ...
 
 
 class Terminal:
@@ -104,7 +104,7 @@ class Terminal:
         self._out = out
         self._width = 0
 
-    def draw(self, progress: Progress) -> None:
+    def draw(self, progress: RunProgress) -> None:
         line = str(progress)
         self._out.write("\r" + line.ljust(self._width))
         self._out.flush()
@@ -114,13 +114,13 @@ class Terminal:
         self._out.write("\r" + sentence.ljust(self._width) + "\n")
         self._width = 0
 
-    def close(self, progress: Progress) -> None:
+    def close(self, progress: RunProgress) -> None:
         self.draw(progress)
         self._out.write("\n")
         self._out.flush()
 
 
-class Log:
+class PlainOutput:
     """Lines in a file or a pipe."""
 
     every_s = FILE_EVERY_S
@@ -128,14 +128,14 @@ class Log:
     def __init__(self, out: TextIO) -> None:
         self._out = out
 
-    def draw(self, progress: Progress) -> None:
+    def draw(self, progress: RunProgress) -> None:
         self.say(str(progress))
 
     def say(self, sentence: str) -> None:
         self._out.write(sentence + "\n")
         self._out.flush()
 
-    def close(self, progress: Progress) -> None:
+    def close(self, progress: RunProgress) -> None:
         self.draw(progress)
 
 
@@ -148,7 +148,7 @@ class Notebook:
         self._display = display
         self._handle: Any = None
 
-    def draw(self, progress: Progress) -> None:
+    def draw(self, progress: RunProgress) -> None:
         if self._handle is None:
             self._handle = self._display(progress, display_id=True)
         else:
@@ -157,7 +157,7 @@ class Notebook:
     def say(self, sentence: str) -> None:
         """A picture has no lines; what a sentence says is in it, or in the journal."""
 
-    def close(self, progress: Progress) -> None:
+    def close(self, progress: RunProgress) -> None:
         self.draw(progress)
 
 
@@ -167,7 +167,7 @@ class Show:
     def __init__(
         self, run: str, screen: Screen | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.progress = Progress(run)
+        self.progress = RunProgress(run)
         self._screen = screen or screen_here()
         self._clock = clock
         self._drawn = -float("inf")
@@ -194,7 +194,7 @@ def screen_here(out: TextIO | None = None) -> Screen:
 
         return Notebook(import_module("IPython.display").display)
     stream = out or sys.stderr
-    return Terminal(stream) if stream.isatty() else Log(stream)
+    return Terminal(stream) if stream.isatty() else PlainOutput(stream)
 
 
 def _sentence(event: str, record: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 from windlass.sdk.awaiting import Awaiting, AwaitingFace, Awaits
 from windlass.sdk.blocking import Asks, Blocking, BlockingFace
 from windlass.sdk.effects import Call, Request, look, wait
-from windlass.sdk.exchange import Exchange
+from windlass.sdk.exchange import RequestRunner
 from windlass.sdk.faces import Where, exchange_of
 from windlass.sdk.failures import DeadlinePassed
 from windlass.sdk.jobs import ABSENT, DEADLINE_S
@@ -33,7 +33,7 @@ LOOK_EVERY_S = 1.0
 class Queueing:
     """What can be asked of the queue. A job is named by NAME, or by its uid."""
 
-    def __init__(self, exchange: Exchange, *, deadline: float | None) -> None:
+    def __init__(self, exchange: RequestRunner, *, deadline: float | None) -> None:
         self.exchange = exchange
         self._deadline = deadline
 

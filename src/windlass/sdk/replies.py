@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.sdk.failures import ApiFailure, Told, told_failure
+from windlass.sdk.failures import ApiFailure, ErrorDetails, told_failure
 from windlass.sdk.tables import facts_table, preformatted
 
 Json = Mapping[str, Any]
@@ -63,7 +63,7 @@ class Completion:
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelEntry:
     """A model or an adapter that is served; an adapter has a parent."""
 
     id: str
@@ -74,7 +74,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TokenList:
     """The tokens of a text, as the model reads them; iterates over their ids."""
 
     ids: tuple[int, ...]
@@ -94,7 +94,7 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class Budget:
+class LimitLeft:
     """What is left of a limit, and what the request would take at most."""
 
     scope: str
@@ -116,7 +116,7 @@ class DryRun:
     most_tokens: int | None = None
     first_token_s: float | None = None
     whole_s: float | None = None
-    quota: tuple[Budget, ...] = ()
+    quota: tuple[LimitLeft, ...] = ()
 
 
 def completion_of(reply: Json, request_id: str) -> Completion:
@@ -142,8 +142,8 @@ def piece_of(chunk: Json) -> tuple[str, str | None]:
     return "", None
 
 
-def model_of(reply: Json) -> Model:
-    return Model(
+def model_of(reply: Json) -> ModelEntry:
+    return ModelEntry(
         id=reply["id"],
         parent=reply.get("parent"),
         context_length=reply.get("context_length"),
@@ -152,8 +152,8 @@ def model_of(reply: Json) -> Model:
     )
 
 
-def tokens_of(reply: Json) -> Tokens:
-    return Tokens(
+def tokens_of(reply: Json) -> TokenList:
+    return TokenList(
         tuple(reply["tokens"]), tuple(reply["texts"]), int(reply["context_length"]), str(reply["model"])
     )
 
@@ -163,14 +163,14 @@ def dry_run_of(reply: Json, url: str) -> DryRun:
     names = ("scope", "kind", "left", "most", "needed")
     return DryRun(
         fits=reply["fits"],
-        failure=None if told is None else told_failure(told, Told(status=400), url),
+        failure=None if told is None else told_failure(told, ErrorDetails(status=400), url),
         model=reply.get("model"),
         context_length=reply.get("context_length"),
         prompt_tokens=reply.get("prompt_tokens"),
         most_tokens=reply.get("most_tokens"),
         first_token_s=reply.get("first_token_s"),
         whole_s=reply.get("whole_s"),
-        quota=tuple(Budget(*(budget[name] for name in names)) for budget in reply.get("quota", ())),
+        quota=tuple(LimitLeft(*(budget[name] for name in names)) for budget in reply.get("quota", ())),
     )
 
 

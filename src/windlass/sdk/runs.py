@@ -30,7 +30,7 @@ class Facts:
         return self.told.get(key, default)
 
 
-class Run(Facts):
+class RunStatus(Facts):
     """How a run stands."""
 
     @property
@@ -105,7 +105,7 @@ class Run(Facts):
         return bar(share, f"step {self.step} of {shown(self.steps)}") + facts_table(rows)
 
 
-class Runs(list[Run]):
+class Runs(list[RunStatus]):
     """Runs; a notebook shows them as a table."""
 
     def _repr_html_(self) -> str:
@@ -117,7 +117,7 @@ class Runs(list[Run]):
         return grid(heads, rows)
 
 
-class Goodput(Facts):
+class GoodputReport(Facts):
     """Where the seconds of a run went."""
 
     @property
@@ -142,7 +142,7 @@ class Goodput(Facts):
         return bar(self.goodput, f"goodput {self.goodput:.1%}") + grid(("what", "seconds", "share"), rows)
 
 
-class Incident(Facts):
+class IncidentReport(Facts):
     """Something that went wrong, and what was done about it."""
 
     @property
@@ -161,7 +161,7 @@ class Incident(Facts):
         return paragraph(self.sentence)
 
 
-class Audit(Facts):
+class AuditReport(Facts):
     """Whether every sample was used exactly once."""
 
     @property
@@ -181,7 +181,7 @@ class Audit(Facts):
 
 
 @dataclass(frozen=True)
-class Curve:
+class MetricCurve:
     """A figure over the steps of a run: a picture in a notebook, a line of blocks as text."""
 
     name: str
@@ -204,7 +204,7 @@ class Curve:
         return curve(self.points, self.name)
 
 
-def curve_of(records: Iterable[Mapping[str, Any]], name: str, event: str) -> Curve:
+def curve_of(records: Iterable[Mapping[str, Any]], name: str, event: str) -> MetricCurve:
     """Draw one figure from the records of a journal; steps that were undone are left out."""
     points: dict[float, float] = {}
     for record in records:
@@ -212,4 +212,4 @@ def curve_of(records: Iterable[Mapping[str, Any]], name: str, event: str) -> Cur
             points = {step: value for step, value in points.items() if step <= record["step"]}
         elif record.get("event") == event and isinstance(record.get(name), int | float):
             points[float(record["step"])] = float(record[name])
-    return Curve(name, tuple(sorted(points.items())))
+    return MetricCurve(name, tuple(sorted(points.items())))

@@ -15,7 +15,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class Site:
+class ServerSite:
     """A server, by its address. Lower ranks are preferred, weights divide the calls within one."""
 
     url: str
@@ -35,7 +35,7 @@ class Circuit:
 
 
 @dataclass(frozen=True)
-class Health:
+class SiteMemory:
     """What is remembered of a site."""
 
     failures: int = 0
@@ -48,14 +48,16 @@ class Health:
 State = Literal["well", "probe", "busy", "resting"]
 
 
-def as_sites(given: str | Site | Sequence[str | Site]) -> list[Site]:
+def as_sites(given: str | ServerSite | Sequence[str | ServerSite]) -> list[ServerSite]:
     """Read addresses; bare ones are preferred in the order in which they are given."""
-    each = [given] if isinstance(given, str | Site) else list(given)
-    made = [site if isinstance(site, Site) else Site(site, rank) for rank, site in enumerate(each)]
+    each = [given] if isinstance(given, str | ServerSite) else list(given)
+    made = [
+        site if isinstance(site, ServerSite) else ServerSite(site, rank) for rank, site in enumerate(each)
+    ]
     return [replace(site, url=site.url.rstrip("/")) for site in made]
 
 
-def state(health: Health, circuit: Circuit, now: float) -> State:
+def state(health: SiteMemory, circuit: Circuit, now: float) -> State:
     """Say whether a site is to be asked now; "probe" is for one caller at a time."""
     if health.failures >= circuit.trip:
         free = now >= health.rests_until and now >= health.probed_until
@@ -64,18 +66,18 @@ def state(health: Health, circuit: Circuit, now: float) -> State:
 
 
 def order(
-    sites: Sequence[Site],
-    known: Mapping[str, Health],
+    sites: Sequence[ServerSite],
+    known: Mapping[str, SiteMemory],
     circuit: Circuit,
     *,
     now: float,
     draws: Sequence[float],
-) -> list[Site]:
+) -> list[ServerSite]:
     """Return the sites in the order in which to ask them; `draws` has a number from [0, 1) for each."""
 
-    def place(pair: tuple[Site, float]) -> tuple[int, float, int, float]:
+    def place(pair: tuple[ServerSite, float]) -> tuple[int, float, int, float]:
         site, drawn = pair
-        health = known.get(site.url, Health())
+        health = known.get(site.url, SiteMemory())
         turn = -math.log1p(-drawn) / site.weight if site.weight > 0 else math.inf
         match state(health, circuit, now):
             case "well" | "probe":
@@ -88,19 +90,19 @@ def order(
     return [site for site, _ in sorted(zip(sites, draws, strict=True), key=place)]
 
 
-def asked(health: Health, circuit: Circuit, now: float) -> Health:
+def asked(health: SiteMemory, circuit: Circuit, now: float) -> SiteMemory:
     """Remember that a call is on its way; after a rest it is the only one for a while."""
     if health.failures < circuit.trip:
         return health
     return replace(health, probed_until=now + circuit.probe_s)
 
 
-def answered(health: Health) -> Health:
+def answered(health: SiteMemory) -> SiteMemory:
     """Forget what was wrong: the site answers."""
-    return Health() if health != Health() else health
+    return SiteMemory() if health != SiteMemory() else health
 
 
-def failed(health: Health, circuit: Circuit, now: float) -> Health:
+def failed(health: SiteMemory, circuit: Circuit, now: float) -> SiteMemory:
     """Count a failure; enough of them, or one after a rest, and the site rests."""
     failures = health.failures + 1
     if failures < circuit.trip:
@@ -109,6 +111,6 @@ def failed(health: Health, circuit: Circuit, now: float) -> Health:
     return replace(health, failures=failures, rests_until=now + rest_s, probed_until=-math.inf)
 
 
-def busy(health: Health, now: float, for_s: float) -> Health:
+def busy(health: SiteMemory, now: float, for_s: float) -> SiteMemory:
     """Remember that a site works, and asked to be left alone for a while."""
-    return Health(busy_until=now + for_s)
+    return SiteMemory(busy_until=now + for_s)

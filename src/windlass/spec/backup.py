@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from windlass.spec.config_model import Bytes, Seconds, Table
+from windlass.spec.config_model import Bytes, ConfigModel, Seconds
 
 FILE = "backup.toml"
 
 
-class Keep(Table):
+class Keep(ConfigModel):
     """How many snapshots stay, by age. The newest always does."""
 
     last: Annotated[int, Field(ge=1)] = Field(7, description="the newest so many")
@@ -20,7 +20,7 @@ class Keep(Table):
     monthly: Annotated[int, Field(ge=0)] = Field(12, description="the last of each of so many months")
 
 
-class Backup(Table):
+class Backup(ConfigModel):
     """How a home is backed up."""
 
     url: str | None = Field(None, description="where to: a directory or a store URL, e.g. 's3://bucket/home'")

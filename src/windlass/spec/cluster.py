@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from windlass.spec.config_model import Bytes, Table
+from windlass.spec.config_model import Bytes, ConfigModel
 
 Backend = Literal["local", "ray", "kubernetes"]
 Placement = Literal["spread", "pack"]
@@ -22,7 +22,7 @@ _SECRET = re.compile(r"(^|_)(PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ACCESS_KEY|PR
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Toleration(Table):
+class Toleration(ConfigModel):
     """A taint of nodes that the processes bear with (kubernetes)."""
 
     key: str | None = Field(None, description="the taint's key; every taint if left out")
@@ -46,7 +46,7 @@ class Toleration(Table):
         return self
 
 
-class Volume(Table):
+class VolumeSpec(ConfigModel):
     """A directory that every process sees (kubernetes; elsewhere machines share their file system)."""
 
     mount: Annotated[str, Field(pattern=r"^/[^:]*$")] = Field(
@@ -66,7 +66,7 @@ class Volume(Table):
     read_only: bool = Field(False, description="nobody may write to it")
 
     @model_validator(mode="after")
-    def _one_kind(self) -> Volume:
+    def _one_kind(self) -> VolumeSpec:
         given = [kind for kind in ("claim", "host", "scratch") if getattr(self, kind) is not None]
         if len(given) != 1:
             raise ValueError(f"volume at '{self.mount}': give one of claim, host and scratch")
@@ -77,7 +77,7 @@ class Volume(Table):
         return self
 
 
-class Cluster(Table):
+class Cluster(ConfigModel):
     """Where the processes of a run are started, and what each of them gets."""
 
     backend: Backend | None = Field(
@@ -122,7 +122,9 @@ class Cluster(Table):
     tolerations: tuple[Toleration, ...] = Field(
         (), description="taints of nodes that the processes bear with (kubernetes)"
     )
-    volumes: tuple[Volume, ...] = Field((), description="directories that every process sees (kubernetes)")
+    volumes: tuple[VolumeSpec, ...] = Field(
+        (), description="directories that every process sees (kubernetes)"
+    )
 
     @model_validator(mode="after")
     def _names_variables(self) -> Cluster:

@@ -15,7 +15,7 @@ Seconds = Annotated[float, BeforeValidator(parse_seconds, json_schema_input_type
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class Table(BaseModel):
+class ConfigModel(BaseModel):
     """A table of the job file: immutable, and closed to keys it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

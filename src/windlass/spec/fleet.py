@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from windlass.spec.config_model import Table
+from windlass.spec.config_model import ConfigModel
 from windlass.spec.errors import BadInput, NotFound
 from windlass.spec.read import parse, read_toml
 from windlass.spec.units import parse_bytes, parse_seconds
@@ -25,7 +25,7 @@ PER_MACHINE = 8
 _WORDS = re.compile(r"\s*([0-9]+)\s*[xX*]\s*(\S+)\s*")
 
 
-class Machines(Table):
+class Machines(ConfigModel):
     """A group of equal machines."""
 
     device: str = Field(description="what computes in them, as the catalogue names it")
@@ -63,7 +63,7 @@ class Machines(Table):
         return self.price_h if isinstance(self.price_h, tuple) else None
 
 
-class Fleet(Table):
+class Fleet(ConfigModel):
     """All machines that a plan may use."""
 
     machines: tuple[Machines, ...] = Field(description="groups of equal machines")

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from windlass.spec.cluster import Cluster
-from windlass.spec.config_model import Bytes, Count, Name, Seconds, Share, Table
+from windlass.spec.config_model import Bytes, ConfigModel, Count, Name, Seconds, Share
 from windlass.spec.layout import Layout
 from windlass.spec.serve import Serve
 from windlass.spec.shape import RopeScaling
@@ -24,7 +24,7 @@ STDLIB = "python:stdlib"
 _PASSWORD = re.compile(r"://[^/?#]*:[^/?#]*@|[?&]password=", re.I)
 
 
-class Clean(Table):
+class Clean(ConfigModel):
     """Which documents are kept, and in what form."""
 
     normalize: bool = Field(True, description="bring text to Unicode NFC and drop control characters")
@@ -41,7 +41,7 @@ class Clean(Table):
     )
 
 
-class Tokenizer(Table):
+class TokenizerSpec(ConfigModel):
     """How text becomes token ids."""
 
     kind: Literal["bpe", "char", "word", "file"] = Field(
@@ -55,7 +55,7 @@ class Tokenizer(Table):
     path: str | None = Field(None, description="tokenizer.json to use when kind is 'file'")
 
     @model_validator(mode="after")
-    def _consistent(self) -> Tokenizer:
+    def _consistent(self) -> TokenizerSpec:
         if self.kind == "file" and self.path is None:
             raise ValueError("kind = 'file' needs path = 'path/to/tokenizer.json'")
         if self.kind != "file" and self.path is not None:
@@ -69,7 +69,7 @@ class Tokenizer(Table):
         return self
 
 
-class Cache(Table):
+class CacheSpec(ConfigModel):
     """How much of a corpus that lies on a store is kept on this machine's disk."""
 
     policy: Literal["lru", "lfu", "mru", "arc"] = Field(
@@ -87,13 +87,13 @@ class Cache(Table):
     )
 
     @model_validator(mode="after")
-    def _is_absolute(self) -> Cache:
+    def _is_absolute(self) -> CacheSpec:
         if self.folder is not None and not PurePath(self.folder).is_absolute():
             raise ValueError(f"folder '{self.folder}' must be an absolute path, e.g. '/scratch/windlass'")
         return self
 
 
-class Corpus(Table):
+class Corpus(ConfigModel):
     """The text to train on."""
 
     sources: tuple[str, ...] = Field(
@@ -123,9 +123,9 @@ class Corpus(Table):
         None, description="tokens in one file; if left out 64Mi, or 2Mi with a store, which is quick to fetch"
     )
     clean: Clean = Field(Clean(), description="which documents are kept, and in what form")
-    tokenizer: Tokenizer = Field(Tokenizer(), description="how text becomes token ids")
-    cache: Cache = Field(
-        Cache(), description="how much of a corpus that lies on a store is kept on this machine's disk"
+    tokenizer: TokenizerSpec = Field(TokenizerSpec(), description="how text becomes token ids")
+    cache: CacheSpec = Field(
+        CacheSpec(), description="how much of a corpus that lies on a store is kept on this machine's disk"
     )
 
     @model_validator(mode="after")
@@ -141,7 +141,7 @@ class Corpus(Table):
         return self
 
 
-class Ngram(Table):
+class NgramSpec(ConfigModel):
     """An n-gram model (family 'ngram'): modified Kneser-Ney, interpolated."""
 
     order: Annotated[int, Field(ge=1, le=7)] = Field(5, description="longest sequence that is counted")
@@ -160,7 +160,7 @@ class Ngram(Table):
     )
 
     @model_validator(mode="after")
-    def _has_a_runner_for_its_options(self) -> Ngram:
+    def _has_a_runner_for_its_options(self) -> NgramSpec:
         if self.runner == "pool" and (self.runner_options or self.scratch):
             raise ValueError(
                 "runner_options and scratch go with runner = 'direct', 'flink', 'spark' or 'dataflow'"
@@ -170,7 +170,7 @@ class Ngram(Table):
         return self
 
     @model_validator(mode="after")
-    def _consistent(self) -> Ngram:
+    def _consistent(self) -> NgramSpec:
         if len(self.prune) > self.order:
             raise ValueError(f"prune lists {len(self.prune)} numbers, but the order is {self.order}")
         if self.prune and self.prune[0]:
@@ -186,7 +186,7 @@ class Ngram(Table):
         return given + given[-1:] * (self.order - len(given))
 
 
-class Hmm(Table):
+class Hmm(ConfigModel):
     """A hidden Markov model (family 'hmm'), trained by Baum-Welch; a step is one iteration."""
 
     states: Annotated[int, Field(ge=1, le=65536)] = Field(128, description="number of hidden states")
@@ -204,7 +204,7 @@ class Hmm(Table):
     )
 
 
-class Mlp(Table):
+class MlpSpec(ConfigModel):
     """A feed-forward model of the last tokens (family 'mlp')."""
 
     window: Annotated[int, Field(ge=1, le=1024)] = Field(8, description="tokens that are looked back at")
@@ -228,7 +228,7 @@ GRADIENT_KEYS = (
 """Of [train], what those have no use for."""
 
 
-class Model(Table):
+class ModelSpec(ConfigModel):
     """The model to train; what is left out, the planner fills in."""
 
     family: Literal["llama", "gpt2", "bert", "mlp", "ngram", "hmm"] = Field(
@@ -253,12 +253,12 @@ class Model(Table):
     rope_scaling: RopeScaling | None = Field(
         None, description="stretch rotary positions as Llama 3.1 does (llama)"
     )
-    ngram: Ngram = Field(Ngram(), description="an n-gram model (family 'ngram')")
+    ngram: NgramSpec = Field(NgramSpec(), description="an n-gram model (family 'ngram')")
     hmm: Hmm = Field(Hmm(), description="a hidden Markov model (family 'hmm')")
-    mlp: Mlp = Field(Mlp(), description="a feed-forward model of the last tokens (family 'mlp')")
+    mlp: MlpSpec = Field(MlpSpec(), description="a feed-forward model of the last tokens (family 'mlp')")
 
     @model_validator(mode="after")
-    def _has_only_its_own(self) -> Model:
+    def _has_only_its_own(self) -> ModelSpec:
         for name in OWN_TABLES:
             if name != self.family and getattr(self, name) != type(getattr(self, name))():
                 raise ValueError(f"[model.{name}] belongs to family '{name}', not to {self.family}")
@@ -274,7 +274,7 @@ class Model(Table):
         return self
 
     @model_validator(mode="after")
-    def _consistent(self) -> Model:
+    def _consistent(self) -> ModelSpec:
         if self.family != "llama":
             given = [k for k in ("kv_heads", "rope_scaling") if getattr(self, k) is not None]
             if given:
@@ -292,7 +292,7 @@ class Model(Table):
         return self
 
 
-class Train(Table):
+class Train(ConfigModel):
     """How long and how fast to learn."""
 
     steps: Annotated[int, Field(ge=1)] | None = Field(None, description="number of optimizer steps")
@@ -353,7 +353,7 @@ class Train(Table):
         return self
 
 
-class Machine(Table):
+class MachineSpec(ConfigModel):
     """What one process may use."""
 
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where to compute")
@@ -368,7 +368,7 @@ class Machine(Table):
     )
 
 
-class Checkpoint(Table):
+class Checkpoint(ConfigModel):
     """Where checkpoints go, how often, and how long they stay."""
 
     store: str | None = Field(
@@ -401,7 +401,7 @@ class Checkpoint(Table):
         return self
 
 
-class Elastic(Table):
+class Elastic(ConfigModel):
     """How a run with `--elastic` goes on when workers come and go."""
 
     least: Annotated[int, Field(ge=1, le=65536)] = Field(
@@ -421,13 +421,15 @@ class Elastic(Table):
     )
 
 
-class Job(Table):
+class Job(ConfigModel):
     """The whole file."""
 
     name: Name = Field("job", description="name of the run and of the registered model")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(1, description="fixes every random choice")
     corpus: Corpus = Field(Corpus(), description="the text to train on")
-    model: Model = Field(Model(), description="the model to train; what is left out, the planner fills in")
+    model: ModelSpec = Field(
+        ModelSpec(), description="the model to train; what is left out, the planner fills in"
+    )
     train: Train = Field(Train(), description="how long and how fast to learn")
     layout: Layout = Field(
         Layout(), description="how the model, the batch and the sequence are divided among processes"
@@ -439,7 +441,7 @@ class Job(Table):
     elastic: Elastic = Field(
         Elastic(), description="how a run with --elastic goes on when workers come and go"
     )
-    machine: Machine = Field(Machine(), description="what one process may use")
+    machine: MachineSpec = Field(MachineSpec(), description="what one process may use")
     cluster: Cluster = Field(
         Cluster(), description="where the processes of a run are started, and what each of them gets"
     )

@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from windlass.spec.config_model import Table
+from windlass.spec.config_model import ConfigModel
 from windlass.spec.errors import AskedWrongly, BadInput, did_you_mean
 from windlass.spec.shape import HmmShape, LlamaShape, MlpShape, Network, NgramShape, Shape
 
@@ -37,7 +37,7 @@ V_SHAPED = ("zbv", "dualpipe-v")
 """Schedules in which the first and the last stage meet on one process, two stages each."""
 
 
-class Layout(Table):
+class Layout(ConfigModel):
     """How the model, the batch and the sequence are divided among processes."""
 
     dp: Degree = Field(1, description="replicas that divide the batch and add up their gradients")
@@ -127,7 +127,7 @@ class Layout(Table):
         return self
 
 
-class Piece(Table):
+class StageSlice(ConfigModel):
     """One stage of the pipeline."""
 
     stage: int
@@ -143,16 +143,16 @@ class Piece(Table):
     """Its share of the whole model's work, as far as the cutter knew."""
 
 
-class Cut(Table):
+class Partition(ConfigModel):
     """Which process computes which part of the model."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[StageSlice, ...]
     features: dict[str, int]
     """For each kind of weight that `tp` divides: the dimension along which it is divided."""
     how: str
     """By which rule, for people."""
 
-    def at(self, position: int) -> tuple[Piece, ...]:
+    def at(self, position: int) -> tuple[StageSlice, ...]:
         """Return the stages of one process along the pipeline axis."""
         return tuple(piece for piece in self.pieces if piece.position == position)
 

@@ -11,13 +11,13 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from windlass.spec.config_model import Count, Seconds, Share, Table
+from windlass.spec.config_model import ConfigModel, Count, Seconds, Share
 
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 Few = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
-class Limits(Table):
+class Limits(ConfigModel):
     """What one key, one tenant or everybody may take."""
 
     requests_per_second: Positive | None = Field(None, description="requests a second, in the long run")
@@ -48,7 +48,7 @@ class Limits(Table):
         return self.burst or max(1, math.ceil(self.requests_per_second or 1))
 
 
-class BrownOut(Table):
+class BrownOut(ConfigModel):
     """When the service begins to do less, so that it keeps doing the most important well."""
 
     wait: Share = Field(0.5, description="level 1 where the next request would wait this share of `wait`")
@@ -59,7 +59,7 @@ class BrownOut(Table):
     calm: Seconds = Field(5.0, description="a level is left after so long without its cause, e.g. '5s'")
 
 
-class ServeLimits(Table):
+class ServeLimits(ConfigModel):
     """How much may be asked for, and what happens when more is."""
 
     all: Limits = Field(Limits(), description="everybody together")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from windlass.spec.config_model import Seconds, Table
+from windlass.spec.config_model import ConfigModel, Seconds
 
 DAY_S = 86400.0
 
 
-class Privacy(Table):
+class Privacy(ConfigModel):
     """What is kept, and for how long."""
 
     prompt_log: Path | None = Field(

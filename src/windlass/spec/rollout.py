@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from windlass.spec.config_model import Seconds, Share, Table
+from windlass.spec.config_model import ConfigModel, Seconds, Share
 
 Small = Annotated[float, Field(gt=0, lt=0.5)]
 
 
-class Health(Table):
+class HealthChecks(ConfigModel):
     """How replicas are asked questions whose answers are known."""
 
     every: Seconds = Field(3.0, description="time between two questions to a replica")
@@ -32,13 +32,13 @@ class Health(Table):
     )
 
     @model_validator(mode="after")
-    def _fits(self) -> Health:
+    def _fits(self) -> HealthChecks:
         if self.bad > self.of:
             raise ValueError(f"bad ({self.bad}) cannot be more than of ({self.of})")
         return self
 
 
-class Rollout(Table):
+class Rollout(ConfigModel):
     """When a version that is rolled out gets more requests, and when it is taken back."""
 
     stages: Annotated[tuple[Share, ...], Field(min_length=1)] = Field(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from windlass.spec.config_model import Table
+from windlass.spec.config_model import ConfigModel
 from windlass.spec.job import Job
 from windlass.spec.layout import Layout
 from windlass.spec.shape import HmmShape, Network, NgramShape, Shape
@@ -31,7 +31,7 @@ LINEAGE = "windlass.json"
 """In a model directory: where the model comes from and how good it is."""
 
 
-class Prediction(Table):
+class RunPrediction(ConfigModel):
     """What the planner expects; the journal shows what came."""
 
     tokens_per_s: float
@@ -44,7 +44,7 @@ class Prediction(Table):
     reasons: tuple[str, ...] = ()
 
 
-class Run(Table):
+class Run(ConfigModel):
     """Everything that decides the bits of the result."""
 
     job: Job
@@ -66,7 +66,7 @@ class Run(Table):
     checkpoint_every: int
     threads: int
     compile: bool
-    predicted: Prediction
+    predicted: RunPrediction
     code: str
 
     @property

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from windlass.spec.config_model import Bytes, Seconds, Table
+from windlass.spec.config_model import Bytes, ConfigModel, Seconds
 
 Load = Annotated[float, Field(gt=0, le=1)]
 
 
-class Scale(Table):
+class Scale(ConfigModel):
     """When a replica is added, and when one is let go."""
 
     least: Annotated[int, Field(ge=0)] = Field(

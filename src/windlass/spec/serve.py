@@ -11,14 +11,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from windlass.spec.config_model import Bytes, Seconds, Table
+from windlass.spec.config_model import Bytes, ConfigModel, Seconds
 from windlass.spec.limits import ServeLimits
 from windlass.spec.privacy import Privacy
-from windlass.spec.rollout import Health, Rollout
+from windlass.spec.rollout import HealthChecks, Rollout
 from windlass.spec.scale import Scale
 
 
-class Transport(Table):
+class Transport(ConfigModel):
     """What one connection may take: time, bytes and places. Clients that need more are cut."""
 
     head_s: Seconds = Field(10.0, description="for the head of a request, from its first byte")
@@ -32,7 +32,7 @@ class Transport(Table):
     )
 
 
-class Price(Table):
+class Price(ConfigModel):
     """What tokens cost. Nothing is charged: callers are told beforehand."""
 
     read: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = Field(
@@ -50,7 +50,7 @@ class Price(Table):
         return (prompt_tokens * self.read + most_tokens * self.write) / 1e6
 
 
-class Serve(Table):
+class Serve(ConfigModel):
     """How to answer."""
 
     host: str = Field("127.0.0.1", description="address to listen on")
@@ -107,7 +107,7 @@ class Serve(Table):
     price: Price | None = Field(
         None, description="what tokens cost; dry runs and the page tell it before anything is asked"
     )
-    health: Health = Field(Health(), description="questions whose answers are known")
+    health: HealthChecks = Field(HealthChecks(), description="questions whose answers are known")
     rollout: Rollout = Field(Rollout(), description="how a new version is judged")
     scale: Scale | None = Field(
         None, description="how many replicas, by the load; as many as asked for if left out"

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from windlass.spec.config_model import Table
+from windlass.spec.config_model import ConfigModel
 from windlass.spec.layout import Layout
 from windlass.spec.run import Run
 from windlass.spec.shape import HmmShape, NgramShape
@@ -33,7 +33,7 @@ TRAIN_KEYS = (
 Steps = Annotated[int, Field(ge=1)]
 
 
-class Settings(Table):
+class Settings(ConfigModel):
     """A request to a run: from the next step border on, train with these."""
 
     id: Annotated[int, Field(ge=1)]

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from windlass.spec.config_model import Bytes, Name, Seconds, Table
+from windlass.spec.config_model import Bytes, ConfigModel, Name, Seconds
 from windlass.spec.read import parse, read_toml
 from windlass.spec.rollout import Rollout
 
@@ -21,7 +21,7 @@ Host = Annotated[
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Site(Table):
+class Site(ConfigModel):
     """One place where the service runs."""
 
     name: Name = Field(description="also a name below the zone: east.llm.example.org")
@@ -45,7 +45,7 @@ class Site(Table):
         return addresses
 
 
-class Clients(Table):
+class Clients(ConfigModel):
     """Networks, and how far their clients are from the sites; sites left out keep their own distance."""
 
     networks: tuple[str, ...] = Field(description="e.g. ['10.1.0.0/16', '2001:db8::/32']")
@@ -57,7 +57,7 @@ class Clients(Table):
         return tuple(str(ipaddress.ip_network(network)) for network in networks)
 
 
-class Watch(Table):
+class SiteCheck(ConfigModel):
     """When a site counts as well."""
 
     every: Seconds = Field(1.0, description="between two questions to a site")
@@ -72,7 +72,7 @@ class Watch(Table):
     )
 
 
-class Replicate(Table):
+class Replicate(ConfigModel):
     """Which models come to every site, and through which store."""
 
     depot: str = Field(
@@ -87,7 +87,7 @@ class Replicate(Table):
     parallel: Annotated[int, Field(ge=1, le=64)] = Field(4, description="pieces on their way at once")
 
 
-class SitesRollout(Table):
+class SitesRollout(ConfigModel):
     """How a version goes from site to site."""
 
     order: tuple[Name, ...] = Field((), description="sites, the canary first; left out, as they are listed")
@@ -106,7 +106,7 @@ class SitesRollout(Table):
     )
 
 
-class Sites(Table):
+class Sites(ConfigModel):
     """A zone and its sites."""
 
     zone: Host = Field(description="the name that clients use; we answer for it and what is below")
@@ -116,7 +116,7 @@ class Sites(Table):
     contact: Host | None = Field(None, description="mailbox of the SOA record; hostmaster.ZONE if left out")
     ttl: Annotated[int, Field(ge=1, le=86400)] = Field(5, description="seconds that an answer may be kept")
     drain: Seconds = Field(30.0, description="how long a site that is taken out goes on to answer")
-    watch: Watch = Field(Watch(), description="when a site counts as well")
+    watch: SiteCheck = Field(SiteCheck(), description="when a site counts as well")
     site: tuple[Site, ...] = Field(description="the sites")
     clients: tuple[Clients, ...] = Field((), description="who is near to which")
     replicate: Replicate | None = Field(None, description="which models come to every site")

@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from windlass.spec.config_model import Table
+from windlass.spec.config_model import ConfigModel
 from windlass.spec.units import parse_seconds
 
 Seconds = Annotated[float, BeforeValidator(parse_seconds, json_schema_input_type=float | str), Field(gt=0)]
 Steps = Annotated[int, Field(ge=1)]
 
 
-class Sync(Table):
+class Sync(ConfigModel):
     """How replicas (dp) exchange what they learn; it may be changed while a run goes on."""
 
     policy: Literal["every-step", "local", "timed", "diloco", "server"] = Field(

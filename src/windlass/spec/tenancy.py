@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from windlass.spec.config_model import Bytes, Table
+from windlass.spec.config_model import Bytes, ConfigModel
 from windlass.spec.errors import AskedWrongly
 
 DEFAULT = "default"
@@ -29,7 +29,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _ROOT = re.compile(r"(s3|s3a|oss|gs|gcs|hdfs|webhdfs)://[^/?#@\s\\*%]+(/[^/?#\s\\*%]+)*/?|/[^?#\x00*]*")
 
 
-class Quota(Table):
+class TenantResourceQuota(ConfigModel):
     """The most that a tenant may have at once, over all its jobs; what is left out is not limited."""
 
     cores: Annotated[float, Field(ge=0, le=1e9)] | None = Field(None, description="CPU cores")
@@ -52,10 +52,10 @@ class Quota(Table):
         return MOST_WAITING if self.waiting is None else self.waiting
 
 
-class Allowance(Table):
+class Allowance(ConfigModel):
     """What a tenant is given."""
 
-    quota: Quota = Field(Quota(), description="the most that it may have at once")
+    quota: TenantResourceQuota = Field(TenantResourceQuota(), description="the most that it may have at once")
     weight: Annotated[float, Field(gt=0, le=1e6)] = Field(
         1.0, description="its share beside other tenants that want more than there is"
     )
@@ -89,7 +89,8 @@ def quota_from(text: str) -> dict[str, str]:
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not value:
             raise AskedWrongly(
-                f"--quota {part}: write WHAT=AMOUNT", hint=f"WHAT is one of {', '.join(Quota.model_fields)}"
+                f"--quota {part}: write WHAT=AMOUNT",
+                hint=f"WHAT is one of {', '.join(TenantResourceQuota.model_fields)}",
             )
         told[name] = value
     return told

@@ -28,7 +28,7 @@ WORKER = "apache_beam.runners.worker.sdk_worker_main"
 
 
 @dataclass(frozen=True)
-class Runner:
+class BeamRunner:
     """Who runs a pipeline; a cluster is told by its Beam flags."""
 
     kind: str = "direct"
@@ -60,7 +60,7 @@ def flag_of(text: str) -> str:
 
 
 @contextmanager
-def running(runner: Runner) -> Iterator[Any]:
+def running(runner: BeamRunner) -> Iterator[Any]:
     """Give a pipeline to build; it is run to its end when the block ends."""
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -75,7 +75,7 @@ def running(runner: Runner) -> Iterator[Any]:
         yield made
 
 
-def _built(runner: Runner) -> Any:
+def _built(runner: BeamRunner) -> Any:
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
     from apache_beam.transforms.environments import SubprocessSDKEnvironment
 

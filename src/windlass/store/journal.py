@@ -17,7 +17,7 @@ from io import FileIO
 from typing import Any
 
 from windlass.spec.errors import Damaged
-from windlass.store.store_dir import Place, told
+from windlass.store.store_dir import StoreDir, told
 
 BLOCK_BYTES = 1 << 16
 TURN_S = 0.5
@@ -27,7 +27,7 @@ TURN_S = 0.5
 class Journal:
     """A named journal in a place."""
 
-    def __init__(self, place: Place, name: str = "journal.jsonl") -> None:
+    def __init__(self, place: StoreDir, name: str = "journal.jsonl") -> None:
         self.place = place
         self.name = name
 

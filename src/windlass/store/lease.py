@@ -16,7 +16,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from windlass.spec.errors import NotFound
-from windlass.store.store_dir import Place, told
+from windlass.store.store_dir import StoreDir, told
 
 BEAT_S = 0.25
 STALE_S = 1.0
@@ -26,7 +26,7 @@ RESIGNED = b"resigned"
 
 
 @dataclass(frozen=True)
-class Claim:
+class LeaseClaim:
     """Who leads, since which epoch, and where it listens."""
 
     epoch: int
@@ -34,16 +34,16 @@ class Claim:
     address: str
 
 
-def leader(place: Place) -> Claim | None:
+def leader(place: StoreDir) -> LeaseClaim | None:
     """Return the newest claim, whether or not its holder lives."""
     epochs = [name for name in place.names() if name.startswith("epoch-")]
     try:
-        return Claim(**json.loads(place.read(max(epochs)))) if epochs else None
+        return LeaseClaim(**json.loads(place.read(max(epochs)))) if epochs else None
     except NotFound:
         return None  # an object store may list what it does not show yet
 
 
-def vacate(place: Place, holder: str) -> None:
+def vacate(place: StoreDir, holder: str) -> None:
     """Let go on behalf of a holder that is known to be dead, so that others need not wait."""
     found = leader(place)
     if found is not None and found.holder == holder:
@@ -53,7 +53,7 @@ def vacate(place: Place, holder: str) -> None:
 class Lease:
     """One candidate's view of a lease. `step` is to be called a few times a second; it never waits."""
 
-    def __init__(self, place: Place, holder: str, address: str) -> None:
+    def __init__(self, place: StoreDir, holder: str, address: str) -> None:
         self._place, self._holder, self._address = place, holder, address
         self.epoch: int | None = None
         """The epoch that this candidate holds; None while it leads nothing."""
@@ -86,7 +86,7 @@ class Lease:
         self.epoch = None
         self._abstain_until_s = now_s + ABSTAIN_S
 
-    def _vacant(self, newest: Claim | None, now_s: float) -> bool:
+    def _vacant(self, newest: LeaseClaim | None, now_s: float) -> bool:
         if newest is None:
             return True
         seen = (newest.epoch, self._counter(newest.epoch))
@@ -95,7 +95,7 @@ class Lease:
         return seen[1] == RESIGNED or now_s - self._seen_s >= STALE_S
 
     def _claim(self, epoch: int) -> None:
-        claim = Claim(epoch, self._holder, self._address)
+        claim = LeaseClaim(epoch, self._holder, self._address)
         if self._place.create(f"epoch-{epoch:06d}.json", json.dumps(asdict(claim)).encode()):
             self.epoch = epoch
             self._beat()
@@ -112,7 +112,7 @@ class Lease:
             return b""
 
 
-def _mark(place: Place, epoch: int, content: bytes) -> None:
+def _mark(place: StoreDir, epoch: int, content: bytes) -> None:
     """Without waiting for the disk: whoever else reads the file reads it through the same system."""
     name, folder = f"beat-{epoch:06d}", place.local
     if folder is None:

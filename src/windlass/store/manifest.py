@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from windlass.spec.errors import Damaged, NotFound
-from windlass.store.store_dir import Place, told
+from windlass.store.store_dir import StoreDir, told
 
 MANIFEST = "manifest.json"
 FORMAT = "windlass-manifest-1"
@@ -57,7 +57,7 @@ class DirectoryWriter:
     includes the records of all.
     """
 
-    def __init__(self, place: Place, *, join: bool = False) -> None:
+    def __init__(self, place: StoreDir, *, join: bool = False) -> None:
         self.place = place
         self.records: dict[str, FileRecord] = {}
         if not join:
@@ -106,7 +106,7 @@ class DirectoryWriter:
         return manifest
 
 
-def load_manifest(place: Place) -> Manifest | None:
+def load_manifest(place: StoreDir) -> Manifest | None:
     """Return the manifest of a finished directory, or None for debris and for nothing at all."""
     try:
         text = place.read(MANIFEST)
@@ -127,7 +127,9 @@ def read_manifest(text: bytes, where: str) -> Manifest:
         raise Damaged(f"{where}/{MANIFEST}: not readable as a manifest: {error}") from None
 
 
-def verify(place: Place, manifest: Manifest | None = None, names: Collection[str] | None = None) -> Manifest:
+def verify(
+    place: StoreDir, manifest: Manifest | None = None, names: Collection[str] | None = None
+) -> Manifest:
     """Check every byte of a directory, or of some of its files, against its manifest."""
     manifest = manifest or load_manifest(place)
     if manifest is None:
@@ -138,12 +140,12 @@ def verify(place: Place, manifest: Manifest | None = None, names: Collection[str
     return manifest
 
 
-def read_verified(place: Place, name: str, manifest: Manifest) -> bytes:
+def read_verified(place: StoreDir, name: str, manifest: Manifest) -> bytes:
     """Read one file whole; raise Damaged when it is not what was written."""
     return b"".join(_verified_chunks(place, name, manifest))
 
 
-def _verified_chunks(place: Place, name: str, manifest: Manifest) -> Iterator[bytes]:
+def _verified_chunks(place: StoreDir, name: str, manifest: Manifest) -> Iterator[bytes]:
     record = manifest.files.get(name)
     if record is None:
         raise Damaged(f"{place.url}/{name}: not listed in {MANIFEST}")

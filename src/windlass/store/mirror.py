@@ -16,7 +16,7 @@ from pathlib import Path
 
 from windlass.spec.errors import Damaged, NotFound, StoreFailed
 from windlass.store.manifest import CHUNK_BYTES, MANIFEST, FileRecord, Manifest, load_manifest
-from windlass.store.store_dir import Place, told
+from windlass.store.store_dir import StoreDir, told
 
 OBJECTS = "objects"
 ROUNDS = 4
@@ -26,7 +26,7 @@ ROUNDS = 4
 class Mirror:
     """The copies in one place."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StoreDir) -> None:
         self.place = place
 
     def names(self) -> list[str]:
@@ -45,14 +45,14 @@ class Mirror:
         Its bytes are checked against its manifest on the way: one that is damaged is Damaged here too. The
         objects are listed once more before the manifest is sent, in case another writer swept meanwhile.
         """
-        manifest = load_manifest(Place(directory))
+        manifest = load_manifest(StoreDir(directory))
         if manifest is None:
             raise NotFound(f"{directory}: no finished directory to send")
         moved = 0
         for _ in range(ROUNDS):
             missing = self._missing(manifest)
             if not missing:
-                self.place.write(f"{directory.name}/{MANIFEST}", Place(directory).read(MANIFEST))
+                self.place.write(f"{directory.name}/{MANIFEST}", StoreDir(directory).read(MANIFEST))
                 return moved
             for record, name in missing.items():
                 if stopped():
@@ -64,10 +64,10 @@ class Mirror:
     def fetch(self, name: str, target: Path) -> None:
         """Bring a directory to local disk, checked byte by byte; its manifest comes last."""
         manifest = self.manifest(name)
-        Place(target).remove(MANIFEST)
+        StoreDir(target).remove(MANIFEST)
         for file, record in manifest.files.items():
             self._bring(record, target / file)
-        Place(target).write(MANIFEST, self.place.read(f"{name}/{MANIFEST}"))
+        StoreDir(target).write(MANIFEST, self.place.read(f"{name}/{MANIFEST}"))
 
     def check(self, name: str) -> Manifest:
         """Check every byte of a directory in the store."""
@@ -107,7 +107,7 @@ class Mirror:
             _check(str(path), record, digest.hexdigest(), length)
 
     def _bring(self, record: FileRecord, path: Path) -> None:
-        place = Place(path.parent)
+        place = StoreDir(path.parent)
         with place.writing(path.name) as target:
             self._pass(record, target.write)
 

@@ -19,7 +19,7 @@ from windlass.spec.errors import Damaged
 from windlass.spec.read import parse
 from windlass.spec.settings import SETTINGS, Settings
 from windlass.store.lock import locked
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
 def who() -> str:
@@ -65,7 +65,7 @@ def drafted(
 
 
 def write(folder: Path, settings: Settings) -> None:
-    Place(folder).write(SETTINGS, settings.model_dump_json(indent=1).encode())
+    StoreDir(folder).write(SETTINGS, settings.model_dump_json(indent=1).encode())
 
 
 def go_on(folder: Path) -> None:

@@ -40,7 +40,7 @@ _TRANSACTION = threading.RLock()
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredFile:
     """A file in a store: its URL, length, and a mark that changes when its content may have."""
 
     url: str
@@ -48,7 +48,7 @@ class Entry:
     mark: str
 
 
-class Place:
+class StoreDir:
     """A directory at a URL. Names are relative, with forward slashes."""
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
@@ -63,8 +63,8 @@ class Place:
         """The directory on this machine's disk, or None when it is elsewhere."""
         return Path(self.root) if _is_local(self._fs) else None
 
-    def sub(self, name: str) -> Place:
-        return Place(f"{self.url}/{name}")
+    def sub(self, name: str) -> StoreDir:
+        return StoreDir(f"{self.url}/{name}")
 
     def exists(self, name: str) -> bool:
         with told(self._at(name)):
@@ -165,7 +165,7 @@ class Place:
         return f"{self.root.rstrip('/')}/{name}"
 
 
-def find(source: str) -> list[Entry]:
+def find(source: str) -> list[StoredFile]:
     """List the files that a path, a directory, a glob or a store URL names, in a fixed order."""
     fs, path = _resolve(source)
     with told(source):
@@ -178,7 +178,7 @@ def find(source: str) -> list[Entry]:
         else:
             raise NotFound(f"{source}: no such file, directory or URL")
     return [
-        Entry(_whole_url(fs, source, p), int(info.get("size") or 0), _mark(info))
+        StoredFile(_whole_url(fs, source, p), int(info.get("size") or 0), _mark(info))
         for p, info in sorted(found.items())
     ]
 

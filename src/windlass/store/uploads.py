@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from windlass.spec.errors import StoreFailed, WindlassError
 from windlass.store.mirror import Mirror
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.store.thread_priority import step_back
 
 Outcome = Literal["sent", "failed", "skipped"]
@@ -134,7 +134,7 @@ class Uploads:
                 return
 
     def _push(self, directory: Path) -> int:
-        mirror = Mirror(Place(self.url))
+        mirror = Mirror(StoreDir(self.url))
         moved = mirror.push(directory, stopped=lambda: self._closed)
         if not self._closed:
             mirror.retain(self._retain(mirror.names()))

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from windlass.spec.processes import CONTROL_API
 from windlass.supervisor.processes import Process
-from windlass.supervisor.reconcile import Life, restart_delay_s
+from windlass.supervisor.reconcile import ReplicaLife, restart_delay_s
 
 MOST_LIVES = 20
 GRACE_S = 3.0
 
 
-class Control:
+class ControlChild:
     """The process, its socket in the folder of the service, and beside it the gateways' key."""
 
     def __init__(self, home: Path, folder: Path, logs: Path, wake: Callable[[], None]) -> None:
@@ -26,7 +26,7 @@ class Control:
         self.process: Process | None = None
         self._home, self._log, self._wake = home, logs / "control.log", wake
         self._key = write_key(self.socket)
-        self._lives: list[Life] = []
+        self._lives: list[ReplicaLife] = []
         self._started_at = 0.0
         self._said = ""
 
@@ -57,7 +57,7 @@ class Control:
     def _ended(self, why: str, now: float, say: Callable[[str], None]) -> None:
         """Remember how long it lived; the same reason is told once."""
         self.process = None
-        self._lives = [*self._lives, Life(now, now - self._started_at)][-MOST_LIVES:]
+        self._lives = [*self._lives, ReplicaLife(now, now - self._started_at)][-MOST_LIVES:]
         if why != self._said:
             self._said = why
             say(f"{why}; starting it again")

@@ -11,16 +11,16 @@ from windlass.spec.serve import Serve
 from windlass.supervisor.autoscale.autoscaler import Autoscale
 from windlass.supervisor.health.monitor import HealthWatch
 from windlass.supervisor.retention import Retention
-from windlass.supervisor.rollout.controller import Director
-from windlass.supervisor.state import Decider
+from windlass.supervisor.rollout.controller import RolloutController
+from windlass.supervisor.state import Controller
 
 
 @contextmanager
-def deciders_of(home: Path, serve: Serve) -> Iterator[list[Decider]]:
+def deciders_of(home: Path, serve: Serve) -> Iterator[list[Controller]]:
     """Open the state and yield the deciders; health comes first, so that the others see what it found."""
     db = open_state(state_url(home, serve.state))
     health = HealthWatch(serve.health, db, asks_all=serve.memory is None)
-    director = Director(home, db, serve.rollout, health)
+    director = RolloutController(home, db, serve.rollout, health)
     autoscale = [] if serve.scale is None else [Autoscale(serve.scale, slots=serve.slots)]
     retention = Retention(db, keep_audit_s=serve.privacy.keep_audit)
     try:

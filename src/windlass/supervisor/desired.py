@@ -23,7 +23,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Group:
+class ReplicaGroup:
     """Equal replicas: each serves one version of a model, or several models side by side."""
 
     items: tuple[Item, ...]
@@ -40,22 +40,22 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DesiredService:
     """Everything that should run."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[ReplicaGroup, ...]
     standby: tuple[str, ...] = ()
     """Versions that answer for the others of their name, in this order, while those have no replica."""
 
-    def group(self, version: str) -> Group | None:
+    def group(self, version: str) -> ReplicaGroup | None:
         return next((group for group in self.groups if group.version == version), None)
 
-    def with_group(self, group: Group) -> Wanted:
+    def with_group(self, group: ReplicaGroup) -> DesiredService:
         """Return this with one group added, or put in the place of the one of its version."""
         if self.group(group.version) is None:
             return replace(self, groups=(*self.groups, group))
         changed = (group if each.version == group.version else each for each in self.groups)
         return replace(self, groups=tuple(changed))
 
-    def without(self, version: str) -> Wanted:
+    def without(self, version: str) -> DesiredService:
         return replace(self, groups=tuple(each for each in self.groups if each.version != version))

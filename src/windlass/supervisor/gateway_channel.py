@@ -17,9 +17,9 @@ from pathlib import Path
 import msgspec
 
 from windlass.spec.protocol.routing import (
+    AnswerOutcome,
     Demand,
-    Hello,
-    Outcome,
+    GatewayHello,
     Outcomes,
     Routing,
     Suspect,
@@ -33,21 +33,21 @@ READ_BYTES = 1 << 16
 
 
 @dataclass
-class Heard:
+class GatewayReports:
     """What gateways told since the last look."""
 
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[AnswerOutcome] = field(default_factory=list)
     suspects: dict[str, str] = field(default_factory=dict)
     refused: int = 0
 
 
-class Steering:
+class GatewayChannel:
     """All gateways of a service."""
 
     def __init__(self, path: Path, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._lock = threading.Lock()
-        self._heard = Heard()
+        self._heard = GatewayReports()
         self._demands: dict[socket.socket, Demand] = {}
         self._lines: set[socket.socket] = set()
         self._said = b""
@@ -71,9 +71,9 @@ class Steering:
                 with contextlib.suppress(OSError):  # its reader notices
                     line.sendall(self._said)
 
-    def take(self) -> Heard:
+    def take(self) -> GatewayReports:
         with self._lock:
-            heard, self._heard = self._heard, Heard()
+            heard, self._heard = self._heard, GatewayReports()
         return heard
 
     def demand(self) -> dict[str, VersionDemand]:
@@ -137,7 +137,7 @@ class Steering:
                     is_news = line not in self._demands or self._demands[line].alive != message.alive
                     self._demands[line] = message
                     self._heard.refused += message.refused
-                case Hello():
+                case GatewayHello():
                     pass
         if is_news:
             self._wake()

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.spec.protocol.wire import Load, Ping, Pong, Ready, frame, from_engine, take_frames
+from windlass.spec.protocol.wire import EngineLoad, Ping, Pong, Ready, frame, from_engine, take_frames
 
 PING_S = 0.25
 RETRY_S = 0.05
 READ_BYTES = 1 << 16
 
 
-class Pulse:
+class LivenessProbe:
     """What is known of a replica from the outside. `wake` is called when it becomes ready or is lost."""
 
     def __init__(self, path: Path, wake: Callable[[], None]) -> None:
@@ -76,6 +76,6 @@ class Pulse:
         if isinstance(message, Ready):
             self.ready = message
             self._wake()
-        elif isinstance(message, Pong | Load):
+        elif isinstance(message, Pong | EngineLoad):
             self.in_flight = message.running + message.waiting
             self.is_hung = isinstance(message, Pong) and message.is_hung

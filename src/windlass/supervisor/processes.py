@@ -10,8 +10,8 @@ from typing import Any
 
 from windlass.cluster.launch.local_process import LocalProcess, cause_of, tail_of
 from windlass.spec.errors import ProcessFailed, WindlassError
-from windlass.supervisor.liveness_probe import Pulse
-from windlass.supervisor.state import Phase, Running
+from windlass.supervisor.liveness_probe import LivenessProbe
+from windlass.supervisor.state import Phase, RunningReplica
 
 LAST_WORDS_S = 1.0
 STOP_S = 10.0
@@ -83,7 +83,7 @@ class GatewayProcess(Process):
             self._wake()
 
 
-class Replica(Process):
+class EngineReplica(Process):
     """An engine, and what the supervisor holds of it; gateways reach it by its door, which is its socket."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Replica(Process):
         """The first routing table that says it drains."""
         self.shunned_since: float | None = None
         self._asked_at: float | None = None
-        self.pulse = Pulse(socket, wake)
+        self.pulse = LivenessProbe(socket, wake)
 
     def enter(self, phase: Phase, now: float, why: str = "") -> None:
         if phase != self.phase:
@@ -126,8 +126,8 @@ class Replica(Process):
         elif now - self._asked_at > STOP_S:
             self.kill()
 
-    def seen(self) -> Running:
-        return Running(
+    def seen(self) -> RunningReplica:
+        return RunningReplica(
             self.name, self.version, self.door, self.pid, self.phase, self.since, self.started_at,
             self.pulse.in_flight, self.why, self.shunned_since,
         )  # fmt: skip

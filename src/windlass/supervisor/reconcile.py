@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from windlass.spec.protocol.routing import Route, RoutedModel, RoutedReplica, Routing, State
-from windlass.supervisor.desired import Group, Item, Wanted
-from windlass.supervisor.state import Running
+from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
+from windlass.supervisor.state import RunningReplica
 
 DRAIN_LEAST_S = 1.0
 """From when all gateways know that a replica drains: so long a request may be made ready that was sent to it
@@ -39,7 +39,7 @@ class Action:
 
 
 def reconcile(
-    wanted: Wanted, replicas: Sequence[Running], now: float, *, held: Collection[str] = ()
+    wanted: DesiredService, replicas: Sequence[RunningReplica], now: float, *, held: Collection[str] = ()
 ) -> list[Action]:
     """Return what to do now; no replica is started of the versions that are held back."""
     actions: list[Action] = []
@@ -58,7 +58,7 @@ def reconcile(
     return actions
 
 
-def is_drained(replica: Running, now: float) -> bool:
+def is_drained(replica: RunningReplica, now: float) -> bool:
     """Tell whether a replica that drains can be stopped: it is done, or took too long."""
     if now - replica.since >= DRAIN_MOST_S:
         return True
@@ -72,14 +72,14 @@ def is_frozen(silent_s: float, *, suspected: bool) -> bool:
 
 
 @dataclass(frozen=True)
-class Life:
+class ReplicaLife:
     """How one replica fared: how long it was ready, or None if it ended before that."""
 
     ended_at: float
     ready_s: float | None
 
 
-def restart_delay_s(lives: Sequence[Life]) -> float:
+def restart_delay_s(lives: Sequence[ReplicaLife]) -> float:
     """Return how long to wait after the last end of a version; the more short lives in a row, the longer."""
     short = 0
     for life in reversed(lives):
@@ -91,13 +91,13 @@ def restart_delay_s(lives: Sequence[Life]) -> float:
     return float(min(MOST_DELAY_S, 0.2 * 2 ** (short - FREE_DEATHS)))
 
 
-def is_hopeless(lives: Sequence[Life]) -> bool:
+def is_hopeless(lives: Sequence[ReplicaLife]) -> bool:
     """Tell whether a version ended so often before it was ready that it will never be."""
     last = lives[-MOST_FAILED_STARTS:]
     return len(last) == MOST_FAILED_STARTS and all(life.ready_s is None for life in last)
 
 
-def routing_of(wanted: Wanted, replicas: Sequence[Running], *, brownout: int = 0) -> Routing:
+def routing_of(wanted: DesiredService, replicas: Sequence[RunningReplica], *, brownout: int = 0) -> Routing:
     """Return what gateways are told; the revision is left to the teller."""
     items = {item.name: item for group in wanted.groups for item in group.items}
     models = {group.version: [item.name for item in group.items] for group in wanted.groups}
@@ -119,8 +119,8 @@ def routing_of(wanted: Wanted, replicas: Sequence[Running], *, brownout: int = 0
     )
 
 
-def _route(wanted: Wanted, bare: str) -> Route:
-    groups: list[tuple[str, Group]] = [
+def _route(wanted: DesiredService, bare: str) -> Route:
+    groups: list[tuple[str, ReplicaGroup]] = [
         (item.name, group) for group in wanted.groups for item in group.items if item.bare == bare
     ]
     standby = [name for name in wanted.standby if name.partition("@")[0] == bare]
@@ -135,11 +135,11 @@ def _names(item: Item) -> list[str]:
     return [alias if "@" in alias else f"{item.bare}@{alias}" for alias in item.aliases]
 
 
-def _leave(replica: Running, why: str) -> Action:
+def _leave(replica: RunningReplica, why: str) -> Action:
     return Action("stop" if replica.phase == "starting" else "drain", replica.name, why)
 
 
-def _least_useful(replicas: Sequence[Running], count: int) -> list[Running]:
+def _least_useful(replicas: Sequence[RunningReplica], count: int) -> list[RunningReplica]:
     """Return those to go first: what still loads, what is unwell, then the youngest, whose cache is cold."""
     ordered = sorted(replicas, key=lambda each: (LEAVING_ORDER.index(each.phase), -each.started_at))
     return ordered[: max(0, count)]

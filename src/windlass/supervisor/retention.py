@@ -16,7 +16,7 @@ from windlass.serve.records.audit_verify import fold
 from windlass.spec.errors import WindlassError
 from windlass.spec.privacy import DAY_S
 from windlass.store.database import Database
-from windlass.supervisor.state import Changes, View
+from windlass.supervisor.state import Patch, ServiceState
 
 KEEPER = Actor("", "supervisor")
 
@@ -33,13 +33,13 @@ class Retention:
         self._due_at = -DAY_S
         self._thread: threading.Thread | None = None
 
-    def decide(self, view: View, now: float) -> Changes:
+    def decide(self, view: ServiceState, now: float) -> Patch:
         """Begin to fold, if a day has passed."""
         if self._keep_audit_s is not None and now >= self._due_at and not self.is_busy:
             self._due_at = now + DAY_S
             self._thread = threading.Thread(target=self._fold, args=(self._keep_audit_s,), daemon=True)
             self._thread.start()
-        return Changes()
+        return Patch()
 
     @property
     def is_busy(self) -> bool:

@@ -10,11 +10,11 @@ from pathlib import Path
 from windlass.spec.errors import BadInput
 from windlass.spec.processes import ENGINE, VLLM_ENGINE
 from windlass.spec.serve import Serve
-from windlass.supervisor.desired import Group, Item, Wanted
+from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
 
 
 @dataclass(frozen=True)
-class Offer:
+class ServiceSpec:
     """What to serve: a model, others beside it, and versions that stand by."""
 
     name: str
@@ -30,11 +30,12 @@ class Offer:
         return Item(self.name, self.model, self.aliases, self.adapters), *self.others
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> DesiredService:
         """Return what should run at first; of what stands by, one replica each."""
-        waiting = tuple(Group((item,), 1, weight=0.0) for item in self.standby)
-        return Wanted(
-            (Group(self.items, self.serve.replicas), *waiting), tuple(item.name for item in self.standby)
+        waiting = tuple(ReplicaGroup((item,), 1, weight=0.0) for item in self.standby)
+        return DesiredService(
+            (ReplicaGroup(self.items, self.serve.replicas), *waiting),
+            tuple(item.name for item in self.standby),
         )
 
 

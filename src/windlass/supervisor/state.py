@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from windlass.spec.protocol.routing import Outcome, VersionDemand
-from windlass.supervisor.desired import Wanted
+from windlass.spec.protocol.routing import AnswerOutcome, VersionDemand
+from windlass.supervisor.desired import DesiredService
 
 Phase = Literal["starting", "ready", "unwell", "draining", "ended"]
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningReplica:
     """One replica. Its name is never used again."""
 
     name: str
@@ -37,12 +37,12 @@ class Running:
 
 
 @dataclass(frozen=True)
-class View:
+class ServiceState:
     """What is known at one step."""
 
-    wanted: Wanted
-    replicas: tuple[Running, ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
+    wanted: DesiredService
+    replicas: tuple[RunningReplica, ...] = ()
+    outcomes: tuple[AnswerOutcome, ...] = ()
     """What gateways told since the last step."""
     demand: Mapping[str, VersionDemand] = field(default_factory=dict)
     """What is asked of each version, all gateways together."""
@@ -50,15 +50,15 @@ class View:
     given_up: Mapping[str, str] = field(default_factory=dict)
     """Versions whose replicas died so often that none is started any more, and why."""
 
-    def of(self, version: str) -> list[Running]:
+    def of(self, version: str) -> list[RunningReplica]:
         return [each for each in self.replicas if each.version == version]
 
 
 @dataclass(frozen=True)
-class Changes:
+class Patch:
     """What a decider wants otherwise; what is left out stays as it is."""
 
-    wanted: Wanted | None = None
+    wanted: DesiredService | None = None
     unwell: Mapping[str, str] = field(default_factory=dict)
     """Replicas that get no requests while others are ready, and why."""
     well: frozenset[str] = frozenset()
@@ -67,10 +67,10 @@ class Changes:
     brownout: int | None = None
 
 
-NOTHING = Changes()
+NOTHING = Patch()
 
 
-class Decider(Protocol):
+class Controller(Protocol):
     """Looks at what runs and says what should be otherwise."""
 
-    def decide(self, view: View, now: float) -> Changes: ...
+    def decide(self, view: ServiceState, now: float) -> Patch: ...

@@ -22,22 +22,22 @@ import msgspec
 
 from windlass.spec.errors import AskedWrongly, WindlassError
 from windlass.spec.protocol.routing import Routing
-from windlass.supervisor.control_child import Control
-from windlass.supervisor.desired import Wanted
-from windlass.supervisor.gateway_channel import Heard, Steering
+from windlass.supervisor.control_child import ControlChild
+from windlass.supervisor.desired import DesiredService
+from windlass.supervisor.gateway_channel import GatewayChannel, GatewayReports
 from windlass.supervisor.gateways import Gateways
-from windlass.supervisor.processes import GatewayProcess, Replica
+from windlass.supervisor.processes import EngineReplica, GatewayProcess
 from windlass.supervisor.reconcile import (
     Action,
-    Life,
+    ReplicaLife,
     is_frozen,
     is_hopeless,
     reconcile,
     restart_delay_s,
     routing_of,
 )
-from windlass.supervisor.service_spec import Offer, engine_command, threads_each
-from windlass.supervisor.state import Changes, Decider, Running, View
+from windlass.supervisor.service_spec import ServiceSpec, engine_command, threads_each
+from windlass.supervisor.state import Controller, Patch, RunningReplica, ServiceState
 from windlass.supervisor.supervisor_metrics import ServiceFigures
 
 POLL_S = 0.1
@@ -49,10 +49,10 @@ class Supervisor:
 
     def __init__(
         self,
-        offer: Offer,
+        offer: ServiceSpec,
         logs: Path,
         *,
-        deciders: Sequence[Decider] = (),
+        deciders: Sequence[Controller] = (),
         say: Callable[[str], None] = lambda _: None,
         door: Callable[[str, Path], Path] = lambda _, socket: socket,
         control: Path | None = None,
@@ -62,20 +62,22 @@ class Supervisor:
         self.deciders = list(deciders)
         self.say = say
         self._door = door
-        self.replicas: dict[str, Replica] = {}
+        self.replicas: dict[str, EngineReplica] = {}
         self.given_up: dict[str, str] = {}
         self._brownout = self._numbers = self._revision = 0
-        self._lives: dict[str, list[Life]] = {}
+        self._lives: dict[str, list[ReplicaLife]] = {}
         self._failure: WindlassError | None = None
         self._is_up = False
         self._told: Routing | None = None
         self._woken = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="windlass-"))
         self._serve = offer.serve
-        self._control = None if control is None else Control(control, self._folder, logs, self._woken.set)
+        self._control = (
+            None if control is None else ControlChild(control, self._folder, logs, self._woken.set)
+        )
         passes_to = None if self._control is None else self._control.socket
         self._gateways = Gateways(offer.serve, self._folder, logs, self._woken.set, passes_to)
-        self._steering = Steering(self._folder / "steering", self._woken.set)
+        self._steering = GatewayChannel(self._folder / "steering", self._woken.set)
         self._figures = ServiceFigures(self._folder / "figures")
 
     @property
@@ -143,15 +145,15 @@ class Supervisor:
         if self._failure is not None:
             raise self._failure
 
-    def view(self, heard: Heard | None = None) -> View:
+    def view(self, heard: GatewayReports | None = None) -> ServiceState:
         """Return what is known right now."""
-        heard = heard or Heard()
-        return View(
+        heard = heard or GatewayReports()
+        return ServiceState(
             self.wanted, tuple(self._seen()), tuple(heard.outcomes), self._steering.demand(), heard.refused,
             dict(self.given_up),
         )  # fmt: skip
 
-    def _seen(self) -> list[Running]:
+    def _seen(self) -> list[RunningReplica]:
         return [engine.seen() for engine in self.replicas.values()]
 
     def _come_up(self) -> None:
@@ -177,7 +179,7 @@ class Supervisor:
         versions = [group.version for group in self.wanted.groups if group.replicas]
         return ready >= count and self._steering.reached(versions) >= len(self.gateways)
 
-    def _observe(self, heard: Heard, now: float) -> None:
+    def _observe(self, heard: GatewayReports, now: float) -> None:
         """Note who became ready, who ended and who is frozen."""
         for name in heard.suspects:
             if name in self.replicas:
@@ -196,7 +198,7 @@ class Supervisor:
                 engine.shunned_since = now if self._steering.agreed(engine.drains_by) else None
         self._gateways.revive(now, self.say, hopeful=self._is_up)
 
-    def _bury(self, engine: Replica, now: float) -> None:
+    def _bury(self, engine: EngineReplica, now: float) -> None:
         """Take an engine that ended off the books, and remember how long it lived."""
         death = engine.death()
         del self.replicas[engine.name]
@@ -205,7 +207,7 @@ class Supervisor:
             return
         self._figures.ended(engine.version)
         lives = self._lives.setdefault(engine.version, [])
-        lives.append(Life(now, None if engine.ready_at is None else now - engine.ready_at))
+        lives.append(ReplicaLife(now, None if engine.ready_at is None else now - engine.ready_at))
         del lives[:-MOST_LIVES]
         if not self._is_up and engine.ready_at is None:
             self._failure = death
@@ -220,7 +222,7 @@ class Supervisor:
         if all(group.version in self.given_up for group in self.wanted.groups):
             self._failure = death
 
-    def _end(self, engine: Replica, why: str, now: float) -> None:
+    def _end(self, engine: EngineReplica, why: str, now: float) -> None:
         """End an engine by force; gateways are told that it is gone."""
         engine.kill()
         engine.enter("ended", now, why)
@@ -234,14 +236,14 @@ class Supervisor:
             if lives and now - lives[-1].ended_at < restart_delay_s(lives)
         }
 
-    def _decide(self, heard: Heard, now: float) -> None:
+    def _decide(self, heard: GatewayReports, now: float) -> None:
         view = self.view(heard)
         for decider in self.deciders:
             changes = decider.decide(view, now)
             self._change(changes, now)
             view = replace(view, wanted=self.wanted, replicas=tuple(self._seen()))
 
-    def _change(self, changes: Changes, now: float) -> None:
+    def _change(self, changes: Patch, now: float) -> None:
         if changes.wanted is not None:
             self._want(changes.wanted)
         if changes.brownout is not None:
@@ -257,7 +259,7 @@ class Supervisor:
                 self.say(f"{name} is replaced: {why}")
                 self._end(self.replicas[name], why, now)
 
-    def _want(self, wanted: Wanted) -> None:
+    def _want(self, wanted: DesiredService) -> None:
         """Take what is wanted from now on; a version that comes back is tried afresh."""
         before = {group.version for group in self.wanted.groups}
         for group in wanted.groups:
@@ -286,7 +288,7 @@ class Supervisor:
         threads = threads_each(self._serve, max(each.replicas for each in self.wanted.groups))
         command = engine_command(group.items, self._serve, socket, threads)
         log = self.logs / "engine.log"
-        self.replicas[name] = Replica(
+        self.replicas[name] = EngineReplica(
             name, version, command, socket, log, self._woken.set, now, self._door(name, socket)
         )
 

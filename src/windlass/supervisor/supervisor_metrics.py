@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from windlass.serve.metrics.metrics_registry import Board
-from windlass.supervisor.desired import Wanted
-from windlass.supervisor.state import Running
+from windlass.serve.metrics.metrics_registry import MetricsRegistry
+from windlass.supervisor.desired import DesiredService
+from windlass.supervisor.state import RunningReplica
 
 
 class ServiceFigures:
     """A board in the folder of the gateways'; /metrics of any of them tells it."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.board = board = Board(folder, "supervisor")
+        self.board = board = MetricsRegistry(folder, "supervisor")
         by_model = ("model",)
         self._replicas = board.gauges(
             "windlass_replicas", "Replicas of a version, by their state", ("model", "state")
@@ -31,7 +31,7 @@ class ServiceFigures:
             "windlass_replica_restarts", "Replicas that ended without being asked to", by_model
         )
 
-    def tell(self, running: Iterable[Running], wanted: Wanted) -> None:
+    def tell(self, running: Iterable[RunningReplica], wanted: DesiredService) -> None:
         """Take what runs and what should; of what is neither, nothing is told."""
         for family in (self._replicas, self._wanted, self._weight, self._shadow):
             family.clear()

@@ -12,16 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windlass.spec.protocol.entrypoint import INTERRUPTED, DoorParser, emit, run_door
-from windlass.spec.protocol.rank import Member, add_member, member_of, settle
+from windlass.spec.protocol.entrypoint import INTERRUPTED, EntrypointParser, emit, run_door
+from windlass.spec.protocol.rank import RankInfo, add_member, member_of, settle
 from windlass.spec.run import RUN_FILE, Run
 from windlass.spec.shape import HmmShape, NgramShape, Shape
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
 def main(argv: list[str]) -> int:
-    parser = DoorParser(prog="python -m windlass.train")
-    doors = parser.add_subparsers(dest="door", required=True, parser_class=DoorParser)
+    parser = EntrypointParser(prog="python -m windlass.train")
+    doors = parser.add_subparsers(dest="door", required=True, parser_class=EntrypointParser)
     run = doors.add_parser("run")
     run.add_argument("folder", type=Path)
     add_member(run)
@@ -53,11 +53,11 @@ def _tagged(args: argparse.Namespace) -> dict[str, Any]:
     return tag_text(args.model, text, args.listed)
 
 
-def _run(folder: Path, member: Member) -> int:
+def _run(folder: Path, member: RankInfo) -> int:
     from windlass.train.settings_file import StopAsked
 
     settle(member)
-    shape = Run.model_validate_json(Place(folder).read(RUN_FILE)).shape
+    shape = Run.model_validate_json(StoreDir(folder).read(RUN_FILE)).shape
     asked_to_stop = False
 
     def stop(_signal: int, _frame: object) -> None:
@@ -75,7 +75,7 @@ def _run(folder: Path, member: Member) -> int:
     return 0 if _training(shape)(folder, stopped, member) else INTERRUPTED
 
 
-def _training(shape: Shape) -> Callable[[Path, Callable[[], bool], Member | None], bool]:
+def _training(shape: Shape) -> Callable[[Path, Callable[[], bool], RankInfo | None], bool]:
     """Return what does a run of this family."""
     match shape:
         case NgramShape():

@@ -34,15 +34,15 @@ from windlass.models.loss import summed_loss
 from windlass.parallel.device import place_process
 from windlass.parallel.param_shard import whole
 from windlass.spec.errors import Damaged, NotFound, WindlassError
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 from windlass.spec.run import CHECKPOINTS, JOURNAL, RUN_FILE, Run
 from windlass.spec.shape import HmmShape
 from windlass.store.journal import Journal
 from windlass.store.manifest import verify
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.async_save import STATE, State, committed
 from windlass.train.checkpoint.manager import Copies, step_of
-from windlass.train.checkpoint.reader import Assembled
+from windlass.train.checkpoint.reader import CheckpointReader
 from windlass.train.checkpoint.shard import MOMENTS
 from windlass.train.data_loader import build_objective
 from windlass.train.evaluate import evaluate
@@ -100,7 +100,7 @@ def verify_checkpoint(folder: Path, run: Run, tier: Tier, step: int | None = Non
 def _look(folder: Path, run: Run, tier: Tier, path: Path) -> Findings:
     if isinstance(run.shape, HmmShape):
         return _look_at_hidden(folder, run, tier, path)
-    manifest = verify(Place(path))
+    manifest = verify(StoreDir(path))
     state = State(**json.loads((path / STATE).read_bytes()))
     model, corpus = load_weights(run, path), load_corpus(Path(run.corpus))
     said = _said(folder, run, state)
@@ -117,7 +117,7 @@ def _look(folder: Path, run: Run, tier: Tier, path: Path) -> Findings:
 
 
 def _look_at_hidden(folder: Path, run: Run, tier: Tier, path: Path) -> Findings:
-    manifest, held = verify(Place(path)), hold(folder, run, path)
+    manifest, held = verify(StoreDir(path)), hold(folder, run, path)
     what = (
         "nothing to compare it with" if held.expected is None else f"as {held.what} said: {held.expected:.6f}"
     )
@@ -140,7 +140,7 @@ class _Said:
 def _said(folder: Path, run: Run, state: State) -> _Said | None:
     """Find in the journal what this checkpoint can be held to; the newest word counts."""
     next_step = evaluation = None
-    for record in Journal(Place(folder), JOURNAL).read():
+    for record in Journal(StoreDir(folder), JOURNAL).read():
         if record.get("event") == "step" and record.get("step") == state.step + 1:
             next_step = _Said(f"step {state.step + 1}", float(record["loss"]))
         elif record.get("event") == "evaluation" and record.get("step") == state.step:
@@ -182,7 +182,7 @@ def _summed(model: LanguageModel, inputs_BT: Tensor, targets_BT: Tensor) -> Tens
 
 def load_weights(run: Run, path: Path) -> LanguageModel:
     """Put a whole model together from a checkpoint of any layout; moments must be whole too."""
-    model, source = outline(run.network), Assembled(path)
+    model, source = outline(run.network), CheckpointReader(path)
     model.to_empty(device="cpu")
     model.place_tables(torch.device("cpu"))
     for name, parameter in model.named_parameters():
@@ -219,7 +219,7 @@ def _chosen(found: dict[str, Path], step: int | None, where: str) -> Path:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = DoorParser(prog="python -m windlass.train.checkpoint_verify")
+    parser = EntrypointParser(prog="python -m windlass.train.checkpoint_verify")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tier", choices=("local", "store"), default="local")
     parser.add_argument("--step", type=int)

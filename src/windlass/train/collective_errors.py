@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from windlass.parallel.process_group import Crew
+from windlass.parallel.process_group import ProcessGroup
 from windlass.spec.errors import StoreFailed, WindlassError
 
 
 @contextmanager
-def accord(crew: Crew, trouble: str, hint: str | None = None) -> Iterator[None]:
+def accord(crew: ProcessGroup, trouble: str, hint: str | None = None) -> Iterator[None]:
     """Do a block on all ranks; when it fails on any, raise the same StoreFailed on all at its end.
 
     `trouble` is the sentence that the error begins with. Errors that are nobody's fault but our own are

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from windlass.models.language import LanguageModel
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 
 Forward = Callable[[Tensor], Tensor]
 
 
-def compiled(model: LanguageModel, record: Record) -> Forward:
+def compiled(model: LanguageModel, record: EventLog) -> Forward:
     """Return the compiled model, or rather the plain one from the moment that the compiler fails."""
     record.tell("progress", keep=False, stage="compile", done=0, total=None, unit="")
     fast = torch.compile(model, fullgraph=True)

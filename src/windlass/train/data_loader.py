@@ -21,7 +21,7 @@ from windlass.train.objective import Causal, Masked, Objective
 Positions = NDArray[np.int64]
 
 
-class Feed:
+class DataLoader:
     """The samples of one replica among several.
 
     In a deterministic run the batch is divided among the replicas of the job, whoever computes them: `parts`

@@ -19,7 +19,7 @@ from windlass.parallel.device import place_process
 from windlass.plan.local.machine import usable_cores
 from windlass.spec.config import shape_from_config
 from windlass.spec.errors import BadInput
-from windlass.spec.job import Machine
+from windlass.spec.job import MachineSpec
 from windlass.spec.protocol.entrypoint import emit
 from windlass.spec.shape import HmmShape, MlpShape, NgramShape, Shape
 from windlass.train.evaluate import Look, evaluate
@@ -56,7 +56,7 @@ def _measured(path: Path, corpus: BuiltCorpus, threads: int | None) -> tuple[Sha
     if isinstance(shape, MlpShape | NgramShape | HmmShape):
         counted = load_statistical(path)
         return shape, lambda batch: _look_statistical(counted, batch), Causal()
-    device = place_process(Machine(), threads or usable_cores())
+    device = place_process(MachineSpec(), threads or usable_cores())
     model = load_model(path, dtype=torch.float32, device=device).eval()
     return shape, lambda batch: _look(model, batch, device), _objective(model, corpus)
 

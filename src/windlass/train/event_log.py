@@ -17,10 +17,10 @@ from windlass.spec.protocol.entrypoint import emit
 from windlass.spec.protocol.progress import Progress
 from windlass.spec.run import JOURNAL, TENSORBOARD
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
-class Record:
+class EventLog:
     """Where events of one run go. Of several processes only rank 0 tells them; the others only warn."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Record:
     ) -> None:
         self._folder, self._passes_on = folder, passes_on
         self._quiet_always = quiet
-        self._journal = Journal(Place(folder), JOURNAL)
+        self._journal = Journal(StoreDir(folder), JOURNAL)
         self._board: SummaryWriter | None = None
         self.take_rank(rank)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from windlass.corpus.batches import DIGEST_BITS
 from windlass.spec.errors import ProcessFailed
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 
 WRITE_EVERY_S = 1.0
 MOST_STEPS = 256
@@ -31,7 +31,7 @@ class Superseded(ProcessFailed):
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """Steps that were committed together: how many were finished before and after, and their positions.
 
     It is one step, save where replicas walk apart and agree only now and then.
@@ -44,16 +44,16 @@ class Entry:
     digest: int
 
 
-class Ledger:
+class SampleLedger:
     """The ledger of one process. Everybody keeps it, only rank 0's record writes it."""
 
-    def __init__(self, record: Record, generation: int = 0) -> None:
+    def __init__(self, record: EventLog, generation: int = 0) -> None:
         self._record, self._generation = record, generation
         self.guard: Callable[[int], None] = _unguarded
         """Asked before anything is written, with the generation that writes; raises Superseded."""
         self._at = (0, 0)
-        self._open: list[Entry] = []
-        self._recent: deque[Entry] = deque(maxlen=2 * MOST_STEPS)
+        self._open: list[LedgerEntry] = []
+        self._recent: deque[LedgerEntry] = deque(maxlen=2 * MOST_STEPS)
         self._spent = dict.fromkeys(PHASES, 0.0)
         self._wrote_at = -WRITE_EVERY_S
 
@@ -66,7 +66,7 @@ class Ledger:
 
     def commit(self, step: int, samples: int, digest: int) -> None:
         """Remember that the run has come to a state; several steps are written together."""
-        entry = Entry(self._at[0], step, self._at[1], samples, digest)
+        entry = LedgerEntry(self._at[0], step, self._at[1], samples, digest)
         self._at = (step, samples)
         self._open.append(entry)
         self._recent.append(entry)
@@ -107,7 +107,7 @@ class Ledger:
         The last writer's records reached `written` steps; `known` are the entries that any survivor
         remembers, of which the ones in between are written first.
         """
-        entries = {entry.step: entry for entry in (Entry(*numbers) for numbers in known)}
+        entries = {entry.step: entry for entry in (LedgerEntry(*numbers) for numbers in known)}
         self._open = [entries[n] for n in sorted(entries) if written < n <= step]
         self._recent = deque((entries[n] for n in sorted(entries) if n <= step), maxlen=2 * MOST_STEPS)
         self._generation = generation

@@ -17,28 +17,28 @@ import torch
 
 from windlass.parallel.device import device_of
 from windlass.parallel.device_mesh import meeting
-from windlass.parallel.process_group import Alone, Crew, Together
+from windlass.parallel.process_group import DistributedGroup, ProcessGroup, SingleProcess
 from windlass.parallel.strategy import undivided
 from windlass.spec.errors import BadInput, StoreFailed, WindlassError
-from windlass.spec.protocol.rank import Member
+from windlass.spec.protocol.rank import RankInfo
 from windlass.spec.run import RUN_FILE, Run
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train import runtime_settings
 from windlass.train.async_pipeline.async_trainer import AsyncTrainer
-from windlass.train.checkpoint.reader import Assembled
+from windlass.train.checkpoint.reader import CheckpointReader
 from windlass.train.collective_errors import accord
 from windlass.train.evaluate import Evaluation
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 from windlass.train.machine_flops import known_peak
 from windlass.train.replan import replanned
 from windlass.train.result import save_result
-from windlass.train.step_sync import StepFacts
+from windlass.train.step_sync import StepResult
 from windlass.train.trainer import Trainer
 from windlass.train.word2vec.start import prepare
 
 Outcome = Literal["finished", "stopped", "left"]
 
-NOTHING_ASKED = StepFacts(loss=0.0, gradient_norm=0.0, rate=0.0, seconds=0.0)
+NOTHING_ASKED = StepResult(loss=0.0, gradient_norm=0.0, rate=0.0, seconds=0.0)
 CLOSE_S = 30.0
 """For copies of the last checkpoints to reach the store."""
 SMOOTHING = 0.9
@@ -50,7 +50,7 @@ def _never() -> bool:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class StopSignals:
     """What a process may be asked while it trains; each is looked at once a step."""
 
     stop: Callable[[], bool]
@@ -61,15 +61,15 @@ class Wishes:
     """When it parts: whether somebody will not come back."""
 
 
-def train(folder: Path, stopped: Callable[[], bool], member: Member | None = None) -> bool:
+def train(folder: Path, stopped: Callable[[], bool], member: RankInfo | None = None) -> bool:
     """Do a whole run, or go on with it. Return whether it came to its end."""
-    run, member = load_run(folder), member or Member()
+    run, member = load_run(folder), member or RankInfo()
     if member.world != run.layout.world:
         raise BadInput(f"layout {run.layout} needs {run.layout.world} processes, not {member.world}")
-    record = Record(folder, rank=member.rank)
+    record = EventLog(folder, rank=member.rank)
     try:
         with meeting(member, device_of(run.job.machine)):
-            crew: Crew = Alone() if member.world == 1 else Together()
+            crew: ProcessGroup = SingleProcess() if member.world == 1 else DistributedGroup()
             if not prepare(run, folder, record, crew, stopped):
                 record.tell("stopped", step=0, steps=run.steps)
                 return False
@@ -79,12 +79,12 @@ def train(folder: Path, stopped: Callable[[], bool], member: Member | None = Non
             # Before the checkpoint is loaded: what it keeps of the exchange belongs to these settings.
             runtime_settings.begin(trainer)
             trainer.restore()
-            return go_on(trainer, Wishes(stopped)) == "finished"
+            return go_on(trainer, StopSignals(stopped)) == "finished"
     finally:
         record.close()
 
 
-def go_on(trainer: Trainer, wishes: Wishes) -> Outcome:
+def go_on(trainer: Trainer, wishes: StopSignals) -> Outcome:
     """Step until the run is over, or any process is asked to stop, or to part for a change of company."""
     outcome = _loop(trainer, wishes)
     if outcome == "finished":
@@ -109,7 +109,7 @@ def tell_start(trainer: Trainer) -> None:
     )
 
 
-def _loop(trainer: Trainer, wishes: Wishes) -> Outcome:
+def _loop(trainer: Trainer, wishes: StopSignals) -> Outcome:
     # Only rank 0's is told; a newcomer that measured it would keep the others waiting.
     peak = (trainer.peak or known_peak(trainer.device)) if trainer.grid.crew.rank == 0 else math.inf
     teller = _Teller(trainer, peak * trainer.run.layout.world)
@@ -138,7 +138,7 @@ def _loop(trainer: Trainer, wishes: Wishes) -> Outcome:
     return "finished"
 
 
-def _parted(trainer: Trainer, facts: StepFacts, wishes: Wishes) -> Outcome | None:
+def _parted(trainer: Trainer, facts: StepResult, wishes: StopSignals) -> Outcome | None:
     """Stop with a checkpoint or part, if that was asked for; a pause is waited out here."""
     stop, leave = facts.stop or runtime_settings.stop_asked(trainer), facts.leave
     if not stop and not leave and trainer.settings is not None and trainer.settings.paused:
@@ -159,7 +159,7 @@ def _parted(trainer: Trainer, facts: StepFacts, wishes: Wishes) -> Outcome | Non
     return None
 
 
-def _hand_over(trainer: Trainer, wishes: Wishes) -> None:
+def _hand_over(trainer: Trainer, wishes: StopSignals) -> None:
     """Part with equal weights, and with a checkpoint where somebody goes who alone holds a part of them."""
     trainer.agree()
     if trainer.checkpoints.saving:
@@ -207,12 +207,12 @@ def _commit(trainer: Trainer) -> None:
 def _finish(trainer: Trainer) -> None:
     result = trainer.evaluate(trainer.run.final_sequences)
     trainer.sample()
-    source = Assembled(trainer.save())
+    source = CheckpointReader(trainer.save())
     with accord(trainer.grid.crew, f"{trainer.folder}: the model could not be written"):
         _export(trainer, source, result)
 
 
-def _export(trainer: Trainer, source: Assembled, result: Evaluation) -> None:
+def _export(trainer: Trainer, source: CheckpointReader, result: Evaluation) -> None:
     if trainer.grid.crew.rank == 0:
         path = save_result(trainer.folder, trainer.run, source, trainer.corpus, result)
         seconds, sent = round(trainer.train_s, 2), trainer.replicas.bytes_sent
@@ -238,7 +238,7 @@ def _replan(trainer: Trainer) -> None:
         save_length(trainer.folder, run)
 
 
-def _check_finite(facts: StepFacts, trainer: Trainer) -> None:
+def _check_finite(facts: StepResult, trainer: Trainer) -> None:
     if math.isfinite(facts.loss) and math.isfinite(facts.gradient_norm):
         return
     raise WindlassError(
@@ -255,7 +255,7 @@ class _Teller:
         self._step_s: float | None = None
         self._told_at = 0.0
 
-    def tell(self, facts: StepFacts) -> None:
+    def tell(self, facts: StepResult) -> None:
         trainer, run = self._trainer, self._trainer.run
         before = facts.seconds if self._step_s is None else self._step_s
         self._step_s = SMOOTHING * before + (1 - SMOOTHING) * facts.seconds
@@ -296,7 +296,7 @@ class _Teller:
 
 
 def load_run(folder: Path) -> Run:
-    return Run.model_validate_json(Place(folder).read(RUN_FILE))
+    return Run.model_validate_json(StoreDir(folder).read(RUN_FILE))
 
 
 def save_length(folder: Path, run: Run) -> None:
@@ -307,4 +307,4 @@ def save_length(folder: Path, run: Run) -> None:
 
 
 def save_run(folder: Path, run: Run) -> None:
-    Place(folder).write(RUN_FILE, run.model_dump_json(indent=1).encode())
+    StoreDir(folder).write(RUN_FILE, run.model_dump_json(indent=1).encode())

@@ -8,12 +8,12 @@ from typing import Literal
 
 import torch
 
-from windlass.parallel.param_shard import Holding
+from windlass.parallel.param_shard import ParamShard
 from windlass.spec.job import Train
 from windlass.spec.run import Run
 
 
-def build_optimizer(holdings: Sequence[Holding], run: Run) -> torch.optim.AdamW:
+def build_optimizer(holdings: Sequence[ParamShard], run: Run) -> torch.optim.AdamW:
     """Matrices decay, vectors (norms, biases) do not: shrinking those only hurts."""
     train, held = run.job.train, [h for h in holdings if h.tensor.numel()]
     return torch.optim.AdamW(

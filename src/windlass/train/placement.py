@@ -14,13 +14,13 @@ from pathlib import Path
 import psutil
 import torch
 
-from windlass.parallel.device_mesh import Grid
+from windlass.parallel.device_mesh import Mesh
 from windlass.parallel.layer_profile import measured_costs
 from windlass.parallel.memory import state_bytes
-from windlass.parallel.partition import Costs, cut_model
-from windlass.parallel.process_group import Alone, Crew, Together
+from windlass.parallel.partition import LayerCosts, cut_model
+from windlass.parallel.process_group import DistributedGroup, ProcessGroup, SingleProcess
 from windlass.parallel.schedule import place
-from windlass.spec.layout import Cut, check_layout
+from windlass.spec.layout import Partition, check_layout
 from windlass.spec.run import CHECKPOINTS, Run
 from windlass.train.checkpoint.async_save import LAYOUT, committed
 from windlass.train.machine_flops import peak_flops
@@ -28,31 +28,33 @@ from windlass.train.machine_flops import peak_flops
 MEASURE_S = 0.1
 
 
-def settle_run(run: Run, folder: Path, device: torch.device) -> tuple[Grid, Cut]:
+def settle_run(run: Run, folder: Path, device: torch.device) -> tuple[Mesh, Partition]:
     """Cut the model and take this process to its place."""
     layout = run.layout
     check_layout(layout, run.network, run.batch_sequences)
-    crew: Crew = Alone() if layout.world == 1 else Together()
+    crew: ProcessGroup = SingleProcess() if layout.world == 1 else DistributedGroup()
     cut = saved_cut(run, folder, crew)
     if layout.pp == 1:
-        return Grid(layout, device, crew), cut or cut_model(run.network, layout)
+        return Mesh(layout, device, crew), cut or cut_model(run.network, layout)
     costs = _costs(run, device, crew)
     rough = cut or cut_model(run.network, layout, costs=costs)
     ranks, speeds = _placed(run, rough, device, crew)
     if cut is None and layout.placement == "load-aware":
         cut = cut_model(run.network, layout, costs=costs, speeds=speeds)
-    return Grid(layout, device, crew, ranks), cut or rough
+    return Mesh(layout, device, crew, ranks), cut or rough
 
 
-def _costs(run: Run, device: torch.device, crew: Crew) -> Costs | None:
+def _costs(run: Run, device: torch.device, crew: ProcessGroup) -> LayerCosts | None:
     """Return what rank 0 measured, if the cut shall be by that; all ranks must cut alike."""
     if run.layout.cut != "measured":
         return None
     own = measured_costs(run.network, run.micro_batch_sequences, device) if crew.rank == 0 else None
-    return Costs(**crew.share(asdict(own) if own else None)[0])
+    return LayerCosts(**crew.share(asdict(own) if own else None)[0])
 
 
-def _placed(run: Run, cut: Cut, device: torch.device, crew: Crew) -> tuple[list[int], list[float]]:
+def _placed(
+    run: Run, cut: Partition, device: torch.device, crew: ProcessGroup
+) -> tuple[list[int], list[float]]:
     """Return the rank at each point of the grid, and the speeds along the pipeline."""
     layout = run.layout
     speed = peak_flops(device, least_s=MEASURE_S) if layout.placement == "load-aware" else 1.0
@@ -72,7 +74,7 @@ def _placed(run: Run, cut: Cut, device: torch.device, crew: Crew) -> tuple[list[
     return ranks, [min(known[rank]["speed"] for rank in block) for block in blocks]
 
 
-def saved_cut(run: Run, folder: Path, crew: Crew) -> Cut | None:
+def saved_cut(run: Run, folder: Path, crew: ProcessGroup) -> Partition | None:
     """Return the cut of the newest checkpoint if this run's layout is the one that it was saved under."""
     found = None
     if crew.rank == 0:
@@ -82,4 +84,4 @@ def saved_cut(run: Run, folder: Path, crew: Crew) -> Cut | None:
                 found = told["cut"]
             break
     told_cut = crew.share(found)[0]
-    return None if told_cut is None else Cut.model_validate(told_cut)
+    return None if told_cut is None else Partition.model_validate(told_cut)

@@ -21,7 +21,7 @@ from windlass.models.huggingface import WeightSource, save_weights
 from windlass.spec.run import LINEAGE, RESULT, Run
 from windlass.spec.shape import Shape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.evaluate import Evaluation
 
 SpecialTokens = Mapping[str, int | list[int] | None]
@@ -46,8 +46,8 @@ def save_directory(
 ) -> Path:
     """Write the model directory of a finished run of any family."""
     target = folder / RESULT
-    Place(target).remove()
-    writer = DirectoryWriter(Place(target))
+    StoreDir(target).remove()
+    writer = DirectoryWriter(StoreDir(target))
     tokenizer = corpus.tokenizer
     shape = write(writer, {"eos_token_id": tokenizer.end_id, "pad_token_id": tokenizer.pad_id})
     writer.write("tokenizer.json", tokenizer.json)

@@ -22,7 +22,7 @@ from windlass.models.quantised import without_quantisation
 from windlass.models.recurrent_state import load_statistical
 from windlass.spec.config import shape_from_config
 from windlass.spec.errors import BadInput
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 from windlass.spec.shape import BertShape, HmmShape, MlpShape, NgramShape, Shape
 
 MOST_TOKENS = 1 << 20
@@ -80,9 +80,9 @@ def _asking_torch(directory: Path, threads: int | None) -> Logprobs:
     from windlass.models.huggingface import load_model
     from windlass.parallel.device import place_process
     from windlass.plan.local.machine import usable_cores
-    from windlass.spec.job import Machine
+    from windlass.spec.job import MachineSpec
 
-    device = place_process(Machine(), threads or usable_cores())
+    device = place_process(MachineSpec(), threads or usable_cores())
     model = load_model(directory, dtype=torch.float32, device=device).eval()
 
     @torch.inference_mode()
@@ -96,7 +96,7 @@ def _asking_torch(directory: Path, threads: int | None) -> Logprobs:
 
 
 def main(argv: list[str]) -> int:
-    parser = DoorParser(prog="python -m windlass.train.scoring")
+    parser = EntrypointParser(prog="python -m windlass.train.scoring")
     parser.add_argument("model", type=Path)
     parser.add_argument("file", type=Path)
     parser.add_argument("--threads", type=int)

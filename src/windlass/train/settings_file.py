@@ -12,7 +12,7 @@ from windlass.spec.read import parse
 from windlass.spec.run import JOURNAL
 from windlass.spec.settings import SETTINGS, Settings, folded
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
 def newest_request(folder: Path) -> int:
@@ -52,4 +52,4 @@ class StopAsked:
 
 def told_before(folder: Path) -> tuple[int, dict[str, Any]]:
     """Return the newest request that any trainer of this run has taken, and the values then in force."""
-    return folded(Journal(Place(folder), JOURNAL).read())
+    return folded(Journal(StoreDir(folder), JOURNAL).read())

@@ -11,7 +11,7 @@ HALF_BITS = DIGEST_BITS // 2
 
 
 @dataclass(frozen=True)
-class StepFacts:
+class StepResult:
     """What one step did, and what all processes agreed on in it."""
 
     loss: float
@@ -37,7 +37,7 @@ class StepFacts:
 
 
 @dataclass(frozen=True)
-class Told:
+class RankReport:
     """What one process tells; those that know nothing of something tell nothing of it."""
 
     loss: float
@@ -63,13 +63,13 @@ class Sum:
     loss: float
     train_s: float
     """Of the mean process."""
-    facts: StepFacts
+    facts: StepResult
 
 
 def heard(row: Sequence[float], *, agreed: bool) -> Sum:
     """Read a sum of rows; only where all replicas added up theirs does it say what they may do together."""
     loss, train_s, request, high, low, stops, leaves, written, due, forgets, members = row
-    facts = StepFacts(
+    facts = StepResult(
         loss=loss,
         gradient_norm=0.0,
         rate=0.0,

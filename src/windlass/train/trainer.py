@@ -24,25 +24,25 @@ from windlass.parallel.device import place_process
 from windlass.parallel.schedule import propose_recut
 from windlass.parallel.strategy import Strategy, undivided
 from windlass.spec.errors import BadInput, StoreFailed
-from windlass.spec.layout import Cut
-from windlass.spec.protocol.rank import Member
+from windlass.spec.layout import Partition
+from windlass.spec.protocol.rank import RankInfo
 from windlass.spec.run import CHECKPOINTS, Run
 from windlass.spec.settings import Settings
 from windlass.train.checkpoint.async_save import NOTHING, State
-from windlass.train.checkpoint.manager import Checkpoints
+from windlass.train.checkpoint.manager import CheckpointManager
 from windlass.train.checkpoint.peer_memory import MemoryTier
 from windlass.train.checkpoint.shard import claims_of, take_part
 from windlass.train.compile_model import compiled
-from windlass.train.data_loader import Feed
+from windlass.train.data_loader import DataLoader
 from windlass.train.evaluate import Evaluation, evaluate
-from windlass.train.event_log import Record
-from windlass.train.ledger import Ledger
+from windlass.train.event_log import EventLog
+from windlass.train.ledger import SampleLedger
 from windlass.train.optimize import build_optimizer, rate_of, set_rate
 from windlass.train.placement import settle_run
 from windlass.train.sample import continue_tokens
 from windlass.train.settings_file import newest_request
-from windlass.train.step_sync import StepFacts, Told, heard
-from windlass.train.sync.data_parallel import Replicas
+from windlass.train.step_sync import RankReport, StepResult, heard
+from windlass.train.sync.data_parallel import DataParallel
 from windlass.train.sync.deterministic_reduce import OrderedSum, not_repeatable
 
 Ended = TypeVar("Ended")
@@ -73,8 +73,8 @@ class Trainer:
         self,
         run: Run,
         folder: Path,
-        record: Record,
-        member: Member | None = None,
+        record: EventLog,
+        member: RankInfo | None = None,
         *,
         before: Trainer | None = None,
         fill: bool = True,
@@ -89,19 +89,19 @@ class Trainer:
         self.run = self.planned = run
         self.folder, self.record, self.generation = folder, record, generation
         self._watch = watch
-        member = member or Member()
+        member = member or RankInfo()
         self.device = place_process(run.job.machine, len(member.cores) or run.threads, member.rank)
         self.corpus: BuiltCorpus = before.corpus if before is not None else load_corpus(Path(run.corpus))
         self.step_number, self.samples, self.train_s = 0, 0, 0.0
         self.taken, self.sync = 0, run.job.sync
         self.settings: Settings | None = None
         """What the run was asked to change while it goes on (runtime_settings.py); `planned` is without it."""
-        self.checkpoints: Checkpoints = (
-            Checkpoints(folder, run.job, record.tell) if before is None else before.checkpoints
+        self.checkpoints: CheckpointManager = (
+            CheckpointManager(folder, run.job, record.tell) if before is None else before.checkpoints
         )
         self.memory: MemoryTier | None = None if before is None else before.memory
         """The state of the last borders, twice, where every process holds something that no other has."""
-        self.ledger: Ledger = Ledger(record, generation) if before is None else before.ledger
+        self.ledger: SampleLedger = SampleLedger(record, generation) if before is None else before.ledger
         self._read_digest = 0
         """Of the positions that were read here since the replicas last agreed."""
         self.ready = False
@@ -114,7 +114,7 @@ class Trainer:
         self.grid, cut = settle_run(run, folder, self.device)
         self._assemble(cut, before=before, fill=fill)
 
-    def _assemble(self, cut: Cut, *, before: Trainer | None = None, fill: bool = True) -> None:
+    def _assemble(self, cut: Partition, *, before: Trainer | None = None, fill: bool = True) -> None:
         """Build what depends on the cut and on the company."""
         run, at = self.run, self.grid.at
         keeps = before is not None and undivided(before.run.layout) and undivided(run.layout)
@@ -129,10 +129,10 @@ class Trainer:
                 self.strategy.forward = compiled(self.strategy.stages[0].model, self.record)
             self.optimizer = build_optimizer(self.strategy.held.holdings, run)
         self.replica = at["dp"] * run.layout.sharded + at["sharded"]
-        self.replicas = Replicas(self.strategy.held.holdings, self.grid.group("dp"), self.sync)
+        self.replicas = DataParallel(self.strategy.held.holdings, self.grid.group("dp"), self.sync)
         self.ordered = self._ordered() if run.job.elastic.deterministic else None
         own = None if self.ordered is None else [self._part(dp) for dp in self.ordered.own]
-        self.feed = Feed(run, self.corpus, self.replica, own)
+        self.feed = DataLoader(run, self.corpus, self.replica, own)
         self._near = self.grid.group("pp", "sharded", "cp", "tp")
 
     def _ordered(self) -> OrderedSum:
@@ -179,7 +179,7 @@ class Trainer:
             source=source,
         )
 
-    def step(self, *, stop: bool = False, leave: bool = False) -> StepFacts:
+    def step(self, *, stop: bool = False, leave: bool = False) -> StepResult:
         """Advance the weights once.
 
         The step is agreed on before the weights change: whoever hears that all gradients are complete goes
@@ -402,12 +402,12 @@ class Trainer:
 
     def _agree(
         self, loss: Tensor, norm: float, rate: float, begin: float, *, stop: bool, leave: bool
-    ) -> StepFacts:
+    ) -> StepResult:
         """Let everybody know the loss, the time, the samples, and what was asked of any process meanwhile."""
         layout, sync, step, first = self.run.layout, self.sync, self.step_number + 1, self.grid.crew.rank == 0
         agreed = self.replicas.at_border(step) or (not self.replicas.has_borders and step % sync.every == 0)
         seconds = time.perf_counter() - begin + self._update_s
-        told = Told(
+        told = RankReport(
             loss=float(loss) / layout.tp,
             train_s=self.train_s + seconds,
             digest=self._read_digest if agreed and self._reads else 0,

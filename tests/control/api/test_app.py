@@ -18,7 +18,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from windlass.control.api.app import assignment, build_app
-from windlass.control.api.control_keys import Keys
+from windlass.control.api.control_keys import ControlKeys
 from windlass.http.listener import bind, settings
 from windlass.runs.run_settings import ask_for
 from windlass.runs.run_status import facts_of, standing_of
@@ -36,7 +36,7 @@ RUN = "/v1/jobs/poems/1"
 class Served:
     """A running control API, and a client of it with a key that may do everything."""
 
-    def __init__(self, url: str, keys: Keys, key: str) -> None:
+    def __init__(self, url: str, keys: ControlKeys, key: str) -> None:
         self.url, self.keys, self.key = url, keys, key
         self.http = httpx.Client(base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=30)
 
@@ -73,7 +73,7 @@ def url(app: FastAPI) -> Iterator[str]:
 @pytest.fixture
 def served(app: FastAPI, url: str, keys_home: Path, tmp_path: Path) -> Iterator[Served]:
     """One server for all tests; each has runs and a key of its own."""
-    app.state.home, keys = tmp_path, Keys(keys_home)
+    app.state.home, keys = tmp_path, ControlKeys(keys_home)
     found = Served(url, keys, keys.make("ada"))
     with found.http:
         yield found

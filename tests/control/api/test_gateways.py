@@ -19,7 +19,7 @@ from fastapi import FastAPI
 
 from windlass.cli.main import main
 from windlass.control.api.app import build_app
-from windlass.control.api.control_keys import GatewayKey, Keys
+from windlass.control.api.control_keys import ControlKeys, GatewayKey
 from windlass.control.api.control_server import bind_socket
 from windlass.control.api.planner_pool import Planners
 from windlass.http.listener import settings
@@ -28,7 +28,7 @@ from windlass.registry.versions import Registry
 from windlass.runs.training import RunFolder
 from windlass.spec.settings import SETTINGS
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 TOKEN = "the key of the gateways"
 JOB = {"train": {"tokens": "10B", "batch_sequences": 64}}
@@ -70,7 +70,7 @@ def http(app: FastAPI, path: Path, tmp_path: Path) -> Iterator[httpx.Client]:
 def models(tmp_path: Path) -> Registry:
     registry = Registry(tmp_path)
     for number in range(3):
-        writer = DirectoryWriter(Place(tmp_path / f"made-{number}"))
+        writer = DirectoryWriter(StoreDir(tmp_path / f"made-{number}"))
         writer.write("config.json", b'{"dtype": "float32"}')
         lineage = {"parameters": 5, "steps": 10 * number, "metrics": {"loss": 2.0 - number / 10}}
         writer.write("windlass.json", json.dumps(lineage).encode())
@@ -104,10 +104,10 @@ def test_a_change_carries_the_name_that_the_gateway_gives(
 def test_keys_of_the_home_do_not_open_the_socket_and_the_gateways_key_opens_nothing_else(
     http: httpx.Client, tmp_path: Path
 ) -> None:
-    for token in (Keys(tmp_path).make("owner"), "wrong", "x"):
+    for token in (ControlKeys(tmp_path).make("owner"), "wrong", "x"):
         sent = {"authorization": f"Bearer {token}"}
         assert refused(http.get("/v1/jobs", headers=sent))[:2] == (401, "unauthorized")
-    assert Keys(tmp_path).find(TOKEN) is None
+    assert ControlKeys(tmp_path).find(TOKEN) is None
 
 
 def test_versions_are_told_with_their_lineage(http: httpx.Client, models: Registry) -> None:

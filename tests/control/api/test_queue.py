@@ -13,17 +13,17 @@ import uvicorn
 
 from tests.control.plane.world import World, WorldBackend, in_order
 from windlass.control.api.app import build_app
-from windlass.control.api.control_keys import Keys
-from windlass.control.plane.control_plane import Plane, Setting
+from windlass.control.api.control_keys import ControlKeys
+from windlass.control.plane.control_plane import ControlPlane, ControlPlaneConfig
 from windlass.control.plane.job_store import plane_url
 from windlass.control.plane.job_to_group import groups_for
 from windlass.control.plane.leader_lease import DatabaseLease
-from windlass.control.plane.leader_store import FencedLedger
-from windlass.control.plane.queued_job import Entry
+from windlass.control.plane.leader_store import FencedLeaderStore
+from windlass.control.plane.queued_job import JobEntry
 from windlass.control.plane.reconcile import Reconciler
-from windlass.control.scheduler.snapshot import Share
+from windlass.control.scheduler.snapshot import TenantQuota
 from windlass.http.listener import bind, settings
-from windlass.sdk.failures import NotThere, Refused, Taken
+from windlass.sdk.failures import Conflict, NotThere, RequestRefused
 from windlass.sdk.queue import Queue
 
 JOB = """
@@ -40,9 +40,9 @@ class Served:
     """A control API with a queue that moves only when a test says so."""
 
     def __init__(self, home: Path) -> None:
-        self.world, self.keys = World(), Keys(home)
-        self.plane = Plane(
-            Setting(
+        self.world, self.keys = World(), ControlKeys(home)
+        self.plane = ControlPlane(
+            ControlPlaneConfig(
                 home=home,
                 state=plane_url(home),
                 backend_name="made up",
@@ -54,7 +54,7 @@ class Served:
         )
         lease = DatabaseLease(self.plane.database, "test")
         lease.step(0.0)
-        self.ledger = FencedLedger(self.plane.records, lambda: lease.epoch)
+        self.ledger = FencedLeaderStore(self.plane.records, lambda: lease.epoch)
         self.key = self.keys.make("ada")
         self.url = ""
 
@@ -87,7 +87,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     thread.join()
 
 
-def entry(served: Served, name: str = "poems") -> Entry:
+def entry(served: Served, name: str = "poems") -> JobEntry:
     return served.plane.records.find(name, "default")
 
 
@@ -169,11 +169,11 @@ def test_what_cannot_be_is_refused_with_the_reason(served: Served) -> None:
 def test_a_name_that_is_taken_and_one_that_is_not_there(served: Served) -> None:
     with served.queue() as queue:
         queue.submit(JOB)
-        with pytest.raises(Taken, match="is queued already"):
+        with pytest.raises(Conflict, match="is queued already"):
             queue.submit(JOB)
         with pytest.raises(NotThere, match="no job 'poem'"):
             queue.show("poem")
-        with pytest.raises(Refused, match="no phase 'waiting'"):
+        with pytest.raises(RequestRefused, match="no phase 'waiting'"):
             queue.list(phase="waiting")
 
 
@@ -202,9 +202,9 @@ def test_shares_are_set_by_administrators(served: Served) -> None:
         told = queue.set_share("bob", weight=2, cores=8, jobs=4)
         assert (told["weight"], told["cores"], told["gpus"], told["jobs"]) == (2.0, 8.0, None, 4)
         assert [share["tenant"] for share in queue.shares()] == ["bob"]
-        with pytest.raises(Refused):
+        with pytest.raises(RequestRefused):
             queue.set_share("bob", weight=-1)
-    share: Share = served.plane.records.shares()["bob"]
+    share: TenantQuota = served.plane.records.shares()["bob"]
     assert (share.weight, share.quota.cores, share.most_jobs) == (2.0, 8.0, 4)
 
 
@@ -235,7 +235,7 @@ def test_a_service_is_kept_by_a_group_that_never_ends(served: Served) -> None:
 def test_without_a_queue_its_paths_say_so(tmp_path: Path) -> None:
     from starlette.testclient import TestClient
 
-    key = Keys(tmp_path).make("ada")
+    key = ControlKeys(tmp_path).make("ada")
     with TestClient(build_app(tmp_path), base_url="http://127.0.0.1") as client:
         answer = client.get("/v1/queue", headers={"authorization": f"Bearer {key}"})
     assert (answer.status_code, answer.json()["error"]["message"]) == (404, "there is no queue here")

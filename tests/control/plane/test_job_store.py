@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from tests.control.plane.world import submission
-from windlass.control.plane.job_store import Records, Wait, open_plane
-from windlass.control.plane.leader_lease import STALE_S, DatabaseLease, Deposed, leader
-from windlass.control.plane.leader_store import FencedLedger, Move
-from windlass.control.plane.queued_job import Entry
-from windlass.control.scheduler.snapshot import Quota, Share
+from windlass.control.plane.job_store import JobStore, QueuePosition, open_plane
+from windlass.control.plane.leader_lease import STALE_S, DatabaseLease, LostLeadership, leader
+from windlass.control.plane.leader_store import FencedLeaderStore, Transition
+from windlass.control.plane.queued_job import JobEntry
+from windlass.control.scheduler.snapshot import QuotaLimit, TenantQuota
 from windlass.spec.errors import BadInput, InUse, NotFound
 from windlass.store.database import Database
 
@@ -25,24 +25,24 @@ def database(state_url: str) -> Iterator[Database]:
 
 
 @pytest.fixture
-def records(database: Database) -> Records:
+def records(database: Database) -> JobStore:
     times = iter(range(1000, 9000))
-    return Records(database, clock=lambda: float(next(times)))
+    return JobStore(database, clock=lambda: float(next(times)))
 
 
-def led(records: Records) -> FencedLedger:
+def led(records: JobStore) -> FencedLeaderStore:
     lease = DatabaseLease(records.database, "me")
     assert lease.step(0.0)
-    return FencedLedger(records, lambda: lease.epoch)
+    return FencedLeaderStore(records, lambda: lease.epoch)
 
 
-def moved(ledger: FencedLedger, entry: Entry, phase: str) -> Entry:
+def moved(ledger: FencedLeaderStore, entry: JobEntry, phase: str) -> JobEntry:
     after = entry.now(phase, "because", 5000.0)  # type: ignore[arg-type]
-    ledger.apply([Move(after, 5000.0, f"is {phase}")])
+    ledger.apply([Transition(after, 5000.0, f"is {phase}")])
     return after
 
 
-def test_what_was_submitted_is_found_as_it_was(records: Records) -> None:
+def test_what_was_submitted_is_found_as_it_was(records: JobStore) -> None:
     asked = submission("poems", work=2, priority=3)
     entry, new = records.submit(asked)
     assert new
@@ -52,7 +52,7 @@ def test_what_was_submitted_is_found_as_it_was(records: Records) -> None:
     assert [event.what for event in records.events(entry.uid)] == ["entered the queue"]
 
 
-def test_a_name_is_free_again_once_its_job_is_over(records: Records) -> None:
+def test_a_name_is_free_again_once_its_job_is_over(records: JobStore) -> None:
     ledger = led(records)
     first, _ = records.submit(submission("poems"))
     with pytest.raises(InUse, match="default/poems is queued already"):
@@ -64,7 +64,7 @@ def test_a_name_is_free_again_once_its_job_is_over(records: Records) -> None:
     assert first.group != second.group
 
 
-def test_a_request_that_is_repeated_makes_one_job(records: Records) -> None:
+def test_a_request_that_is_repeated_makes_one_job(records: JobStore) -> None:
     asked = replace(submission("poems"), token="t1", digest="d")
     first, new = records.submit(asked)
     again, newer = records.submit(asked)
@@ -73,7 +73,7 @@ def test_a_request_that_is_repeated_makes_one_job(records: Records) -> None:
         records.submit(replace(asked, name="songs", digest="other"))
 
 
-def test_pages_hold_every_job_once(records: Records) -> None:
+def test_pages_hold_every_job_once(records: JobStore) -> None:
     for number in range(7):
         records.submit(submission(f"j{number}", tenant="ada" if number % 2 else "bob"))
     seen: list[str] = []
@@ -86,7 +86,7 @@ def test_pages_hold_every_job_once(records: Records) -> None:
     assert records.counts("bob") == {"queued": 4}
 
 
-def test_an_owner_changes_wishes_and_the_leader_phases_without_loss(records: Records) -> None:
+def test_an_owner_changes_wishes_and_the_leader_phases_without_loss(records: JobStore) -> None:
     ledger = led(records)
     entry, _ = records.submit(submission("poems"))
     records.set_priority(entry.uid, 7, "ada")
@@ -97,7 +97,7 @@ def test_an_owner_changes_wishes_and_the_leader_phases_without_loss(records: Rec
     assert records.set_priority(entry.uid, 1, "ada").priority == 7, "one that is over stays as it is"
 
 
-def test_who_knows_all_up_to_a_version_reads_only_what_came_after_it(records: Records) -> None:
+def test_who_knows_all_up_to_a_version_reads_only_what_came_after_it(records: JobStore) -> None:
     ledger = led(records)
     first, _ = records.submit(submission("a"))
     records.submit(submission("b"))
@@ -108,7 +108,7 @@ def test_who_knows_all_up_to_a_version_reads_only_what_came_after_it(records: Re
     assert [entry.name for entry in ledger.changed(0)] == ["b"]
 
 
-def test_what_is_not_there_is_said_with_the_nearest(records: Records) -> None:
+def test_what_is_not_there_is_said_with_the_nearest(records: JobStore) -> None:
     records.submit(submission("poems"))
     with pytest.raises(NotFound, match="did you mean 'poems'"):
         records.find("poem", "default")
@@ -116,17 +116,17 @@ def test_what_is_not_there_is_said_with_the_nearest(records: Records) -> None:
         records.find("poems", "ada")
 
 
-def test_shares_and_waits_are_kept(records: Records) -> None:
+def test_shares_and_waits_are_kept(records: JobStore) -> None:
     ledger = led(records)
-    records.set_share(Share("ada", 2.0, Quota(cores=8.0, gpus=0), most_jobs=4))
+    records.set_share(TenantQuota("ada", 2.0, QuotaLimit(cores=8.0, gpus=0), most_jobs=4))
     ledger.tell_usage({"ada": 3.5, "bob": 1.0}, 10.0)
     assert records.shares() == {
-        "ada": Share("ada", 2.0, Quota(cores=8.0, gpus=0), most_jobs=4, used=3.5),
-        "bob": Share("bob", used=1.0),
+        "ada": TenantQuota("ada", 2.0, QuotaLimit(cores=8.0, gpus=0), most_jobs=4, used=3.5),
+        "bob": TenantQuota("bob", used=1.0),
     }
-    ledger.tell_waits({"u1": Wait(1, "no room"), "u2": Wait(2, "quota")})
+    ledger.tell_waits({"u1": QueuePosition(1, "no room"), "u2": QueuePosition(2, "quota")})
     ledger.tell_waits({"u1": None})
-    assert records.waits(["u1", "u2"]) == {"u2": Wait(2, "quota")}
+    assert records.waits(["u1", "u2"]) == {"u2": QueuePosition(2, "quota")}
 
 
 def test_one_leads_and_another_takes_over_when_it_is_silent(database: Database) -> None:
@@ -155,16 +155,16 @@ def test_who_resigns_is_followed_at_once(database: Database) -> None:
     assert two.step(0.1)
 
 
-def test_a_write_of_an_epoch_that_has_passed_is_undone(records: Records) -> None:
+def test_a_write_of_an_epoch_that_has_passed_is_undone(records: JobStore) -> None:
     one, two = DatabaseLease(records.database, "one"), DatabaseLease(records.database, "two")
     one.step(0.0)
     entry, _ = records.submit(submission("poems"))
-    ledger = FencedLedger(records, lambda: one.epoch)
+    ledger = FencedLeaderStore(records, lambda: one.epoch)
     two.step(0.0)
     assert two.step(STALE_S + 1.0)
-    with pytest.raises(Deposed, match="epoch 2 leads"):
+    with pytest.raises(LostLeadership, match="epoch 2 leads"):
         moved(ledger, entry, "admitted")
-    with pytest.raises(Deposed):
-        ledger.tell_waits({entry.uid: Wait(1, "x")})
+    with pytest.raises(LostLeadership):
+        ledger.tell_waits({entry.uid: QueuePosition(1, "x")})
     assert records.find("poems", "default").phase == "queued"
     assert not one.holds(STALE_S + 1.0)

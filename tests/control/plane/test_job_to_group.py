@@ -9,8 +9,8 @@ import pytest
 
 from windlass.cluster.backend import Resources, check, differs
 from windlass.control.plane.job_to_group import groups_for, home_of_tenant, job_of, submission_of, train_need
-from windlass.control.plane.queued_job import Entry, Need
-from windlass.control.tenants.tenant_registry import Lodging
+from windlass.control.plane.queued_job import JobEntry, ResourceNeeds
+from windlass.control.tenants.tenant_registry import TenantContext
 from windlass.spec.errors import BadInput, BadJob
 from windlass.spec.protocol.queue import QueueBody
 from windlass.spec.tenancy import Allowance
@@ -31,19 +31,21 @@ zone = "a"
 """
 
 
-def ada(home: Path) -> Lodging:
-    return Lodging("ada", home_of_tenant(home, "ada"), Allowance())
+def ada(home: Path) -> TenantContext:
+    return TenantContext("ada", home_of_tenant(home, "ada"), Allowance())
 
 
-def entry_of(home: Path, text: str = JOB, **more: object) -> Entry:
+def entry_of(home: Path, text: str = JOB, **more: object) -> JobEntry:
     asked = submission_of(QueueBody(job=text), ada(home), "tester")
-    entry = Entry("abc123", "ada", asked.name, asked.kind, asked.text, asked.need, "tester", 1.0)
+    entry = JobEntry("abc123", "ada", asked.name, asked.kind, asked.text, asked.need, "tester", 1.0)
     return replace(entry, members=asked.need.members, **more)  # type: ignore[arg-type]
 
 
 def test_a_member_has_room_for_the_workers_of_its_machine(tmp_path: Path) -> None:
     need = entry_of(tmp_path).need
-    assert need == Need(members=2, cores=3.0, memory_bytes=2 << 30, gpus=2, node_selector={"zone": "a"})
+    assert need == ResourceNeeds(
+        members=2, cores=3.0, memory_bytes=2 << 30, gpus=2, node_selector={"zone": "a"}
+    )
 
 
 def test_a_worker_that_says_nothing_takes_a_core(tmp_path: Path) -> None:
@@ -95,7 +97,9 @@ def test_a_service_answers_where_its_backend_lets_callers_in(tmp_path: Path) -> 
     volumes = [{"mount": "/windlass", "claim": "home"}]
     body = QueueBody(service={"model": "poems", "port": 8001, "cluster": {"volumes": volumes}})
     asked = submission_of(body, ada(tmp_path), "tester")
-    entry = Entry("abc123", "ada", asked.name, asked.kind, asked.text, asked.need, "tester", 1.0, members=1)
+    entry = JobEntry(
+        "abc123", "ada", asked.name, asked.kind, asked.text, asked.need, "tester", 1.0, members=1
+    )
     here, pod = (groups_for(tmp_path, backend)(entry) for backend in ("local", "kubernetes"))
     assert (here.port, pod.port) == (8001, 8001)
     assert here.args[:4] == ("serve", "poems", "--host", "127.0.0.1")

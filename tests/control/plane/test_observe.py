@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 
 from tests.control.plane.world import group_of
-from windlass.cluster.backend import Member, Standing, State
+from windlass.cluster.backend import GroupStatus, Member, State
 from windlass.control.plane.actions import deed_for
 from windlass.control.plane.observe import GONE_MOST, became
-from windlass.control.plane.queued_job import Entry, Need, Phase, Wish
+from windlass.control.plane.queued_job import DesiredState, JobEntry, Phase, ResourceNeeds
 
 NOW_S = 50.0
 
 
-def entry(phase: Phase, *, wish: Wish = "run", members: int = 2, attempts: int = 1) -> Entry:
-    made = Entry("u1", "default", "a", "train", "3", Need(members=2, cores=1.0), "me", 1.0)
+def entry(phase: Phase, *, wish: DesiredState = "run", members: int = 2, attempts: int = 1) -> JobEntry:
+    made = JobEntry("u1", "default", "a", "train", "3", ResourceNeeds(members=2, cores=1.0), "me", 1.0)
     return made.now(phase, "", 2.0, members=members, attempts=attempts, wish=wish)
 
 
-def standing(*states: State, stopping: bool = False) -> Standing:
+def standing(*states: State, stopping: bool = False) -> GroupStatus:
     members = tuple(Member(i, state, reason="why", logs="/log") for i, state in enumerate(states))
-    return Standing(group_of(entry("running", members=len(states))), members, stopping)
+    return GroupStatus(group_of(entry("running", members=len(states))), members, stopping)
 
 
-SEEN: list[tuple[Phase, Wish, Standing | None, Phase, str | None]] = [
+SEEN: list[tuple[Phase, DesiredState, GroupStatus | None, Phase, str | None]] = [
     ("queued", "run", None, "queued", None),
     ("queued", "stop", None, "stopped", None),
     ("admitted", "run", None, "admitted", "launch"),
@@ -50,7 +50,7 @@ SEEN: list[tuple[Phase, Wish, Standing | None, Phase, str | None]] = [
 
 @pytest.mark.parametrize(("phase", "wish", "seen", "after", "deed"), SEEN)
 def test_what_is_seen_decides_what_it_is_and_what_is_done(
-    phase: Phase, wish: Wish, seen: Standing | None, after: Phase, deed: str | None
+    phase: Phase, wish: DesiredState, seen: GroupStatus | None, after: Phase, deed: str | None
 ) -> None:
     found = became(entry(phase, wish=wish), seen, NOW_S)
     assert found.phase == after

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.control.plane.world import Died, Fate, Process, World, WorldBackend, group_of, in_order, submission
-from windlass.cluster.backend import Group, Survey
+from windlass.cluster.backend import ClusterState, Group
 from windlass.control.plane.control_plane import UNSEEN
-from windlass.control.plane.job_store import Records, Submission, open_plane
+from windlass.control.plane.job_store import JobStore, Submission, open_plane
 from windlass.control.plane.leader_lease import DatabaseLease
-from windlass.control.plane.leader_store import FencedLedger
-from windlass.control.plane.queued_job import Entry
+from windlass.control.plane.leader_store import FencedLeaderStore
+from windlass.control.plane.queued_job import JobEntry
 from windlass.control.plane.reconcile import Reconciler
 from windlass.control.scheduler.decide import decide
-from windlass.control.scheduler.snapshot import Decision, View
+from windlass.control.scheduler.snapshot import JobDecision, Snapshot
 from windlass.spec.errors import BadInput, InUse
 from windlass.store.database import Database, sqlite_url
 
@@ -54,9 +54,9 @@ def fresh(folder: Path) -> Iterator[Database]:
         opened.close()
 
 
-def filled(database: Database, jobs: list[Submission]) -> Records:
+def filled(database: Database, jobs: list[Submission]) -> JobStore:
     numbers = iter(range(1000))
-    records = Records(database, clock=lambda: 100.0 + next(numbers), uids=lambda: f"u{next(numbers):03d}")
+    records = JobStore(database, clock=lambda: 100.0 + next(numbers), uids=lambda: f"u{next(numbers):03d}")
     for job in jobs:
         records.submit(job)
     return records
@@ -64,9 +64,9 @@ def filled(database: Database, jobs: list[Submission]) -> Records:
 
 def lived(
     database: Database, world: World, *, kills: int = 0, late: list[Submission] | None = None
-) -> Records:
+) -> JobStore:
     """Let control planes live one after the other, the first `kills` of them killed, until all is over."""
-    records = Records(database, clock=lambda: world.now_s)
+    records = JobStore(database, clock=lambda: world.now_s)
     process, deaths = Process(world, database, in_order), 0
     for number in range(STEPS_MOST):
         if late and number == 3:
@@ -86,7 +86,7 @@ def lived(
     raise AssertionError(f"never over: {records.list()} {world.groups}")
 
 
-def outcome(records: Records) -> dict[str, str]:
+def outcome(records: JobStore) -> dict[str, str]:
     return {entry.key: entry.phase for entry in records.list(most=1000)}
 
 
@@ -259,7 +259,7 @@ def test_what_no_backend_can_run_fails_with_the_reason(database: Database) -> No
     world = World()
     process = Process(world, database, in_order)
 
-    def refuse(entry: Entry) -> Group:
+    def refuse(entry: JobEntry) -> Group:
         raise BadInput(f"{entry.name} cannot be")
 
     process.step()
@@ -279,10 +279,10 @@ def test_an_elastic_job_goes_on_with_as_many_members_as_are_decided(database: Da
     world = World()
     wanted = [1]
 
-    def resized(view: View) -> list[Decision]:
+    def resized(view: Snapshot) -> list[JobDecision]:
         changed = [p for p in view.placed if p.members != wanted[0]]
-        told = [Decision(ask.key, "admit", "fewer will do", wanted[0]) for ask in view.waiting]
-        return told + [Decision(p.ask.key, "resize", "there is more room", wanted[0]) for p in changed]
+        told = [JobDecision(ask.key, "admit", "fewer will do", wanted[0]) for ask in view.waiting]
+        return told + [JobDecision(p.ask.key, "resize", "there is more room", wanted[0]) for p in changed]
 
     process = Process(world, database, resized)
     for members in (1, 3, 2):
@@ -305,12 +305,12 @@ def test_a_cluster_that_shows_no_machines_is_taken_to_have_room(database: Databa
     world = World()
 
     class Veiled(WorldBackend):
-        def survey(self, tenant: str | None = None) -> Survey:
-            return Survey((), super().survey(tenant).groups)
+        def survey(self, tenant: str | None = None) -> ClusterState:
+            return ClusterState((), super().survey(tenant).groups)
 
     lease = DatabaseLease(database, "one")
     lease.step(0.0)
-    ledger = FencedLedger(records, lambda: lease.epoch)
+    ledger = FencedLeaderStore(records, lambda: lease.epoch)
     for unseen, phase in (((), "queued"), (UNSEEN, "admitted")):
         clock = lambda: world.now_s  # noqa: E731
         Reconciler(ledger, Veiled(world), group_of, decide, clock=clock, unseen=unseen).step()

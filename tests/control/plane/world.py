@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from windlass.cluster.backend import Group, Member, Node, Resources, Standing, Survey, refuse_other
-from windlass.control.plane.job_store import Records, Submission
+from windlass.cluster.backend import ClusterState, Group, GroupStatus, Member, Node, Resources, refuse_other
+from windlass.control.plane.job_store import JobStore, Submission
 from windlass.control.plane.leader_lease import STALE_S, DatabaseLease
-from windlass.control.plane.leader_store import FencedLedger
-from windlass.control.plane.queued_job import Entry, Need
-from windlass.control.plane.reconcile import Reconciler, Step
-from windlass.control.scheduler.snapshot import Ask, Decision, Room, View
+from windlass.control.plane.leader_store import FencedLeaderStore
+from windlass.control.plane.queued_job import JobEntry, ResourceNeeds
+from windlass.control.plane.reconcile import Reconciler, ReconcileResult
+from windlass.control.scheduler.snapshot import JobDecision, MemberResources, PendingJob, Snapshot
 from windlass.spec.errors import InUse, ProcessFailed
 from windlass.store.sql import Database, Row, Transaction
 
@@ -40,7 +40,7 @@ class World:
 
     cores: float = 4.0
     fate: Fate = field(default_factory=Fate)
-    groups: dict[str, Standing] = field(default_factory=dict)
+    groups: dict[str, GroupStatus] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)
     """Ticks of work that are left, by group."""
     ends: dict[str, int] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class World:
         """Let a group be gone without a word."""
         del self.groups[key]
 
-    def _work(self, key: str, standing: Standing) -> None:
+    def _work(self, key: str, standing: GroupStatus) -> None:
         code = standing.group.args[1] if len(standing.group.args) > 1 else "0"
         left = self.left.setdefault(key, int(standing.group.args[0]))
         if left > 0:
@@ -111,10 +111,10 @@ class WorldBackend:
                 raise InUse(f"group {group.key} is being stopped")
         kept = () if there is None else there.members[: group.count]
         fresh = tuple(Member(i, "pending") for i in range(len(kept), group.count))
-        self._world.groups[group.key] = Standing(group, (*kept, *fresh))
+        self._world.groups[group.key] = GroupStatus(group, (*kept, *fresh))
         self._guard(group.key)
 
-    def observe(self, key: str) -> Standing | None:
+    def observe(self, key: str) -> GroupStatus | None:
         return self._there().get(key)
 
     def stop(self, key: str) -> None:
@@ -125,11 +125,11 @@ class WorldBackend:
     def scale(self, key: str, count: int) -> None:
         self.launch(replace(self._there()[key].group, count=count))
 
-    def survey(self, tenant: str | None = None) -> Survey:
+    def survey(self, tenant: str | None = None) -> ClusterState:
         groups = self._there()
         free = Resources(self._world.cores - self._world.used(), 1 << 40)
         node = Node("here", alive=True, total=Resources(self._world.cores, 1 << 40), free=free)
-        return Survey((node,), tuple(s for s in groups.values() if tenant in (None, s.group.tenant)))
+        return ClusterState((node,), tuple(s for s in groups.values() if tenant in (None, s.group.tenant)))
 
     def _guard(self, key: str) -> None:
         """As the local backend does: what is wanted is written, then somebody is started who makes it so."""
@@ -137,7 +137,7 @@ class WorldBackend:
         self._world.guarded.add(key)
         self._world.fate.effect()
 
-    def _there(self) -> dict[str, Standing]:
+    def _there(self) -> dict[str, GroupStatus]:
         if self._world.away:
             raise ProcessFailed("the cluster does not answer")
         return self._world.groups
@@ -174,23 +174,25 @@ class Process:
 
     world: World
     database: Database
-    decide: Callable[[View], list[Decision]]
+    decide: Callable[[Snapshot], list[JobDecision]]
     name: str = "one"
     skipped_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.lease = DatabaseLease(MortalDatabase(self.database, self.world.fate), self.name)
-        self.records = Records(MortalDatabase(self.database, self.world.fate), clock=lambda: self.world.now_s)
+        self.records = JobStore(
+            MortalDatabase(self.database, self.world.fate), clock=lambda: self.world.now_s
+        )
         self.reconciler: Reconciler | None = None
 
-    def step(self) -> Step | None:
+    def step(self) -> ReconcileResult | None:
         """Beat or wait for the lease, then do a step if this one leads."""
         if not self.lease.step(self.world.now_s + self.skipped_s):
             self.reconciler = None
             return None
         if self.reconciler is None:
             self.reconciler = Reconciler(
-                FencedLedger(self.records, lambda: self.lease.epoch),
+                FencedLeaderStore(self.records, lambda: self.lease.epoch),
                 WorldBackend(self.world),
                 group_of,
                 self.decide,
@@ -204,12 +206,12 @@ def submission(
 ) -> Submission:
     """A job whose text says how long it works and how it ends."""
     text = f"{work} {more.pop('code', 0)}"
-    need = Need(members=members, cores=cores, preemptible=bool(more.pop("preemptible", True)))
+    need = ResourceNeeds(members=members, cores=cores, preemptible=bool(more.pop("preemptible", True)))
     given = {"tenant": "default", "by": "tester", **more}
     return Submission(name=name, kind="train", text=text, need=need, **given)  # type: ignore[arg-type]
 
 
-def group_of(entry: Entry) -> Group:
+def group_of(entry: JobEntry) -> Group:
     return Group(
         entry.group,
         "made.up",
@@ -220,7 +222,7 @@ def group_of(entry: Entry) -> Group:
     )
 
 
-def in_order(view: View) -> list[Decision]:
+def in_order(view: Snapshot) -> list[JobDecision]:
     """Admit by priority, then time; preempt the lowest when one above it waits. As plain as can be."""
     free = sum(m.free.cores for m in view.machines)
     free -= sum(_cores(p.ask, p.members) for p in view.placed if not p.nodes)
@@ -229,7 +231,7 @@ def in_order(view: View) -> list[Decision]:
     for ask in sorted(view.waiting, key=lambda a: (-a.priority, a.asked_s, a.key)):
         if _cores(ask, ask.members) <= free and not leaving:
             free -= _cores(ask, ask.members)
-            told.append(Decision(ask.key, "admit", "there is room", ask.members))
+            told.append(JobDecision(ask.key, "admit", "there is room", ask.members))
             continue
         lower = sorted(
             (p for p in view.placed if p.ask.priority < ask.priority and p.nodes and not p.leaving),
@@ -237,14 +239,14 @@ def in_order(view: View) -> list[Decision]:
         )
         if lower and not leaving:
             leaving = True
-            told.append(Decision(lower[0].ask.key, "preempt", f"for {ask.key}", other=ask.key))
-        told.append(Decision(ask.key, "hold", "there is no room"))
+            told.append(JobDecision(lower[0].ask.key, "preempt", f"for {ask.key}", other=ask.key))
+        told.append(JobDecision(ask.key, "hold", "there is no room"))
         leaving = True  # nobody passes
     return told
 
 
-def _cores(ask: Ask, members: int) -> float:
-    need: Room = ask.need
+def _cores(ask: PendingJob, members: int) -> float:
+    need: MemberResources = ask.need
     return need.cores * members
 
 

@@ -6,7 +6,14 @@ from dataclasses import replace
 
 from tests.control.scheduler.world import World, ask, machines, told
 from windlass.control.scheduler.decide import PATIENCE_S, decide
-from windlass.control.scheduler.snapshot import LEAST_RUN_S, Placed, Quota, Room, Share, View
+from windlass.control.scheduler.snapshot import (
+    LEAST_RUN_S,
+    MemberResources,
+    QuotaLimit,
+    RunningJob,
+    Snapshot,
+    TenantQuota,
+)
 
 
 def test_a_gang_starts_with_all_its_members_or_not_at_all() -> None:
@@ -36,14 +43,14 @@ def test_those_behind_a_higher_priority_are_told_so() -> None:
 
 
 def test_the_tenant_with_less_goes_first() -> None:
-    world = World(machines(1, cores=3), {"rich": Share("rich", used=1e5)})
+    world = World(machines(1, cores=3), {"rich": TenantQuota("rich", used=1e5)})
     rich, poor = world.submit(ask("rich", 3, key="rich/a")), world.submit(ask("poor", 3, key="poor/b"))
     decisions = told(world.step())
     assert (decisions[poor.key].what, decisions[rich.key].what) == ("admit", "hold")
 
 
 def test_a_quota_is_kept_and_its_users_are_named() -> None:
-    world = World(machines(4), {"a": Share("a", quota=Quota(cores=6))})
+    world = World(machines(4), {"a": TenantQuota("a", quota=QuotaLimit(cores=6))})
     first, second = world.submit(ask(members=4)), world.submit(ask(members=4))
     decisions = told(world.step())
     assert decisions[first.key].what == "admit"
@@ -51,15 +58,15 @@ def test_a_quota_is_kept_and_its_users_are_named() -> None:
 
 
 def test_more_jobs_at_once_than_allowed_wait() -> None:
-    world = World(machines(4), {"a": Share("a", most_jobs=1)})
+    world = World(machines(4), {"a": TenantQuota("a", most_jobs=1)})
     world.submit(ask())
     second = world.submit(ask())
     assert told(world.step())[second.key].reason.startswith("'a' may run 1 jobs at once: a/")
 
 
 def test_what_can_never_run_is_told_so_and_keeps_nobody_waiting() -> None:
-    world = World(machines(2), {"b": Share("b", quota=Quota(cores=2))})
-    huge = world.submit(ask(need=Room(5.0)))
+    world = World(machines(2), {"b": TenantQuota("b", quota=QuotaLimit(cores=2))})
+    huge = world.submit(ask(need=MemberResources(5.0)))
     many = world.submit(ask(members=9))
     labelled = world.submit(ask(node_selector={"disk": "fast"}))
     beyond = world.submit(ask("b", members=3))
@@ -178,14 +185,14 @@ def test_a_tenant_far_below_its_share_takes_from_one_above_it() -> None:
 
 
 def test_priority_is_capped_by_the_share() -> None:
-    world = World(machines(1), {"loud": Share("loud", most_priority=0)})
+    world = World(machines(1), {"loud": TenantQuota("loud", most_priority=0)})
     calm = world.submit(ask("calm", 4, key="calm/1"))
     world.submit(ask("loud", 4, priority=100, key="loud/1"))
     assert told(world.step())[calm.key].what == "admit"
 
 
 def test_a_tenants_own_lower_job_leaves_when_the_quota_is_in_the_way() -> None:
-    world = World(machines(4), {"a": Share("a", quota=Quota(cores=4))})
+    world = World(machines(4), {"a": TenantQuota("a", quota=QuotaLimit(cores=4))})
     low = world.submit(ask(members=4))
     world.step()
     world.step(LEAST_RUN_S)
@@ -197,7 +204,7 @@ def test_a_tenants_own_lower_job_leaves_when_the_quota_is_in_the_way() -> None:
 
 
 def test_small_jobs_of_a_tenant_do_not_eat_the_quota_for_ever() -> None:
-    world = World(machines(4), {"a": Share("a", quota=Quota(cores=4))})
+    world = World(machines(4), {"a": TenantQuota("a", quota=QuotaLimit(cores=4))})
     world.submit(ask(members=2), 300)
     world.step()
     large = world.submit(ask(members=4))
@@ -208,20 +215,20 @@ def test_small_jobs_of_a_tenant_do_not_eat_the_quota_for_ever() -> None:
 
 
 def test_a_gang_that_lost_a_machine_for_which_there_is_no_other_waits_again() -> None:
-    job, other = ask("a", 2, need=Room(4.0)), ask("b", 1, need=Room(4.0))
-    full = [replace(machine, free=Room()) for machine in machines(2)]
-    placed = [Placed(job, 2, ("m000",)), Placed(other, 1, ("m001",))]
-    decision = told(decide(View(1e4, full, [], placed)))[job.key]
+    job, other = ask("a", 2, need=MemberResources(4.0)), ask("b", 1, need=MemberResources(4.0))
+    full = [replace(machine, free=MemberResources()) for machine in machines(2)]
+    placed = [RunningJob(job, 2, ("m000",)), RunningJob(other, 1, ("m001",))]
+    decision = told(decide(Snapshot(1e4, full, [], placed)))[job.key]
     assert decision.what == "preempt"
     assert decision.reason.startswith("a member has no machine and there is no room for a new one")
-    elastic = [Placed(replace(job, least=1), 2, ("m000",)), placed[1]]
-    assert told(decide(View(1e4, full, [], elastic)))[job.key].members == 1
+    elastic = [RunningJob(replace(job, least=1), 2, ("m000",)), placed[1]]
+    assert told(decide(Snapshot(1e4, full, [], elastic)))[job.key].members == 1
 
 
 def test_room_of_members_that_are_still_to_be_placed_is_not_given_away() -> None:
     job = ask(members=3)
     late = ask(members=2)
-    decisions = told(decide(View(1.0, machines(1), [late], [Placed(job, 3)])))
+    decisions = told(decide(Snapshot(1.0, machines(1), [late], [RunningJob(job, 3)])))
     assert decisions[late.key].what == "hold"
 
 
@@ -243,6 +250,6 @@ def test_nobody_waits_for_the_room_of_a_service() -> None:
 def test_cores_in_fractions_add_up() -> None:
     world = World(machines(1, cores=1.0))
     for i in range(10):
-        world.submit(ask("a", 1, Room(0.1), key=f"a/{i}"))
+        world.submit(ask("a", 1, MemberResources(0.1), key=f"a/{i}"))
         world.step()
     assert len(world.placed) == 10

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.control.scheduler.world import ask, machines
 from windlass.control.scheduler.fair_share import FADE_S, HALF_LIFE_S, dominant_shares, fade
-from windlass.control.scheduler.snapshot import Placed, Room, View
+from windlass.control.scheduler.snapshot import MemberResources, RunningJob, Snapshot
 
 
 def test_usage_fades_by_half_in_its_half_life() -> None:
@@ -27,5 +27,5 @@ def test_it_does_not_matter_how_often_usage_is_counted(
 
 def test_the_dominant_share_is_that_of_the_scarcest_thing_held() -> None:
     fleet = machines(2, cores=10, gpus=2)
-    placed = [Placed(ask("a", 2, Room(1.0, gpus=1)), 2), Placed(ask("b", 5), 5)]
-    assert dominant_shares(View(0.0, fleet, [], placed)) == {"a": 0.5, "b": 0.25}
+    placed = [RunningJob(ask("a", 2, MemberResources(1.0, gpus=1)), 2), RunningJob(ask("b", 5), 5)]
+    assert dominant_shares(Snapshot(0.0, fleet, [], placed)) == {"a": 0.5, "b": 0.25}

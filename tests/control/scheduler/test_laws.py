@@ -12,10 +12,25 @@ from hypothesis import strategies as st
 from tests.control.scheduler.world import World, ask, fits, less, machines, told
 from windlass.control.scheduler.capacity import Columns
 from windlass.control.scheduler.decide import PATIENCE_S, decide
-from windlass.control.scheduler.snapshot import Ask, Decision, Machine, Placed, Quota, Room, Share, View
+from windlass.control.scheduler.snapshot import (
+    JobDecision,
+    MemberResources,
+    PendingJob,
+    QuotaLimit,
+    RunningJob,
+    SchedulableNode,
+    Snapshot,
+    TenantQuota,
+)
 
 TENANTS = "abc"
-NEEDS = (Room(1.0), Room(2.0, 4), Room(1.0, 1, 1), Room(0.5), Room(4.0, 8, 2))
+NEEDS = (
+    MemberResources(1.0),
+    MemberResources(2.0, 4),
+    MemberResources(1.0, 1, 1),
+    MemberResources(0.5),
+    MemberResources(4.0, 8, 2),
+)
 STEPS = 15
 
 
@@ -23,14 +38,20 @@ STEPS = 15
 def worlds(draw: st.DrawFn) -> World:
     """A fleet and tenants; jobs come in `play`."""
     fleet = [
-        Machine(f"m{i:02}", room, room, labels)
+        SchedulableNode(f"m{i:02}", room, room, labels)
         for i in range(draw(st.integers(1, 6)))
-        for room in [draw(st.sampled_from((Room(4.0, 16), Room(8.0, 16, 2), Room(4.0, 8, 4))))]
+        for room in [
+            draw(
+                st.sampled_from(
+                    (MemberResources(4.0, 16), MemberResources(8.0, 16, 2), MemberResources(4.0, 8, 4))
+                )
+            )
+        ]
         for labels in [draw(st.sampled_from(({}, {"disk": "fast"})))]
     ]
-    quotas = st.sampled_from((Quota(), Quota(cores=6), Quota(cores=8, gpus=2)))
+    quotas = st.sampled_from((QuotaLimit(), QuotaLimit(cores=6), QuotaLimit(cores=8, gpus=2)))
     shares = {
-        tenant: Share(
+        tenant: TenantQuota(
             tenant,
             draw(st.sampled_from((1.0, 2.0, 0.5))),
             draw(quotas),
@@ -42,7 +63,7 @@ def worlds(draw: st.DrawFn) -> World:
     return World(fleet, shares)
 
 
-def arrival(chance: random.Random) -> Ask:
+def arrival(chance: random.Random) -> PendingJob:
     members = chance.choice((1, 1, 2, 3, 5, 8))
     return ask(
         chance.choice(TENANTS),
@@ -73,7 +94,7 @@ seeds = st.integers(0, 2**32)
 @given(worlds(), seeds)
 def test_nothing_is_given_beyond_capacity_quota_or_gang(world: World, seed: int) -> None:
     for _, decisions in play(world, random.Random(seed)):  # World.step checks capacity
-        held: dict[str, list[Placed]] = defaultdict(list)
+        held: dict[str, list[RunningJob]] = defaultdict(list)
         for each in world.placed.values():
             held[each.ask.tenant].append(each)
             assert each.ask.fewest <= each.members <= each.ask.members
@@ -117,7 +138,7 @@ def test_nobody_passes_a_job_of_higher_priority_that_could_have_had_the_room(wor
             assert fits(world.machines(higher), waits) < waits.fewest
 
 
-def _priority(world: World, ask: Ask) -> int:
+def _priority(world: World, ask: PendingJob) -> int:
     most = world.shares[ask.tenant].most_priority
     return ask.priority if most is None else min(ask.priority, most)
 
@@ -140,7 +161,7 @@ def test_preemption_frees_enough_and_nobody_too_many(world: World, seed: int) ->
         assert fits(_after(view, {k: d for k, d in yields.items() if k != key}), urgent) < urgent.fewest
 
 
-def _after(view: View, yields: dict[str, Decision]) -> list[Machine]:
+def _after(view: Snapshot, yields: dict[str, JobDecision]) -> list[SchedulableNode]:
     """Return the machines once those who leave have left."""
     free = {machine.name: machine.free for machine in view.machines}
     for each in view.placed:
@@ -174,7 +195,7 @@ def test_decisions_do_not_depend_on_the_order_of_what_is_seen(world: World, seed
 @given(seeds)
 def test_no_two_jobs_push_each_other_out(seed: int) -> None:
     chance = random.Random(seed)
-    world = World(machines(4), {t: Share(t, chance.choice((1.0, 2.0, 3.0))) for t in TENANTS})
+    world = World(machines(4), {t: TenantQuota(t, chance.choice((1.0, 2.0, 3.0))) for t in TENANTS})
     for tenant in TENANTS:
         for _ in range(8):
             world.submit(ask(tenant, chance.choice((1, 2, 3)), priority=chance.choice((0, 0, 1))))
@@ -211,7 +232,7 @@ def test_a_gang_waits_no_longer_than_patience_and_what_runs_however_many_small_j
 def test_shares_become_proportional_to_weights() -> None:
     chance = random.Random(1)
     weights = {"a": 1.0, "b": 2.0, "c": 3.0}
-    world = World(machines(15), {t: Share(t, w) for t, w in weights.items()})
+    world = World(machines(15), {t: TenantQuota(t, w) for t, w in weights.items()})
     held = dict.fromkeys(weights, 0)
     for number in range(200):
         for tenant in weights:

@@ -25,19 +25,19 @@ from tests.control.plane.world import World as Cluster
 from tests.control.plane.world import WorldBackend, in_order
 from windlass.cluster.backend import Group
 from windlass.control.api.app import ROUTERS, build_app
-from windlass.control.api.control_keys import Keys
+from windlass.control.api.control_keys import ControlKeys
 from windlass.control.api.queue import redacted
-from windlass.control.plane.control_plane import Plane, Setting
+from windlass.control.plane.control_plane import ControlPlane, ControlPlaneConfig
 from windlass.control.plane.job_store import plane_url
 from windlass.control.plane.job_to_group import groups_for
-from windlass.control.tenants.rate_limiter import AT_ONCE, BURST, Turnstile
-from windlass.control.tenants.tenant_registry import House
+from windlass.control.tenants.rate_limiter import AT_ONCE, BURST, TenantRateLimiter
+from windlass.control.tenants.tenant_registry import TenantRegistry
 from windlass.http.listener import bind, settings
 from windlass.plan.local.machine import MachineFacts
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job
 from windlass.spec.run import RUN_FILE
-from windlass.spec.tenancy import Allowance, Quota
+from windlass.spec.tenancy import Allowance, TenantResourceQuota
 
 Rule = Literal["open", "own", "list", "share", "closed"]
 """own: one thing, of one's own or not there. list: of one's own. closed: only who runs the installation."""
@@ -86,9 +86,9 @@ class World:
 
     def __init__(self, home: Path) -> None:
         self.home, self.url, self.tokens = home, "", dict[str, str]()
-        self.house = House(home, users=UIDS)
-        self.plane = Plane(
-            Setting(
+        self.house = TenantRegistry(home, users=UIDS)
+        self.plane = ControlPlane(
+            ControlPlaneConfig(
                 home=home,
                 state=plane_url(home),
                 backend_name="made up",
@@ -99,10 +99,10 @@ class World:
                 reconcile=False,
             )
         )
-        keys = Keys(home)
+        keys = ControlKeys(home)
         for tenant in ("acme", "rival"):
             self.tokens[tenant] = keys.make(tenant, tenant=tenant)
-            self.house.allow(tenant, lambda _: Allowance(quota=Quota(waiting=3)), "test")
+            self.house.allow(tenant, lambda _: Allowance(quota=TenantResourceQuota(waiting=3)), "test")
             self._settle(tenant)
         self.tokens["root"] = keys.make("root")
 
@@ -283,8 +283,8 @@ def test_jobs_that_name_what_is_not_their_tenants_are_refused(world: World, chan
 
 def test_a_request_that_one_tenant_repeats_is_not_anothers(world: World) -> None:
     """Both give the same Idempotency-Key: each gets a job of its own, and only its own again."""
-    world.house.allow("rival", lambda _: Allowance(quota=Quota(waiting=50)), "test")
-    world.house.allow("acme", lambda _: Allowance(quota=Quota(waiting=50)), "test")
+    world.house.allow("rival", lambda _: Allowance(quota=TenantResourceQuota(waiting=50)), "test")
+    world.house.allow("acme", lambda _: Allowance(quota=TenantResourceQuota(waiting=50)), "test")
     uids = []
     for tenant in ("acme", "rival", "acme"):
         headers = {"authorization": f"Bearer {world.tokens[tenant]}", "idempotency-key": "the-same"}
@@ -314,7 +314,7 @@ def test_a_suspended_tenant_submits_nothing(world: World) -> None:
 
 
 def test_one_tenant_takes_no_more_than_its_turns() -> None:
-    gate = Turnstile()
+    gate = TenantRateLimiter()
     let_in = sum(gate.refusal("hostile", 0.0) is None for _ in range(1000))
     assert let_in == BURST
     assert gate.refusal("other", 0.0) is None

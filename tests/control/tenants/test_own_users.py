@@ -20,9 +20,9 @@ import pytest
 import windlass
 from windlass.cluster.local.local_backend import LocalBackend
 from windlass.cluster.process.sandbox import others_can_execute
-from windlass.control.api.control_keys import Keys
-from windlass.control.tenants.tenant_registry import House
-from windlass.spec.tenancy import Allowance, Quota
+from windlass.control.api.control_keys import ControlKeys
+from windlass.control.tenants.tenant_registry import TenantRegistry
+from windlass.spec.tenancy import Allowance, TenantResourceQuota
 
 USERS = range(291_700, 291_710)
 PYTHON = next((p for p in (sys.executable, "/usr/bin/python3") if others_can_execute(p)), "")
@@ -89,8 +89,8 @@ def control(home: Path) -> Iterator[str]:
 
 
 def test_a_tenants_job_trains_as_its_own_user(home: Path, control: str) -> None:
-    house, keys = House(home, users=USERS, python=PYTHON), Keys(home)
-    quota = Quota(cores=1, memory=4 << 30, processes=400, disk=2 << 30, log=4 << 20)
+    house, keys = TenantRegistry(home, users=USERS, python=PYTHON), ControlKeys(home)
+    quota = TenantResourceQuota(cores=1, memory=4 << 30, processes=400, disk=2 << 30, log=4 << 20)
     house.allow("acme", lambda _: Allowance(quota=quota), "test")
     own = house.lodging("acme")
     (own.home / "data").mkdir(parents=True)

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.control.tenants.policy import RULES, confined, texts
-from windlass.control.tenants.tenant_paths import Ground
+from windlass.control.tenants.tenant_paths import TenantPaths
 from windlass.spec.errors import BadJob
 from windlass.spec.job import Job
-from windlass.spec.tenancy import Allowance, Quota
+from windlass.spec.tenancy import Allowance, TenantResourceQuota
 
 ROOT = "s3://bucket/acme"
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Ground:
+def ground(tmp_path: Path) -> TenantPaths:
     """Two tenants with homes side by side, and links that lead out of one of them."""
     for tenant in ("acme", "acme-two", "rival"):
         (tmp_path / "tenants" / tenant / "data").mkdir(parents=True)
@@ -28,14 +28,14 @@ def ground(tmp_path: Path) -> Ground:
     (home / "mixed").mkdir()
     (home / "mixed" / "own.txt").write_text("own\n")
     (home / "mixed" / "theirs.txt").symlink_to(tmp_path / "tenants" / "rival" / "data" / "text.txt")
-    return Ground("acme", home, ROOT)
+    return TenantPaths("acme", home, ROOT)
 
 
 def sourced(*sources: str) -> Job:
     return Job.model_validate({"name": "j", "corpus": {"sources": sources}})
 
 
-def settled(job: Job, ground: Ground, *, own_user: bool = False, **allowed: object) -> Job:
+def settled(job: Job, ground: TenantPaths, *, own_user: bool = False, **allowed: object) -> Job:
     return confined(job, ground, Allowance.model_validate(allowed), own_user=own_user)
 
 
@@ -44,7 +44,7 @@ def test_every_text_of_a_job_has_a_rule() -> None:
     assert open_texts == RULES.keys() | {"cluster.env"}, "say in RULES what a tenant's job may put there"
 
 
-def test_what_is_its_own_is_settled_below_its_home(ground: Ground) -> None:
+def test_what_is_its_own_is_settled_below_its_home(ground: TenantPaths) -> None:
     job = settled(sourced("data", "data/*.txt", f"{ROOT}/texts/*.txt", "python:stdlib"), ground)
     home = str(ground.home)
     assert job.corpus.sources == (
@@ -67,7 +67,7 @@ def test_what_is_its_own_is_settled_below_its_home(ground: Ground) -> None:
         "zip://x::file:///etc/passwd", "local:///etc/passwd", "github://a:b@c/d", "s3://bucket/acme/..",
     ],
 )  # fmt: skip
-def test_what_is_not_its_own_is_refused_however_it_is_spelt(ground: Ground, source: str) -> None:
+def test_what_is_not_its_own_is_refused_however_it_is_spelt(ground: TenantPaths, source: str) -> None:
     with pytest.raises(BadJob, match="is not a place of tenant 'acme'"):
         settled(sourced("data", source), ground)
 
@@ -80,7 +80,7 @@ def test_no_chain_of_parts_leads_out(tmp_path_factory: pytest.TempPathFactory, p
     (tmp / "rival").mkdir()
     (home / "leak").symlink_to(tmp / "rival")
     try:
-        found = Ground("acme", home).check_files("/".join(parts), "[corpus] sources")
+        found = TenantPaths("acme", home).check_files("/".join(parts), "[corpus] sources")
     except BadJob:
         return
     fixed = Path(found.split("*")[0])
@@ -117,13 +117,15 @@ def test_no_chain_of_parts_leads_out(tmp_path_factory: pytest.TempPathFactory, p
         ({"cluster": {"priority": 1}}, "priority 1"),
     ],
 )  # fmt: skip
-def test_what_is_not_its_own_to_say_is_refused(ground: Ground, table: dict[str, object], said: str) -> None:
+def test_what_is_not_its_own_to_say_is_refused(
+    ground: TenantPaths, table: dict[str, object], said: str
+) -> None:
     with pytest.raises(BadJob) as refused:
         settled(Job.model_validate({"name": "j", **table}), ground)
     assert said in refused.value.message
 
 
-def test_a_tenant_with_a_user_of_its_own_may_load_what_it_likes(ground: Ground) -> None:
+def test_a_tenant_with_a_user_of_its_own_may_load_what_it_likes(ground: TenantPaths) -> None:
     job = Job.model_validate({"name": "j", "cluster": {"env": {"LD_PRELOAD": "x.so"}}})
     assert settled(job, ground, own_user=True) == job
     hidden = Job.model_validate({"name": "j", "cluster": {"env": {"WINDLASS_EXIT": "/x"}}})
@@ -131,11 +133,11 @@ def test_a_tenant_with_a_user_of_its_own_may_load_what_it_likes(ground: Ground) 
         settled(hidden, ground, own_user=True)
 
 
-def test_a_tenant_with_a_quota_says_what_it_needs(ground: Ground) -> None:
+def test_a_tenant_with_a_quota_says_what_it_needs(ground: TenantPaths) -> None:
     with pytest.raises(BadJob, match=r"\[cluster\] memory: is missing"):
-        settled(sourced("data"), ground, quota=Quota(memory=1 << 30))
+        settled(sourced("data"), ground, quota=TenantResourceQuota(memory=1 << 30))
 
 
-def test_a_priority_that_was_granted_may_be_asked_for(ground: Ground) -> None:
+def test_a_priority_that_was_granted_may_be_asked_for(ground: TenantPaths) -> None:
     job = Job.model_validate({"name": "j", "cluster": {"priority": 5}})
     assert settled(job, ground, priority=5) == job

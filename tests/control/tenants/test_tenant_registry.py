@@ -10,24 +10,24 @@ import pytest
 
 from windlass.backup.contents import look
 from windlass.cluster.backend import Group
-from windlass.control.scheduler.snapshot import Quota as Room
+from windlass.control.scheduler.snapshot import QuotaLimit as Room
 from windlass.control.tenants.impersonate import acting_for, inside, sound
-from windlass.control.tenants.tenant_registry import House, keep_secret, users_from
+from windlass.control.tenants.tenant_registry import TenantRegistry, keep_secret, users_from
 from windlass.serve.records.audit_log import Actor
 from windlass.spec.errors import BadInput, BadJob, InUse, NotFound
-from windlass.spec.tenancy import Allowance, Quota, quota_from
+from windlass.spec.tenancy import Allowance, TenantResourceQuota, quota_from
 
 ME = Actor("", "test")
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can take another user for files")
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path, users=range(291_600, 291_602))
+def house(tmp_path: Path) -> TenantRegistry:
+    return TenantRegistry(tmp_path, users=range(291_600, 291_602))
 
 
-def test_what_is_recorded_of_a_tenant_is_what_admission_goes_by(house: House) -> None:
-    quota = Quota(cores=8, memory=1 << 30, gpus=0, jobs=4)
+def test_what_is_recorded_of_a_tenant_is_what_admission_goes_by(house: TenantRegistry) -> None:
+    quota = TenantResourceQuota(cores=8, memory=1 << 30, gpus=0, jobs=4)
     house.allow("acme", lambda _: Allowance(quota=quota, weight=2.0, priority=3), "test")
     share = house.shares()["acme"]
     assert (share.weight, share.quota, share.most_jobs, share.most_priority) == (
@@ -38,20 +38,20 @@ def test_what_is_recorded_of_a_tenant_is_what_admission_goes_by(house: House) ->
     assert house.shares()["default"].most_priority is None
 
 
-def test_every_tenant_has_a_user_of_its_own_for_ever(house: House) -> None:
+def test_every_tenant_has_a_user_of_its_own_for_ever(house: TenantRegistry) -> None:
     first, second = house.lodging("acme").uid, house.lodging("rival").uid
     assert (first, second) == (291_600, 291_601)
     house.tenants.make("acme", ME)
     house.tenants.remove("acme", ME)
     with pytest.raises(BadInput, match="no user id is left"):
         house.lodging("third")
-    assert House(house.home, users=house.users).lodging("acme").uid == first
+    assert TenantRegistry(house.home, users=house.users).lodging("acme").uid == first
     assert house.lodging("default").uid is None
 
 
-def test_walls_are_what_a_tenant_is_allowed(house: House) -> None:
+def test_walls_are_what_a_tenant_is_allowed(house: TenantRegistry) -> None:
     allowed = Allowance(
-        quota=Quota(cores=2, memory=9, disk=7, log=4096, processes=64), credentials={"A": "s/k"}
+        quota=TenantResourceQuota(cores=2, memory=9, disk=7, log=4096, processes=64), credentials={"A": "s/k"}
     )
     house.allow("acme", lambda _: allowed, "test")
     walls = house.lodging("acme").walls
@@ -64,8 +64,8 @@ def test_walls_are_what_a_tenant_is_allowed(house: House) -> None:
     assert (on_kubernetes.walls, on_kubernetes.secrets) == (None, {"A": "s/k"})
 
 
-def test_a_tenant_that_has_filled_its_disk_begins_nothing(house: House) -> None:
-    house.allow("acme", lambda _: Allowance(quota=Quota(disk=1 << 16)), "test")
+def test_a_tenant_that_has_filled_its_disk_begins_nothing(house: TenantRegistry) -> None:
+    house.allow("acme", lambda _: Allowance(quota=TenantResourceQuota(disk=1 << 16)), "test")
     lodging = house.lodging("acme")
     lodging.home.mkdir(parents=True)
     lodging.check_disk()
@@ -97,7 +97,7 @@ def test_an_allowance_names_secrets_and_holds_none() -> None:
 
 
 @AS_ROOT
-def test_a_home_is_closed_to_other_users_before_tenants_get_theirs(house: House) -> None:
+def test_a_home_is_closed_to_other_users_before_tenants_get_theirs(house: TenantRegistry) -> None:
     for parent in house.home.parents:
         if not parent.stat().st_mode & 0o001:
             with pytest.raises(BadInput, match=r"cannot pass through|cannot execute"):

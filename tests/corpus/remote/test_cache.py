@@ -22,13 +22,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.corpus.remote.cache import ShardCache
-from windlass.corpus.remote.disk_cache import Shelf, is_held
+from windlass.corpus.remote.disk_cache import DiskCache, is_held
 from windlass.corpus.remote.eviction import POLICIES
 from windlass.corpus.remote.prefetch import Ahead
 from windlass.corpus.remote.published import Origin
 from windlass.spec.errors import BadInput, Damaged
 from windlass.store.manifest import DirectoryWriter, Manifest, load_manifest
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 SIZE = 1000
 
@@ -42,7 +42,7 @@ def content_of(number: int) -> bytes:
 
 
 def stored(url: str | Path, shards: int = 8) -> Manifest:
-    writer = DirectoryWriter(Place(url))
+    writer = DirectoryWriter(StoreDir(url))
     for number in range(shards):
         writer.write(name_of(number), content_of(number))
     return writer.commit()
@@ -52,7 +52,7 @@ def cache_on(
     url: str | Path, folder: Path, *, shards: int = 3, policy: str = "lru", corpus: str = "a" * 64
 ) -> ShardCache:
     """Open a cache with room for so many shards."""
-    manifest = load_manifest(Place(url))
+    manifest = load_manifest(StoreDir(url))
     assert manifest is not None
     origin = Origin(str(url), str(folder), policy, shards * SIZE, prefetch=2)
     return ShardCache(origin, corpus, manifest.files)
@@ -163,13 +163,13 @@ def test_a_shard_that_many_want_at_once_is_fetched_once(store: Path, folder: Pat
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set once somebody waits for another's fetch."""
-    seen, wait_for = threading.Event(), Shelf.wait_for
+    seen, wait_for = threading.Event(), DiskCache.wait_for
 
-    def watched(shelf: Shelf, *args: Any) -> Any:
+    def watched(shelf: DiskCache, *args: Any) -> Any:
         seen.set()
         return wait_for(shelf, *args)
 
-    monkeypatch.setattr(Shelf, "wait_for", watched)
+    monkeypatch.setattr(DiskCache, "wait_for", watched)
     return seen
 
 
@@ -177,7 +177,7 @@ def test_one_who_finds_the_room_taken_by_a_fetch_waits_for_it(
     store: Path, folder: Path, waits: threading.Event
 ) -> None:
     """The room for one shard is taken by a part that another process, played by us, is filling."""
-    shelf = Shelf(folder, "lru", SIZE)
+    shelf = DiskCache(folder, "lru", SIZE)
     with shelf.policy() as policy:
         policy.admit(f"{'a' * 16}/train-tokens-00000", SIZE)
         part = shelf.new_part(f"{'a' * 16}/train-tokens-00000")
@@ -196,7 +196,7 @@ def test_one_who_wants_what_another_fetches_has_it_from_there(
     store: Path, folder: Path, waits: threading.Event
 ) -> None:
     key = f"{'a' * 16}/train-tokens-00001"
-    shelf = Shelf(folder, "lru", 3 * SIZE)
+    shelf = DiskCache(folder, "lru", 3 * SIZE)
     with shelf.policy() as policy:
         policy.admit(key, SIZE)
         part = shelf.new_part(key)
@@ -271,7 +271,7 @@ def test_a_shard_that_the_store_lost_is_named(store: Path, folder: Path) -> None
 def test_the_debris_of_the_dead_is_cleared_and_the_work_of_the_living_is_not(
     store: Path, folder: Path
 ) -> None:
-    shelf = Shelf(folder, "lru", 3 * SIZE)
+    shelf = DiskCache(folder, "lru", 3 * SIZE)
     shelf.new_part("a/dead").close()
     living = shelf.new_part("a/living")
     read(cache_on(store, folder), 0)
@@ -280,7 +280,7 @@ def test_the_debris_of_the_dead_is_cleared_and_the_work_of_the_living_is_not(
 
 
 def test_a_shard_that_is_only_in_the_index_takes_no_room(store: Path, folder: Path) -> None:
-    with Shelf(folder, "mru", 3 * SIZE).policy() as policy:
+    with DiskCache(folder, "mru", 3 * SIZE).policy() as policy:
         policy.admit(f"{'a' * 16}/train-tokens-00007", SIZE)  # its process died before it had a part
     cache = cache_on(store, folder, policy="mru")
     for number in range(3):
@@ -391,9 +391,9 @@ import hashlib, os, random, sys
 from windlass.corpus.remote.cache import ShardCache
 from windlass.corpus.remote.published import Origin
 from windlass.store.manifest import load_manifest
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 store, folder, policy, size, seed = sys.argv[1:]
-files, chance = load_manifest(Place(store)).files, random.Random(int(seed))
+files, chance = load_manifest(StoreDir(store)).files, random.Random(int(seed))
 cache = ShardCache(Origin(store, folder, policy, 3 * int(size), 2), "a" * 64, files)
 told = False
 while True:

@@ -17,9 +17,9 @@ from windlass.corpus.build import build_corpus, find_built, is_whole
 from windlass.corpus.corpus_dir import BuiltCorpus, load_corpus
 from windlass.corpus.remote.published import publish
 from windlass.corpus.shards import shards_of
-from windlass.lab.chaos.fault_proxy import FaultProxy, Faults
+from windlass.lab.chaos.fault_proxy import FaultProxy, FaultRates
 from windlass.spec.errors import BadInput, Damaged, NotFound, StoreFailed
-from windlass.spec.job import Cache, Clean, Corpus, Tokenizer
+from windlass.spec.job import CacheSpec, Clean, Corpus, TokenizerSpec
 from windlass.spec.protocol.progress import Progress, silent
 
 SHARD_TOKENS = 500
@@ -39,10 +39,10 @@ def asked(text: Path, store: Path | str, **cache: Any) -> Corpus:
         sources=(str(text),),
         document="paragraph",
         clean=Clean(duplicates="keep"),
-        tokenizer=Tokenizer(kind="char"),
+        tokenizer=TokenizerSpec(kind="char"),
         store=str(store),
         shard_tokens=SHARD_TOKENS,
-        cache=Cache(**{"bytes": 3 * SHARD_TOKENS * 2, **cache}),
+        cache=CacheSpec(**{"bytes": 3 * SHARD_TOKENS * 2, **cache}),
     )
 
 
@@ -225,7 +225,7 @@ def test_a_corpus_is_read_through_a_bad_network(
     text: Path, s3_url: str, s3_network: FaultProxy, tmp_path: Path
 ) -> None:
     store = f"{s3_url}/{secrets.token_hex(4)}"
-    s3_network.faults = Faults(late=0.2, late_s=0.05, error=0.1, cut=0.1)
+    s3_network.faults = FaultRates(late=0.2, late_s=0.05, error=0.1, cut=0.1)
     here = built_at(text, store, tmp_path / "builder")
     there = built_at(text, store, tmp_path / "reader")
     for name in ("train", "validation"):

@@ -13,10 +13,10 @@ import pytest
 
 from windlass.cluster.launch.local_process import LocalProcess
 from windlass.http.json_body import parse
-from windlass.lab.bench.engine_process import Client
-from windlass.lab.bench.gateway import Asked, Leg, bench_gateway, figures
-from windlass.lab.bench.gateway_idle import Held
-from windlass.lab.bench.gateway_load import Order, Outcome, read_outcome
+from windlass.lab.bench.engine_process import BenchConnection
+from windlass.lab.bench.gateway import GatewayBenchOptions, Leg, bench_gateway, figures
+from windlass.lab.bench.gateway_idle import IdleResult
+from windlass.lab.bench.gateway_load import LoadRequest, LoadResult, read_outcome
 from windlass.lab.bench.gateway_mock import TOKEN
 from windlass.lab.bench.gateway_model import VOCABULARY
 from windlass.serve.gateway.schemas.request_body import check
@@ -27,7 +27,7 @@ from windlass.spec.protocol.wire import Cancel, Generate, Ping, Pong, Tokens
 
 
 @pytest.fixture
-def mock(tmp_path: Path) -> Iterator[Client]:
+def mock(tmp_path: Path) -> Iterator[BenchConnection]:
     folder = Path(tempfile.mkdtemp(prefix="windlass-"))
     arguments = ["--socket", str(folder / "engine"), "--name", "m", "--vocabulary", str(VOCABULARY)]
     with LocalProcess("mock", "windlass.lab.bench.gateway_mock", arguments, tmp_path / "log") as process:
@@ -35,16 +35,16 @@ def mock(tmp_path: Path) -> Iterator[Client]:
         with socket.socket(socket.AF_UNIX) as stream:
             stream.settimeout(20)
             stream.connect(str(folder / "engine"))
-            yield Client(stream)
+            yield BenchConnection(stream)
     shutil.rmtree(folder)
 
 
-def test_the_mock_engine_answers_a_seed_of_zero_at_once(mock: Client) -> None:
+def test_the_mock_engine_answers_a_seed_of_zero_at_once(mock: BenchConnection) -> None:
     mock.send(Generate("a", [1, 2], 5, seed=0))
     assert mock.receive()[0] == Tokens("a", [TOKEN] * 5, finish="length")
 
 
-def test_the_mock_engine_advances_answers_of_one_pace_together(mock: Client) -> None:
+def test_the_mock_engine_advances_answers_of_one_pace_together(mock: BenchConnection) -> None:
     mock.send(Generate("a", [1], 3, seed=100), Generate("b", [1], 2, seed=100))
     heard = [mock.receive() for _ in range(5)]
     assert [message for message, _ in heard] == [
@@ -59,18 +59,18 @@ def test_the_mock_engine_advances_answers_of_one_pace_together(mock: Client) -> 
     assert came_s[2] == came_s[3]
 
 
-def test_the_mock_engine_says_nothing_more_of_what_was_cancelled(mock: Client) -> None:
+def test_the_mock_engine_says_nothing_more_of_what_was_cancelled(mock: BenchConnection) -> None:
     mock.send(Generate("a", [1], 1000, seed=10), Cancel("a"), Generate("b", [1], 1, seed=5))
     assert mock.receive()[0] == Tokens("b", [TOKEN], finish="length")
 
 
-def test_the_mock_engine_lives(mock: Client) -> None:
+def test_the_mock_engine_lives(mock: BenchConnection) -> None:
     mock.send(Ping(7))
     assert mock.receive()[0] == Pong(7, steps=0, running=0, waiting=0)
 
 
 def test_what_the_client_sends_is_a_request_that_the_gateway_takes() -> None:
-    body = Order(1, 1, tokens=16, stream=True, pace=50).body("mock", "hello")
+    body = LoadRequest(1, 1, tokens=16, stream=True, pace=50).body("mock", "hello")
     ask = check(ChatRequest, parse(body.encode()))
     assert (ask.max_tokens, ask.seed, ask.stream) == (16, 50, True)
 
@@ -96,9 +96,9 @@ def test_figures_are_ratios_within_rounds_and_the_median_of_them() -> None:
         for name, rate in (("ours", 400), ("bare", 800), ("litellm", 100))
     ]
     legs += [Leg(name, order, _outcome(100)) for order in ("moderate", "paced") for name in ("ours", "bare")]
-    found = figures(Asked(), legs, Held(10, 1000))
+    found = figures(GatewayBenchOptions(), legs, IdleResult(10, 1000))
     assert (found["vs_bare"], found["vs_litellm"], found["streamed_vs_bare"]) == (0.5, 4.0, 0.5)
-    assert found["ours_streamed_tokens_per_s"] == 400 * Asked().streamed.tokens
+    assert found["ours_streamed_tokens_per_s"] == 400 * GatewayBenchOptions().streamed.tokens
     assert found["overhead_p50_ms"] == 1.0
     assert found["idle_connections"] == 10
     assert "vs_canned" not in found
@@ -106,14 +106,14 @@ def test_figures_are_ratios_within_rounds_and_the_median_of_them() -> None:
 
 def test_senseless_options_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="--rounds 0"):
-        bench_gateway(Asked(rounds=0), None, tmp_path, silent)
+        bench_gateway(GatewayBenchOptions(rounds=0), None, tmp_path, silent)
 
 
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="the client of the bench, wrk, is not installed")
 def test_a_small_bench_gives_all_figures(tmp_path: Path) -> None:
-    result = bench_gateway(Asked(1, 1, 2, 2, 50), None, tmp_path, silent)
+    result = bench_gateway(GatewayBenchOptions(1, 1, 2, 2, 50), None, tmp_path, silent)
     found = result["figures"]
     assert found["ours_requests_per_s"] > 0
     assert found["ours_streamed_tokens_per_s"] > 0
@@ -121,5 +121,5 @@ def test_a_small_bench_gives_all_figures(tmp_path: Path) -> None:
     assert {"vs_bare", "vs_canned", "overhead_p50_ms", "streamed_token_us"} <= found.keys()
 
 
-def _outcome(requests_per_s: float) -> Outcome:
-    return Outcome(int(requests_per_s * 10), 0, 10.0, 0.001, 0.002, 1.0)
+def _outcome(requests_per_s: float) -> LoadResult:
+    return LoadResult(int(requests_per_s * 10), 0, 10.0, 0.001, 0.002, 1.0)

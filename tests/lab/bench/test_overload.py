@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from windlass.lab.bench.overload import Sample, figures, growth, quantile, questions
-from windlass.lab.bench.overload_client import Crowd, Seen
+from windlass.lab.bench.overload import MemorySample, figures, growth, quantile, questions
+from windlass.lab.bench.overload_client import ClientResult, OverloadClients
 
 STREAM = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -23,7 +23,9 @@ QUESTION = b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n"
 Answer = Callable[[asyncio.StreamWriter, int], Coroutine[Any, Any, None]]
 
 
-async def crowd_at(answer: Answer, work: Callable[[Crowd], Coroutine[Any, Any, list[Seen]]]) -> list[Seen]:
+async def crowd_at(
+    answer: Answer, work: Callable[[OverloadClients], Coroutine[Any, Any, list[ClientResult]]]
+) -> list[ClientResult]:
     """Serve on a port of loopback while a crowd works."""
     number = itertools.count()
 
@@ -35,7 +37,7 @@ async def crowd_at(answer: Answer, work: Callable[[Crowd], Coroutine[Any, Any, l
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    crowd = Crowd(f"http://127.0.0.1:{port}", itertools.repeat(QUESTION))
+    crowd = OverloadClients(f"http://127.0.0.1:{port}", itertools.repeat(QUESTION))
     seen = await work(crowd)
     crowd.close()
     server.close()
@@ -58,7 +60,7 @@ async def breaks_off(writer: asyncio.StreamWriter, number: int) -> None:
 
 
 def test_a_crowd_sees_streams_and_refusals_and_uses_connections_again() -> None:
-    async def work(crowd: Crowd) -> list[Seen]:
+    async def work(crowd: OverloadClients) -> list[ClientResult]:
         for _ in range(10):
             crowd.ask()
             await crowd.quiet()
@@ -71,7 +73,7 @@ def test_a_crowd_sees_streams_and_refusals_and_uses_connections_again() -> None:
 
 
 def test_a_connection_that_breaks_is_seen_as_broken() -> None:
-    async def work(crowd: Crowd) -> list[Seen]:
+    async def work(crowd: OverloadClients) -> list[ClientResult]:
         crowd.ask()
         await crowd.quiet()
         return crowd.take()
@@ -86,7 +88,7 @@ def test_arrivals_come_whether_or_not_others_have_ended() -> None:
         await enough.wait()
         await streams_and_refuses(writer, number)
 
-    async def work(crowd: Crowd) -> list[Seen]:
+    async def work(crowd: OverloadClients) -> list[ClientResult]:
         arriving = asyncio.create_task(crowd.arrive(200.0, 0.2, random.Random(1)))
         async with asyncio.timeout(60):
             while crowd.under_way <= 10:
@@ -98,9 +100,13 @@ def test_arrivals_come_whether_or_not_others_have_ended() -> None:
 
 
 def test_figures_compare_with_the_peak_and_with_the_unloaded_service() -> None:
-    unloaded = [Seen(0, 200, 0.1, 1.0)] * 3
-    seen = [Seen(0, 200, 0.2, 1.0)] * 10 + [Seen(0, 429, 0.0, 0.002)] * 90 + [Seen(0, 0, 0.0, 0.0)]
-    found = figures(unloaded, 2.0, seen, [Sample(0, 100), Sample(1, 101)], seconds=5.0)
+    unloaded = [ClientResult(0, 200, 0.1, 1.0)] * 3
+    seen = (
+        [ClientResult(0, 200, 0.2, 1.0)] * 10
+        + [ClientResult(0, 429, 0.0, 0.002)] * 90
+        + [ClientResult(0, 0, 0.0, 0.0)]
+    )
+    found = figures(unloaded, 2.0, seen, [MemorySample(0, 100), MemorySample(1, 101)], seconds=5.0)
     assert found["goodput_vs_peak"] == 1.0
     assert found["ttft_p99_vs_unloaded"] == pytest.approx(2.0)
     assert found["reject_p99_ms"] == pytest.approx(2.0)
@@ -109,7 +115,7 @@ def test_figures_compare_with_the_peak_and_with_the_unloaded_service() -> None:
 
 def test_growth_compares_the_ends_and_not_a_spike_between() -> None:
     assert growth(
-        [Sample(n, size) for n, size in enumerate([100, 100, 900, 900, 900, 900, 110, 110])]
+        [MemorySample(n, size) for n, size in enumerate([100, 100, 900, 900, 900, 900, 110, 110])]
     ) == pytest.approx(0.1)
 
 

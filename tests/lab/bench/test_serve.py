@@ -14,8 +14,8 @@ import pytest
 from windlass.lab.bench.bench_models import subject
 from windlass.lab.bench.contenders import Peer, installed_peers
 from windlass.lab.bench.limits import bandwidth_shares, prefill_flops
-from windlass.lab.bench.serve import Asked, Cell, Row, bench_serve, figures
-from windlass.lab.bench.task import Pace
+from windlass.lab.bench.serve import ServeBenchOptions, ServeCell, ServeRow, bench_serve, figures
+from windlass.lab.bench.task import TaskSpeed
 from windlass.spec.errors import BadInput, NotFound
 from windlass.spec.protocol.progress import silent
 
@@ -49,12 +49,12 @@ converse(load)
 """
 
 
-def _pace(tokens_per_s: float, between_s: float = 0.1) -> Pace:
-    return Pace(tokens_per_s, 1.0, 1.0, between_s, between_s)
+def _pace(tokens_per_s: float, between_s: float = 0.1) -> TaskSpeed:
+    return TaskSpeed(tokens_per_s, 1.0, 1.0, between_s, between_s)
 
 
-def _row(name: str, tokens_per_s: float, ratio: float) -> Row:
-    return Row(name, "", _pace(tokens_per_s), 0, ratio, 1.0)
+def _row(name: str, tokens_per_s: float, ratio: float) -> ServeRow:
+    return ServeRow(name, "", _pace(tokens_per_s), 0, ratio, 1.0)
 
 
 def _peer(folder: Path, name: str, driver: str) -> None:
@@ -69,15 +69,15 @@ def _peer(folder: Path, name: str, driver: str) -> None:
 
 def test_the_best_peer_is_the_one_that_leaves_us_the_lowest_ratio() -> None:
     rows = [_row("windlass", 100, 1.0), _row("slow", 50, 2.0), _row("quick", 125, 0.8)]
-    assert figures([Cell("small", "int8", 8, rows)]) == {"small_int8_8": 0.8}
+    assert figures([ServeCell("small", "int8", 8, rows)]) == {"small_int8_8": 0.8}
 
 
 def test_a_cell_without_peers_has_no_ratio() -> None:
-    assert figures([Cell("small", "float32", 8, [_row("windlass", 100, 1.0)])]) == {}
+    assert figures([ServeCell("small", "float32", 8, [_row("windlass", 100, 1.0)])]) == {}
 
 
 def test_more_requests_at_once_are_held_against_one() -> None:
-    cells = [Cell("small", "float32", c, [_row("windlass", 100 * c**0.5, 1.0)]) for c in (1, 32)]
+    cells = [ServeCell("small", "float32", c, [_row("windlass", 100 * c**0.5, 1.0)]) for c in (1, 32)]
     assert figures(cells)["batch32_vs_1"] == pytest.approx(32**0.5)
 
 
@@ -98,14 +98,16 @@ def test_a_peer_that_is_not_installed_is_named_with_what_would_be_right(tmp_path
 @pytest.mark.parametrize(
     "asked",
     [
-        Asked(models=("smal",)),
-        Asked(precisions=("int9",)),
-        Asked(output=1),
-        Asked(models=("tiny",), prompt=500, output=500),
-        Asked(concurrency=(0,)),
+        ServeBenchOptions(models=("smal",)),
+        ServeBenchOptions(precisions=("int9",)),
+        ServeBenchOptions(output=1),
+        ServeBenchOptions(models=("tiny",), prompt=500, output=500),
+        ServeBenchOptions(concurrency=(0,)),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_starts(asked: Asked, tmp_path: Path) -> None:
+def test_what_cannot_be_measured_is_refused_before_anything_starts(
+    asked: ServeBenchOptions, tmp_path: Path
+) -> None:
     with pytest.raises(BadInput):
         bench_serve(asked, [], tmp_path, silent, lambda _: None)
     assert list(tmp_path.iterdir()) == []
@@ -119,9 +121,9 @@ def test_prefill_counts_scores_of_the_vocabulary_once() -> None:
 
 
 def test_bandwidth_is_the_weights_of_a_token_over_its_time() -> None:
-    row = Row("windlass", "", _pace(10.0, between_s=0.5), 0, 1.0, 1.0)
+    row = ServeRow("windlass", "", _pace(10.0, between_s=0.5), 0, 1.0, 1.0)
     weights = subject("base").matrix_parameters
-    shares = bandwidth_shares([Cell("base", "int8", 1, [row])], read_bytes_per_s=4.0 * weights)
+    shares = bandwidth_shares([ServeCell("base", "int8", 1, [row])], read_bytes_per_s=4.0 * weights)
     assert shares == {"bandwidth_share_int8": pytest.approx(0.5)}
 
 
@@ -131,7 +133,7 @@ def test_a_tiny_model_goes_through_the_whole_harness(tmp_path: Path) -> None:
     peers = tmp_path / "peers"
     _peer(peers, "echo", ECHO)
     _peer(peers, "refuses", REFUSES)
-    asked = Asked(
+    asked = ServeBenchOptions(
         models=("tiny",), precisions=("float32",), concurrency=(1, 3), prompt=8, output=6, requests=4
     )
     said: list[str] = []
@@ -150,10 +152,10 @@ def test_a_peer_knows_which_precisions_it_has(tmp_path: Path) -> None:
 HOLDS = """
 import sys
 from pathlib import Path
-from windlass.lab.bench.contenders import Load, installed_peers, peer_process
+from windlass.lab.bench.contenders import ContenderLoad, installed_peers, peer_process
 
 folder = Path(sys.argv[1])
-load = Load(folder, "float32", 1, 1, 16, folder)
+load = ContenderLoad(folder, "float32", 1, 1, 16, folder)
 with peer_process(installed_peers(folder)[0], load, folder / "log") as peer:
     print(peer.pid, flush=True)
     sys.stdin.read()

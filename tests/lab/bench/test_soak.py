@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.lab.bench.engine_process import Engine
-from windlass.lab.bench.soak import Tally, Traffic, answers_alone, soak, soak_figures
+from windlass.lab.bench.engine_process import BenchEngine
+from windlass.lab.bench.soak import SoakCounts, SoakLap, answers_alone, soak, soak_figures
 from windlass.lab.bench.traffic import SHAPE, draw_requests, write_soak_model
 from windlass.spec.errors import BadInput
 from windlass.spec.protocol.progress import silent
@@ -27,7 +27,7 @@ def test_a_seed_draws_the_same_requests_and_all_of_them_fit(seed: int) -> None:
 
 
 def test_memory_is_compared_from_the_end_of_the_warm_up() -> None:
-    tally = Tally(memory=[(10.0, 50), (30.0, 100), (60.0, 104), (100.0, 110)])
+    tally = SoakCounts(memory=[(10.0, 50), (30.0, 100), (60.0, 104), (100.0, 110)])
     assert soak_figures(tally, 100.0)["memory_growth"] == pytest.approx(0.1)
 
 
@@ -53,9 +53,9 @@ def test_an_answer_that_differs_is_counted(tmp_path: Path) -> None:
     requests = draw_requests(1, 3)
     expected = answers_alone(model, log, requests)
     forged = {name: [*tokens[:-1], (tokens[-1] + 1) % 256] for name, tokens in expected.items()}
-    tally = Tally()
-    with Engine(model, log) as engine:
-        traffic = Traffic(engine.client, tally, random.Random(1), requests, forged)
+    tally = SoakCounts()
+    with BenchEngine(model, log) as engine:
+        traffic = SoakLap(engine.client, tally, random.Random(1), requests, forged)
         traffic.drive(0.5)
     assert tally.counts["finished"] > 0
     assert len(tally.wrong) == tally.counts["finished"]

@@ -6,24 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.lab.bench.task import Answer, agreement, draw_task, pace_of
+from windlass.lab.bench.task import TimedAnswer, agreement, draw_task, pace_of
 
 
 def test_tokens_are_counted_from_the_first_question_to_the_last_token() -> None:
-    early = Answer(10.0, [10.5, 11.0], [1, 2])
-    late = Answer(10.2, [11.2, 14.0], [3, 4])
+    early = TimedAnswer(10.0, [10.5, 11.0], [1, 2])
+    late = TimedAnswer(10.2, [11.2, 14.0], [3, 4])
     assert pace_of([early, late]).tokens_per_s == pytest.approx(4 / 4.0)
 
 
 def test_the_first_token_is_timed_from_its_own_question() -> None:
-    answers = [Answer(0.0, [1.0, 1.1], [1, 2]), Answer(5.0, [8.0, 8.1], [1, 2])]
+    answers = [TimedAnswer(0.0, [1.0, 1.1], [1, 2]), TimedAnswer(5.0, [8.0, 8.1], [1, 2])]
     pace = pace_of(answers)
     assert pace.first_p50_s == pytest.approx(2.0)
     assert pace.between_p50_s == pytest.approx(0.1)
 
 
 def test_the_pause_between_two_requests_is_no_delay_between_tokens() -> None:
-    answers = [Answer(0.0, [1.0, 1.1], [1, 2]), Answer(100.0, [101.0, 101.1], [1, 2])]
+    answers = [TimedAnswer(0.0, [1.0, 1.1], [1, 2]), TimedAnswer(100.0, [101.0, 101.1], [1, 2])]
     assert pace_of(answers).between_p99_s == pytest.approx(0.1)
 
 
@@ -31,17 +31,18 @@ def test_the_pause_between_two_requests_is_no_delay_between_tokens() -> None:
 def test_a_pace_does_not_depend_on_when_the_clock_began_and_scales_with_it(
     shift: float, speed: float
 ) -> None:
-    answers = [Answer(0.0, [1.0, 1.5, 3.0], [1, 2, 3]), Answer(0.5, [2.0, 2.5, 4.0], [1, 2, 3])]
+    answers = [TimedAnswer(0.0, [1.0, 1.5, 3.0], [1, 2, 3]), TimedAnswer(0.5, [2.0, 2.5, 4.0], [1, 2, 3])]
     moved = [
-        Answer(a.asked_s / speed + shift, [t / speed + shift for t in a.times_s], a.tokens) for a in answers
+        TimedAnswer(a.asked_s / speed + shift, [t / speed + shift for t in a.times_s], a.tokens)
+        for a in answers
     ]
     assert pace_of(moved).tokens_per_s == pytest.approx(speed * pace_of(answers).tokens_per_s, rel=1e-6)
     assert pace_of(moved).first_p99_s == pytest.approx(pace_of(answers).first_p99_s / speed, rel=1e-6)
 
 
 def test_agreement_is_the_share_of_equal_first_tokens() -> None:
-    ours = [Answer(0, [1, 2], [7, 8]), Answer(0, [1, 2], [9, 9])]
-    theirs = [Answer(0, [1, 2], [7, 0]), Answer(0, [1, 2], [1, 9])]
+    ours = [TimedAnswer(0, [1, 2], [7, 8]), TimedAnswer(0, [1, 2], [9, 9])]
+    theirs = [TimedAnswer(0, [1, 2], [7, 0]), TimedAnswer(0, [1, 2], [1, 9])]
     assert agreement(ours, theirs) == 0.5
 
 

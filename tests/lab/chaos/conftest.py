@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from windlass.lab.chaos.target import Scene
+from windlass.lab.chaos.target import ChaosTarget
 
 WORKERS = 3
 LAUNCHER = """
@@ -24,7 +24,7 @@ for child in children:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
+def scene(tmp_path: Path) -> Iterator[ChaosTarget]:
     """Three workers, one on each of three nodes; the launcher's last child plays the coordinator."""
     launcher = subprocess.Popen(
         [sys.executable, "-c", LAUNCHER, str(WORKERS + 1)], stdout=subprocess.PIPE, text=True
@@ -34,7 +34,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     children = [psutil.Process(pid) for pid in pids]
     write_members(tmp_path, pids)
     try:
-        yield Scene(tmp_path, lambda: [launcher.pid])
+        yield ChaosTarget(tmp_path, lambda: [launcher.pid])
     finally:
         for child in children:
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -11,7 +11,7 @@ import pytest
 from windlass.lab.chaos import storage
 from windlass.lab.chaos.clock import Clocks, find_compiler
 from windlass.lab.chaos.storage import find_server, storing
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 TELLER = """
 import sys, time
@@ -70,8 +70,8 @@ def test_a_clock_that_is_set_moves_the_time_of_day_only(tmp_path: Path) -> None:
 WRITER = """
 import json, sys
 from windlass.spec.errors import StoreFailed
-from windlass.store.store_dir import Place
-place = Place(sys.argv[1])
+from windlass.store.store_dir import StoreDir
+place = StoreDir(sys.argv[1])
 done = []
 for number in range(int(sys.argv[2])):
     try:
@@ -123,6 +123,6 @@ def test_a_port_that_somebody_takes_meanwhile_is_left_to_them(
 
         monkeypatch.setattr(storage, "_ports", taken_once)
         with storing(tmp_path / "store", program, "127.0.0.1") as store, store.reached():
-            Place(store.url).write("file", b"content")
-            assert Place(store.url).read("file") == b"content"
+            StoreDir(store.url).write("file", b"content")
+            assert StoreDir(store.url).read("file") == b"content"
     assert len(found) == 2

@@ -7,9 +7,9 @@ import pytest
 
 from windlass.lab.chaos import experiment as storms
 from windlass.lab.chaos.experiment import pass_over
-from windlass.lab.chaos.schedule import Shot
-from windlass.lab.chaos.target import Scene
-from windlass.lab.chaos.watch import Watch
+from windlass.lab.chaos.schedule import ScheduledFault
+from windlass.lab.chaos.target import ChaosTarget
+from windlass.lab.chaos.watch import JournalWatch
 
 
 def quiet(_line: str) -> None:
@@ -18,7 +18,7 @@ def quiet(_line: str) -> None:
 
 def test_a_watch_hears_every_whole_line_once(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    watch = Watch(path)
+    watch = JournalWatch(path)
     assert watch.poll(0.0) == []
     path.write_text('{"event": "generation", "generation": 4}\n{"event": "led')
     assert [one.event for one in watch.poll(1.0)] == ["generation"]
@@ -47,10 +47,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storms, "time", Clock())
 
 
-def test_a_storm_strikes_heals_and_knows_what_was_there(scene: Scene) -> None:
-    shots = [Shot(0.0, "freeze", 0.2, 1), Shot(0.1, "kill", 5.0, 2)]
+def test_a_storm_strikes_heals_and_knows_what_was_there(scene: ChaosTarget) -> None:
+    shots = [ScheduledFault(0.0, "freeze", 0.2, 1), ScheduledFault(0.1, "kill", 5.0, 2)]
     storm = pass_over(
-        scene, Watch(scene.run / "journal.jsonl"), shots, seconds=0.6, lives=lambda: True, tell=quiet
+        scene, JournalWatch(scene.run / "journal.jsonl"), shots, seconds=0.6, lives=lambda: True, tell=quiet
     )
     frozen, killed = storm.strikes
     assert (frozen.shot.kind, killed.shot.kind) == ("freeze", "kill")
@@ -62,7 +62,7 @@ def test_a_storm_strikes_heals_and_knows_what_was_there(scene: Scene) -> None:
     assert storm.misses == []
 
 
-def test_a_storm_that_breaks_off_leaves_nobody_frozen(scene: Scene) -> None:
+def test_a_storm_that_breaks_off_leaves_nobody_frozen(scene: ChaosTarget) -> None:
     calls = itertools.count()
 
     def broken() -> bool:
@@ -73,8 +73,8 @@ def test_a_storm_that_breaks_off_leaves_nobody_frozen(scene: Scene) -> None:
     with pytest.raises(KeyboardInterrupt):
         pass_over(
             scene,
-            Watch(scene.run / "journal.jsonl"),
-            [Shot(0.0, "freeze", 9.0, 1)],
+            JournalWatch(scene.run / "journal.jsonl"),
+            [ScheduledFault(0.0, "freeze", 9.0, 1)],
             seconds=9.0,
             lives=broken,
             tell=quiet,
@@ -84,15 +84,19 @@ def test_a_storm_that_breaks_off_leaves_nobody_frozen(scene: Scene) -> None:
 
 
 def test_a_fault_that_finds_nobody_is_missed_with_its_reason(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: ChaosTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storms, "PATIENCE_S", 0.05)
     body = json.loads((scene.run / "members.json").read_text())
     (scene.run / "members.json").write_text(json.dumps({**body, "workers": []}))
     storm = pass_over(
         scene,
-        Watch(scene.run / "journal.jsonl"),
-        [Shot(0.0, "kill", 5.0, 1), Shot(0.0, "corrupt", 5.0, 1), Shot(5.0, "kill", 5.0, 1)],
+        JournalWatch(scene.run / "journal.jsonl"),
+        [
+            ScheduledFault(0.0, "kill", 5.0, 1),
+            ScheduledFault(0.0, "corrupt", 5.0, 1),
+            ScheduledFault(5.0, "kill", 5.0, 1),
+        ],
         seconds=0.3,
         lives=lambda: True,
         tell=quiet,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.lab.chaos.fault_proxy import FaultProxy, Faults
+from windlass.lab.chaos.fault_proxy import FaultProxy, FaultRates
 
 
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -54,20 +54,20 @@ def test_what_is_to_pass_passes(proxy: FaultProxy) -> None:
 @pytest.mark.parametrize(
     ("faults", "answer"),
     [
-        (Faults(error=1.0, statuses=(503,)), "503"),
-        (Faults(cut=1.0), "cut"),
-        (Faults(late=1.0, late_s=0.01), "good"),
+        (FaultRates(error=1.0, statuses=(503,)), "503"),
+        (FaultRates(cut=1.0), "cut"),
+        (FaultRates(late=1.0, late_s=0.01), "good"),
     ],
 )
-def test_every_fault_is_met(proxy: FaultProxy, faults: Faults, answer: str) -> None:
+def test_every_fault_is_met(proxy: FaultProxy, faults: FaultRates, answer: str) -> None:
     proxy.faults = faults
     assert asked(proxy) == answer
-    proxy.faults = Faults()
+    proxy.faults = FaultRates()
     assert asked(proxy) == "good"
 
 
 def test_the_same_seed_has_the_same_faults(proxy: FaultProxy) -> None:
-    faults = Faults(cut=0.3, error=0.3)
+    faults = FaultRates(cut=0.3, error=0.3)
     fates = []
     for _ in range(2):
         with FaultProxy(proxy.host, proxy.port, faults, seed=5) as one:
@@ -78,6 +78,6 @@ def test_the_same_seed_has_the_same_faults(proxy: FaultProxy) -> None:
 
 @given(st.floats(0, 1, exclude_max=True))
 def test_shares_divide_all_chances(chance: float) -> None:
-    fate = Faults(late=0.1, cut=0.2, error=0.3).fate(chance)
+    fate = FaultRates(late=0.1, cut=0.2, error=0.3).fate(chance)
     assert fate == ("late" if chance < 0.1 else "cut" if chance < 0.1 + 0.2 else fate)
-    assert Faults().fate(chance) == "pass"
+    assert FaultRates().fate(chance) == "pass"

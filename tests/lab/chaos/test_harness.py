@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from windlass.lab.chaos.baseline import Ask, played
+from windlass.lab.chaos.baseline import ChaosRequest, played
 from windlass.lab.chaos.cleanup import clean
 from windlass.lab.chaos.disk import mounted
 from windlass.lab.chaos.harness import chaos
@@ -57,24 +57,24 @@ def read(path: Path, *overrides: str) -> Job:
 
 
 def test_a_storm_decides_the_length_and_the_name_of_the_job(job: Path) -> None:
-    asked = Ask(read(job, "train.tokens=1M"), workers=4, spares=2)
+    asked = ChaosRequest(read(job, "train.tokens=1M"), workers=4, spares=2)
     made = played(asked, 70)
     assert (made.name, made.train.steps, made.train.tokens) == ("tiny-chaos", 70, None)
     assert (made.layout.dp, made.elastic.spares) == (4, 2)
-    assert played(Ask(made, workers=4, spares=2), 70) == made
+    assert played(ChaosRequest(made, workers=4, spares=2), 70) == made
 
 
 def test_an_unfinished_run_is_no_reference(job: Path, tmp_path: Path) -> None:
     (tmp_path / "runs" / "tiny" / "1").mkdir(parents=True)
     reference = RunFolder(tmp_path / "runs" / "tiny" / "1")
     with pytest.raises(BadInput, match="has not finished"):
-        chaos(Ask(read(job), reference=reference), tmp_path, silent, lambda _line: None)
+        chaos(ChaosRequest(read(job), reference=reference), tmp_path, silent, lambda _line: None)
 
 
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_deterministic_run_under_fire_ends_with_the_same_bits(job: Path, tmp_path: Path) -> None:
-    asked = Ask(
+    asked = ChaosRequest(
         read(job, "elastic.deterministic=true"),
         workers=2,
         seconds=20.0,

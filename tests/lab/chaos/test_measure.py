@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.lab.chaos.experiment import Storm, Strike
-from windlass.lab.chaos.injected_fault import Wound
+from windlass.lab.chaos.experiment import Experiment, Strike
+from windlass.lab.chaos.injected_fault import InjectedFault
 from windlass.lab.chaos.measure import (
     Absence,
-    Answer,
     Capacity,
+    FaultResponse,
     absences,
     answer_to,
     company,
@@ -19,19 +19,19 @@ from windlass.lab.chaos.measure import (
     possible,
     span,
 )
-from windlass.lab.chaos.schedule import Shot
-from windlass.lab.chaos.watch import Seen
+from windlass.lab.chaos.schedule import ScheduledFault
+from windlass.lab.chaos.watch import SeenRecord
 
 CAPACITY = Capacity({1: 10.0, 2: 18.0, 3: 24.0, 4: 28.0}, delayed=0.5)
 
 
 def strike(kind: str, at_s: float, *workers: str, healed_s: float | None = None, **wound: object) -> Strike:
-    made = Wound(workers, **wound)  # type: ignore[arg-type]
-    return Strike(Shot(at_s, kind, 7.0, 1), made, at_s, generation=3, epoch=2, healed_s=healed_s)
+    made = InjectedFault(workers, **wound)  # type: ignore[arg-type]
+    return Strike(ScheduledFault(at_s, kind, 7.0, 1), made, at_s, generation=3, epoch=2, healed_s=healed_s)
 
 
-def seen(at_s: float, event: str, **facts: object) -> Seen:
-    return Seen(at_s, {"event": event, **facts})
+def seen(at_s: float, event: str, **facts: object) -> SeenRecord:
+    return SeenRecord(at_s, {"event": event, **facts})
 
 
 def test_a_kill_is_detected_when_the_loss_is_written_and_over_when_later_steps_are() -> None:
@@ -41,7 +41,7 @@ def test_a_kill_is_detected_when_the_loss_is_written_and_over_when_later_steps_a
         seen(10.3, "ledger", generation=3, samples=[0, 8]),
         seen(11.5, "ledger", generation=4, samples=[8, 16]),
     ]
-    assert answer_to(strike("kill", 10.0, "a", lasts=False), journal) == Answer(
+    assert answer_to(strike("kill", 10.0, "a", lasts=False), journal) == FaultResponse(
         pytest.approx(0.2), pytest.approx(1.5)
     )
 
@@ -49,7 +49,7 @@ def test_a_kill_is_detected_when_the_loss_is_written_and_over_when_later_steps_a
 def test_a_blackout_is_detected_when_the_last_loss_is_written() -> None:
     journal = [seen(10.1, "lost", worker="a"), seen(10.4, "lost", worker="b")]
     answer = answer_to(strike("blackout", 10.0, "a", "b", lasts=False), journal)
-    assert answer == Answer(pytest.approx(0.4), None)
+    assert answer == FaultResponse(pytest.approx(0.4), None)
 
 
 def test_a_loss_that_nobody_wrote_is_not_detected() -> None:
@@ -60,16 +60,16 @@ def test_a_loss_that_nobody_wrote_is_not_detected() -> None:
 def test_a_coordinator_is_replaced_by_one_of_a_later_epoch() -> None:
     journal = [seen(10.1, "coordinator", epoch=2), seen(11.0, "coordinator", epoch=3)]
     answer = answer_to(strike("coordinator", 10.0, lasts=False, interrupts=False), journal)
-    assert answer == Answer(1.0, 1.0)
+    assert answer == FaultResponse(1.0, 1.0)
 
 
 def test_a_full_disk_has_to_be_neither_detected_nor_recovered_from() -> None:
     journal = [seen(11.0, "ledger", generation=4, samples=[0, 8])]
-    assert answer_to(strike("disk", 10.0, interrupts=False), journal) == Answer(None, None)
+    assert answer_to(strike("disk", 10.0, interrupts=False), journal) == FaultResponse(None, None)
 
 
 def test_a_worker_is_missed_until_another_joined_or_it_healed() -> None:
-    storm = Storm(0.0, 100.0)
+    storm = Experiment(0.0, 100.0)
     storm.strikes = [
         strike("kill", 10.0, "a", lasts=False),
         strike("freeze", 20.0, "b", healed_s=27.0),
@@ -101,7 +101,7 @@ def test_a_spare_makes_up_for_one_who_is_missing() -> None:
 
 
 def test_no_more_is_possible_over_a_slow_network_than_was_measured_over_one() -> None:
-    storm = Storm(0.0, 100.0)
+    storm = Experiment(0.0, 100.0)
     storm.strikes = [strike("delay", 10.0, healed_s=20.0, interrupts=False)]
     slow = delays(storm)
     found = possible([Absence(15.0, 30.0)], slow, CAPACITY, workers=4, spares=0, from_s=0.0, until_s=100.0)

@@ -10,17 +10,17 @@ import pytest
 from windlass.lab.chaos import process_faults
 from windlass.lab.chaos.disk import SmallDisk, corrupt_newest, mounted
 from windlass.lab.chaos.injected_fault import NothingToHit
-from windlass.lab.chaos.target import Scene
+from windlass.lab.chaos.target import ChaosTarget
 from windlass.spec.errors import Damaged
 from windlass.store.manifest import DirectoryWriter, verify
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
 def dice() -> random.Random:
     return random.Random(5)
 
 
-def process_of(scene: Scene, worker: str) -> psutil.Process:
+def process_of(scene: ChaosTarget, worker: str) -> psutil.Process:
     return next(psutil.Process(w.pid) for w in scene.members().workers if w.worker == worker)
 
 
@@ -47,7 +47,7 @@ def wait_dead(*processes: psutil.Process) -> None:
         time.sleep(0.005)
 
 
-def test_a_kill_takes_one_worker_for_good(scene: Scene) -> None:
+def test_a_kill_takes_one_worker_for_good(scene: ChaosTarget) -> None:
     before = {worker.worker: process_of(scene, worker.worker) for worker in scene.workers()}
     wound = process_faults.kill(scene, dice())
     (victim,) = wound.workers
@@ -58,7 +58,7 @@ def test_a_kill_takes_one_worker_for_good(scene: Scene) -> None:
     assert len(scene.workers()) == 2
 
 
-def test_a_frozen_worker_stands_still_until_it_heals_and_is_not_hit_twice(scene: Scene) -> None:
+def test_a_frozen_worker_stands_still_until_it_heals_and_is_not_hit_twice(scene: ChaosTarget) -> None:
     wound = process_faults.freeze(scene, dice())
     process = process_of(scene, wound.workers[0])
     wait_stopped(process)
@@ -68,7 +68,7 @@ def test_a_frozen_worker_stands_still_until_it_heals_and_is_not_hit_twice(scene:
     assert len(scene.workers()) == 3
 
 
-def test_a_frozen_worker_that_was_fenced_meanwhile_heals_without_a_word(scene: Scene) -> None:
+def test_a_frozen_worker_that_was_fenced_meanwhile_heals_without_a_word(scene: ChaosTarget) -> None:
     wound = process_faults.freeze(scene, dice())
     process = process_of(scene, wound.workers[0])
     process.kill()
@@ -76,7 +76,7 @@ def test_a_frozen_worker_that_was_fenced_meanwhile_heals_without_a_word(scene: S
     wound.heal()
 
 
-def test_a_slow_worker_runs_a_share_of_every_period(scene: Scene) -> None:
+def test_a_slow_worker_runs_a_share_of_every_period(scene: ChaosTarget) -> None:
     wound = process_faults.slow(scene, dice())
     process = process_of(scene, wound.workers[0])
     for tick in range(20):
@@ -86,7 +86,7 @@ def test_a_slow_worker_runs_a_share_of_every_period(scene: Scene) -> None:
     wait_stopped(process, stopped=False)
 
 
-def test_a_blackout_takes_everybody_but_the_coordinator(scene: Scene) -> None:
+def test_a_blackout_takes_everybody_but_the_coordinator(scene: ChaosTarget) -> None:
     before = {worker.worker: process_of(scene, worker.worker) for worker in scene.workers()}
     wound = process_faults.blackout(scene, dice())
     assert len(wound.workers) == 3
@@ -96,7 +96,7 @@ def test_a_blackout_takes_everybody_but_the_coordinator(scene: Scene) -> None:
         process_faults.blackout(scene, dice())
 
 
-def test_the_leading_coordinator_is_killed_or_frozen(scene: Scene) -> None:
+def test_the_leading_coordinator_is_killed_or_frozen(scene: ChaosTarget) -> None:
     leader = psutil.Process(scene.members().coordinator)
     wound = process_faults.coordinator_freeze(scene, dice())
     wait_stopped(leader)
@@ -107,7 +107,7 @@ def test_the_leading_coordinator_is_killed_or_frozen(scene: Scene) -> None:
     wait_dead(leader)
 
 
-def test_a_process_of_somebody_else_is_never_hit(scene: Scene) -> None:
+def test_a_process_of_somebody_else_is_never_hit(scene: ChaosTarget) -> None:
     """As when members.json is old and its numbers have been given to others."""
     body = json.loads((scene.run / "members.json").read_text())
     for worker in body["workers"]:
@@ -121,12 +121,12 @@ def test_a_process_of_somebody_else_is_never_hit(scene: Scene) -> None:
 
 def test_nobody_is_hit_before_a_coordinator_says_who_is_there(tmp_path: Path) -> None:
     with pytest.raises(NothingToHit):
-        process_faults.kill(Scene(tmp_path, list), dice())
+        process_faults.kill(ChaosTarget(tmp_path, list), dice())
 
 
 def checkpoint(run: Path, step: int) -> Path:
     folder = run / "checkpoints" / f"step-{step:08d}"
-    writer = DirectoryWriter(Place(folder))
+    writer = DirectoryWriter(StoreDir(folder))
     writer.write("part-00000.safetensors", bytes(range(256)) * 20)
     writer.write("state.json", b"{}")
     writer.commit()
@@ -139,8 +139,8 @@ def test_the_newest_checkpoint_is_damaged_and_the_one_before_is_not(tmp_path: Pa
     os.link(before / "part-00000.safetensors", newest / "part-00000.safetensors")
     assert corrupt_newest(tmp_path, dice()) == "step-00000010/part-00000.safetensors"
     with pytest.raises(Damaged):
-        verify(Place(newest))
-    verify(Place(before))
+        verify(StoreDir(newest))
+    verify(StoreDir(before))
 
 
 def test_the_only_checkpoint_is_left_alone(tmp_path: Path) -> None:

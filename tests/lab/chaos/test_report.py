@@ -5,28 +5,40 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from windlass.lab.chaos.compare_runs import Likeness, likeness
-from windlass.lab.chaos.experiment import Miss, Storm, Strike
-from windlass.lab.chaos.injected_fault import Wound
+from windlass.lab.chaos.compare_runs import RunComparison, likeness
+from windlass.lab.chaos.experiment import Experiment, Miss, Strike
+from windlass.lab.chaos.injected_fault import InjectedFault
 from windlass.lab.chaos.measure import Capacity
-from windlass.lab.chaos.report import Report, report_on
-from windlass.lab.chaos.schedule import Shot
-from windlass.lab.chaos.watch import Seen
-from windlass.runs.audit import Audit
+from windlass.lab.chaos.report import ChaosReport, report_on
+from windlass.lab.chaos.schedule import ScheduledFault
+from windlass.lab.chaos.watch import SeenRecord
+from windlass.runs.audit import LedgerAudit
 from windlass.runs.training import RunFolder
 from windlass.spec.errors import BadInput
 
-SAME = Likeness(True, 0.0, 0.0, 0.0, 10)
+SAME = RunComparison(True, 0.0, 0.0, 0.0, 10)
 
 
-def a_storm() -> tuple[Storm, list[Seen]]:
+def a_storm() -> tuple[Experiment, list[SeenRecord]]:
     """Two faults in 20 s: a kill, seen after 0.1 s and over after 1 s, and a leader replaced after 2 s."""
-    storm = Storm(100.0, 120.0)
+    storm = Experiment(100.0, 120.0)
     storm.strikes = [
-        Strike(Shot(4.0, "kill", 5.0, 1), Wound(("w1",), lasts=False, note="rank 1"), 104.0, 1, 1),
-        Strike(Shot(10.0, "coordinator", 5.0, 1), Wound(lasts=False, interrupts=False), 110.0, 2, 1),
+        Strike(
+            ScheduledFault(4.0, "kill", 5.0, 1),
+            InjectedFault(("w1",), lasts=False, note="rank 1"),
+            104.0,
+            1,
+            1,
+        ),
+        Strike(
+            ScheduledFault(10.0, "coordinator", 5.0, 1),
+            InjectedFault(lasts=False, interrupts=False),
+            110.0,
+            2,
+            1,
+        ),
     ]
-    storm.misses = [Miss(Shot(19.0, "corrupt", 5.0, 1), "the storm was over")]
+    storm.misses = [Miss(ScheduledFault(19.0, "corrupt", 5.0, 1), "the storm was over")]
     journal = [
         (100.0, {"event": "ledger", "generation": 1, "samples": [0, 0]}),
         (104.1, {"event": "lost", "worker": "w1"}),
@@ -35,10 +47,12 @@ def a_storm() -> tuple[Storm, list[Seen]]:
         (112.0, {"event": "coordinator", "epoch": 2}),
         (120.0, {"event": "ledger", "generation": 2, "samples": [80, 361]}),
     ]
-    return storm, [Seen(at_s, record) for at_s, record in journal]
+    return storm, [SeenRecord(at_s, record) for at_s, record in journal]
 
 
-def a_report(*, audit: Audit | None = None, same: Likeness | None = SAME, **facts: object) -> Report:
+def a_report(
+    *, audit: LedgerAudit | None = None, same: RunComparison | None = SAME, **facts: object
+) -> ChaosReport:
     storm, seen = a_storm()
     given: dict[str, object] = {"deterministic": True, "failure": None, **facts}
     return report_on(
@@ -51,7 +65,7 @@ def a_report(*, audit: Audit | None = None, same: Likeness | None = SAME, **fact
         seen=seen,
         capacity=Capacity({1: 10.0, 2: 20.0}),
         unable={"clock": "no C compiler is installed"},
-        audit=audit or Audit(samples_used=361),
+        audit=audit or LedgerAudit(samples_used=361),
         likeness=same,
         **given,  # type: ignore[arg-type]
     )
@@ -78,13 +92,13 @@ def test_a_report_tells_machines_and_people_the_same() -> None:
 
 def test_a_report_is_good_only_if_nothing_was_lost() -> None:
     assert a_report().good
-    assert not a_report(audit=Audit(samples_lost=8, reasons=["a gap"])).good
-    assert not a_report(audit=Audit(samples_repeated=8, reasons=["a repetition"])).good
+    assert not a_report(audit=LedgerAudit(samples_lost=8, reasons=["a gap"])).good
+    assert not a_report(audit=LedgerAudit(samples_repeated=8, reasons=["a repetition"])).good
     assert not a_report(same=None, failure="it died").good
 
 
 def test_different_weights_are_a_fault_of_deterministic_runs_only() -> None:
-    apart = Likeness(False, 1e-6, 1e-7, 1e-8, 10)
+    apart = RunComparison(False, 1e-6, 1e-7, 1e-8, 10)
     assert not a_report(same=apart).good
     assert a_report(same=apart, deterministic=False).good
 
@@ -100,7 +114,7 @@ def a_run(folder: Path, weights: list[float], losses: dict[int, float]) -> RunFo
 def test_equal_runs_are_alike_bit_by_bit(tmp_path: Path) -> None:
     one = a_run(tmp_path / "1", [1.0, -0.0], {10: 2.0})
     other = a_run(tmp_path / "2", [1.0, -0.0], {10: 2.0, 20: 1.0})
-    assert likeness(one, other) == Likeness(True, 0.0, 0.0, 0.0, 1)
+    assert likeness(one, other) == RunComparison(True, 0.0, 0.0, 0.0, 1)
 
 
 def test_a_sign_of_zero_is_a_difference_of_bits(tmp_path: Path) -> None:

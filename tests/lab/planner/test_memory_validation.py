@@ -9,10 +9,10 @@ import pytest
 
 from windlass.lab.planner.fit_memory import as_measured, fit_memory
 from windlass.lab.planner.memory_validation import crashed, judge_memory
-from windlass.lab.planner.rows import Row, read_rows
+from windlass.lab.planner.rows import PublishedRow, read_rows
 from windlass.plan.cost.device_memory import device_memory
 from windlass.plan.cost.fitted_memory import PUBLISHED
-from windlass.plan.cost.step_config import Case, Device, Sizes
+from windlass.plan.cost.step_config import Device, Sizes, TrainingStep
 
 PUBLISHED_ROWS = Path(__file__).resolve().parents[4] / "shared" / "planner" / "training_rows.csv"
 SIZES = Sizes(
@@ -27,11 +27,13 @@ SIZES = Sizes(
     tied=True,
 )
 DEVICE = Device("a device", {"bfloat16": 989e12}, 80 * 2**30, 3e12, 450e9, 50e9)
-CASE = Case(SIZES, 4096, 256, 2, DEVICE, 8, 8, dp=8)
+CASE = TrainingStep(SIZES, 4096, 256, 2, DEVICE, 8, 8, dp=8)
 
 
-def row(case: Case = CASE, *, kind: str = "nvidia-smi", outcome: str = "ok", line: int = 2) -> Row:
-    found = Row(line, "a set", "a label", case, "", (), 1.0, None, kind, outcome)
+def row(
+    case: TrainingStep = CASE, *, kind: str = "nvidia-smi", outcome: str = "ok", line: int = 2
+) -> PublishedRow:
+    found = PublishedRow(line, "a set", "a label", case, "", (), 1.0, None, kind, outcome)
     return replace(found, memory_bytes=as_measured(found) if outcome == "ok" else None)
 
 
@@ -77,14 +79,14 @@ def test_a_file_is_judged_by_constants_of_the_rows_to_train_on() -> None:
 
 
 @pytest.fixture(scope="module")
-def published() -> list[Row]:
+def published() -> list[PublishedRow]:
     if not PUBLISHED_ROWS.exists():
         pytest.skip("needs training_rows.csv of the shared planner data, which is not on this machine")
     return read_rows(PUBLISHED_ROWS)
 
 
 @pytest.mark.slow
-def test_sources_that_were_left_out_are_predicted_within_eight_percent(published: list[Row]) -> None:
+def test_sources_that_were_left_out_are_predicted_within_eight_percent(published: list[PublishedRow]) -> None:
     verdict = judge_memory(published)
     assert {"bloom_prequel", "nanotron_ultrascale", "torchtitan"} <= set(verdict.sets)
     assert verdict.memory_mape <= 0.08
@@ -94,7 +96,7 @@ def test_sources_that_were_left_out_are_predicted_within_eight_percent(published
 
 
 @pytest.mark.slow
-def test_the_shipped_constants_are_those_of_the_published_rows(published: list[Row]) -> None:
+def test_the_shipped_constants_are_those_of_the_published_rows(published: list[PublishedRow]) -> None:
     fitted, shipped = fit_memory(published), PUBLISHED.constants
     for name in ("logits", "working", "fragments", "group_bytes", "low", "high"):
         assert getattr(shipped, name) == pytest.approx(getattr(fitted, name), rel=0.02), name

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from windlass.lab.planner.plan_verify import Verified, as_json, default_job, figures, verify
-from windlass.lab.planner.trials import MIDDLE, Trial, trials_for
+from windlass.lab.planner.trials import MIDDLE, PlanTrial, trials_for
 from windlass.plan.local.profile import load_profile
 from windlass.plan.search import build_shape
 from windlass.spec.errors import BadInput
@@ -67,7 +67,7 @@ def test_too_few_steps_are_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_layout_is_run_and_its_time_and_memory_are_measured(tmp_path: Path) -> None:
     told: list[Verified] = []
-    small = Trial("small", "dp=2", 4, 2, 1, {**MIDDLE, "width": 64, "layers": 2})
+    small = PlanTrial("small", "dp=2", 4, 2, 1, {**MIDDLE, "width": 64, "layers": 2})
     found = verify(MADE_UP, default_job(), [small], tmp_path, silent, steps=6, tell=told.append)
     assert told == found
     assert found[0].measured_s > 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.lab.planner.rows import COLUMNS, Row, read_rows
+from windlass.lab.planner.rows import COLUMNS, PublishedRow, read_rows
 from windlass.spec.errors import BadInput
 
 GOOD = {
@@ -20,7 +20,7 @@ GOOD = {
 }  # fmt: skip
 
 
-def read_one(folder: Path, **changed: str) -> Row:
+def read_one(folder: Path, **changed: str) -> PublishedRow:
     cells = GOOD | changed
     with (folder / "rows.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, sorted(COLUMNS | set(cells)))

@@ -13,12 +13,12 @@ from tokenizers import Tokenizer, models
 from windlass.lab.proofs.rollback.bad_versions import SLOW_LAYERS, SPOILERS, spoil
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
-from windlass.serve.engine.load import Options, load_engine
-from windlass.serve.engine.step import Engine, Settings
+from windlass.serve.engine.load import LoadOptions, load_engine
+from windlass.serve.engine.step import Engine, EngineSettings
 from windlass.spec.protocol.wire import Generate, Tokens
 from windlass.spec.shape import LlamaShape
 from windlass.store.manifest import DirectoryWriter, verify
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 SHAPE = LlamaShape(vocabulary=64, context=64, layers=2, width=32, heads=4, kv_heads=4, ffn_width=48)
 
@@ -30,7 +30,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     vocabulary = {chr(33 + number): number for number in range(64)}
     data = Tokenizer(models.WordLevel(vocabulary, unk_token="!")).to_str().encode()
     (folder / "tokenizer.json").write_bytes(data)
-    writer = DirectoryWriter(Place(folder))
+    writer = DirectoryWriter(StoreDir(folder))
     for file in sorted(folder.iterdir()):
         if file.name != "manifest.json":
             writer.write(file.name, file.read_bytes())
@@ -41,7 +41,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("kind", SPOILERS)
 def test_a_spoilt_version_is_a_whole_directory(kind: str, good: Path, tmp_path: Path) -> None:
     target = spoil(kind, good, tmp_path / kind)
-    assert set(verify(Place(target)).files) == set(verify(Place(good)).files)
+    assert set(verify(StoreDir(target)).files) == set(verify(StoreDir(good)).files)
 
 
 def test_a_slow_version_answers_as_the_good_one_does(good: Path, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_foreign_tokenizer_gives_other_numbers_for_the_same_words(good: Path, 
 
 
 def answer(folder: Path) -> list[int]:
-    engine = load_engine(folder, Options(Settings(slots=1, drafts=False), threads=1))
+    engine = load_engine(folder, LoadOptions(EngineSettings(slots=1, drafts=False), threads=1))
     assert isinstance(engine, Engine)
     engine.add(0, Generate("a", [1, 2, 3], 8, temperature=0.0))
     told: list[int] = []

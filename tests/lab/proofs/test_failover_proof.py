@@ -7,22 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from windlass.lab.proofs.failover.engine_faults import Door
-from windlass.lab.proofs.failover.failover_proof import Fault, Tally, figures, prove_failover, quantile
-from windlass.lab.proofs.failover.requests import ANSWERING, TEXT, Ask
-from windlass.lab.proofs.failover.stream_reader import Heard
+from windlass.lab.proofs.failover.engine_faults import FaultySocket
+from windlass.lab.proofs.failover.failover_proof import (
+    FailoverCounts,
+    Fault,
+    figures,
+    prove_failover,
+    quantile,
+)
+from windlass.lab.proofs.failover.requests import ANSWERING, TEXT, StreamRequest
+from windlass.lab.proofs.failover.stream_reader import StreamContent
 
-ASK = Ask("it", TEXT, {})
+ASK = StreamRequest("it", TEXT, {})
 
 
 def heard(
     text: str, *, trouble: str = "", began: float = 0.0, ended: float = 9.0, pause: float = 0.1
-) -> Heard:
-    return Heard({0: text}, trouble=trouble, began=began, ended=ended, pause_s=pause)
+) -> StreamContent:
+    return StreamContent({0: text}, trouble=trouble, began=began, ended=ended, pause_s=pause)
 
 
 def test_an_answer_counts_once_as_broken_or_as_different() -> None:
-    tally = Tally({"it": heard("the same")})
+    tally = FailoverCounts({"it": heard("the same")})
     for each in (heard("the same"), heard("the other"), heard("the s", trouble="cut off")):
         tally.add(ASK, each)
     assert (len(tally.answers), tally.broken, tally.different) == (3, 1, 1)
@@ -30,7 +36,7 @@ def test_an_answer_counts_once_as_broken_or_as_different() -> None:
 
 
 def test_only_answers_under_way_at_a_fault_count_for_the_gap_and_only_beyond_the_usual() -> None:
-    tally = Tally({"it": heard("x")})
+    tally = FailoverCounts({"it": heard("x")})
     tally.add(ASK, heard("x", began=0.0, ended=4.0, pause=1.5))
     tally.add(ASK, heard("x", began=5.0, ended=9.0, pause=7.0))
     found = figures(tally, [(ASK, heard("x", pause=0.5))], [Fault("kill", "engine-1", 2.0)])
@@ -45,7 +51,7 @@ def test_a_quantile_is_one_of_the_values() -> None:
 
 
 def test_scores_of_both_routes_are_gathered_over_chunks() -> None:
-    one = Heard()
+    one = StreamContent()
     columns = {"tokens": ["a"], "token_logprobs": [-1.0], "text_offset": [0], "top_logprobs": None}
     one.take({"choices": [{"index": 0, "text": "a", "logprobs": columns, "finish_reason": None}]})
     one.take({"choices": [{"index": 0, "text": "b", "logprobs": None, "finish_reason": "stop"}]})
@@ -59,7 +65,7 @@ def test_a_door_passes_everything_on_until_it_tears_in_the_middle(
     behind = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     behind.bind(str(folder / "b"))
     behind.listen()
-    door = Door(folder / "d", folder / "b")
+    door = FaultySocket(folder / "d", folder / "b")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as near:
         near.settimeout(20)
         near.connect(str(door.path))

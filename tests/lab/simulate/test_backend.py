@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from windlass.cluster.backend import Group, Resources
-from windlass.control.scheduler.snapshot import Room
+from windlass.control.scheduler.snapshot import MemberResources
 from windlass.lab.simulate.backend import SimulatedBackend
 from windlass.lab.simulate.events import Events
-from windlass.lab.simulate.fleet import Fleet
+from windlass.lab.simulate.fleet import SimulatedFleet
 from windlass.lab.simulate.scenario import scenario_of
-from windlass.lab.simulate.sim_job import Life
-from windlass.lab.simulate.usage import Tally
-from windlass.lab.simulate.workload import Job, Misfortune
+from windlass.lab.simulate.sim_job import SimJob
+from windlass.lab.simulate.usage import UsageIntegrals
+from windlass.lab.simulate.workload import Misfortune, SimulatedJob
 from windlass.spec.errors import BadInput, InUse, NotFound
 
-NEED = Room(80.0, 1 << 30, 8)
+NEED = MemberResources(80.0, 1 << 30, 8)
 
 
 class Small:
@@ -23,16 +23,16 @@ class Small:
 
     def __init__(self) -> None:
         scenario = scenario_of("calm", 10, 1.0, 1)
-        self.events, self.fleet = Events(), Fleet(scenario)
-        self.tally = Tally(self.fleet, self.events.now_s)
+        self.events, self.fleet = Events(), SimulatedFleet(scenario)
+        self.tally = UsageIntegrals(self.fleet, self.events.now_s)
         self.backend = SimulatedBackend(self.fleet, self.events, Misfortune(scenario), self.tally)
 
     def group(self, name: str, count: int = 2, least: int | None = None, work_s: float = 3600.0) -> Group:
-        job = Job("a", name, count, least, NEED, work_s, save_every_s=600.0, restart_s=60.0)
-        self.backend.lives[f"a/{name}"] = Life(job, self.events.now_s)
+        job = SimulatedJob("a", name, count, least, NEED, work_s, save_every_s=600.0, restart_s=60.0)
+        self.backend.lives[f"a/{name}"] = SimJob(job, self.events.now_s)
         return Group(name, "made.up", count=count, tenant="a", resources=Resources(80.0, 1 << 30, 8))
 
-    def life(self, name: str) -> Life:
+    def life(self, name: str) -> SimJob:
         return self.backend.lives[f"a/{name}"]
 
     def wait(self, seconds: float) -> None:

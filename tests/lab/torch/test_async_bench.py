@@ -2,7 +2,7 @@
 
 import pytest
 
-from windlass.lab.torch.async_bench import SMOOTHED, Course, bench_async, figures_of, smoothed, steps_to
+from windlass.lab.torch.async_bench import SMOOTHED, BenchRounds, bench_async, figures_of, smoothed, steps_to
 
 
 def falling(slope: float, steps: int) -> list[float]:
@@ -10,8 +10,8 @@ def falling(slope: float, steps: int) -> list[float]:
 
 
 def test_figures_weigh_speed_against_loss() -> None:
-    sync = Course(seconds=[4.0, 4.0], idle=[0.2, 0.2], losses=falling(0.02, 200), validation=6.0)
-    flow = Course(seconds=[2.0, 2.0], idle=[0.0, 0.0], losses=falling(0.01, 200), validation=8.0)
+    sync = BenchRounds(seconds=[4.0, 4.0], idle=[0.2, 0.2], losses=falling(0.02, 200), validation=6.0)
+    flow = BenchRounds(seconds=[2.0, 2.0], idle=[0.0, 0.0], losses=falling(0.01, 200), validation=8.0)
     figures = figures_of({"1f1b": sync, "asynchronous": flow}, tokens_per_step=100)
     assert figures["speed_ratio"] == 2.0
     assert figures["1f1b_tokens_per_s"] == pytest.approx(2500)
@@ -21,7 +21,7 @@ def test_figures_weigh_speed_against_loss() -> None:
 
 
 def test_the_first_round_warms_up_and_does_not_count() -> None:
-    course = Course(seconds=[100.0, 2.0, 2.0], idle=[0.9, 0.1, 0.1], losses=[5.0] * 60)
+    course = BenchRounds(seconds=[100.0, 2.0, 2.0], idle=[0.9, 0.1, 0.1], losses=[5.0] * 60)
     assert course.step_s == pytest.approx(0.1)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from windlass.lab.torch.hmm_bench import Climbed, Size, bench_hmm, figures_of
+from windlass.lab.torch.hmm_bench import Climbed, HmmProblem, bench_hmm, figures_of
 
 
 def test_figures_compare_times_and_every_iteration() -> None:
@@ -11,7 +11,7 @@ def test_figures_compare_times_and_every_iteration() -> None:
         "float64": Climbed([-100.0, -99.0], 1.0),
         "hmmlearn": Climbed([-100.0, -99.0], 4.0),
     }
-    figures = figures_of(Size(2, 3, 10, 5), found)
+    figures = figures_of(HmmProblem(2, 3, 10, 5), found)
     assert figures["k2_v3_float32_vs_hmmlearn"] == 8
     assert figures["k2_v3_float64_difference"] == 0
     assert figures["k2_v3_float32_difference"] == pytest.approx(1 / 11)
@@ -21,6 +21,6 @@ def test_figures_compare_times_and_every_iteration() -> None:
 @pytest.mark.slow
 def test_a_small_problem_ends_where_hmmlearn_does() -> None:
     pytest.importorskip("hmmlearn")
-    figures = bench_hmm(1, (Size(4, 512, 16, 32),))["figures"]
+    figures = bench_hmm(1, (HmmProblem(4, 512, 16, 32),))["figures"]
     assert figures["k4_v512_float64_difference"] < 1e-12
     assert figures["k4_v512_float32_difference"] < 1e-6

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windlass.models.ngram.arpa import read_arpa, spell, write_arpa
-from windlass.models.ngram.model import Ngram
+from windlass.models.ngram.model import NgramModel
 from windlass.models.ngram.sentences import Sentences
 from windlass.spec.errors import BadInput
 from windlass.spec.shape import NgramShape
@@ -49,10 +49,10 @@ def tiny(tmp_path: Path) -> Path:
     return path
 
 
-def model_of(path: Path, *, native: bool = True) -> tuple[Ngram, Sentences]:
+def model_of(path: Path, *, native: bool = True) -> tuple[NgramModel, Sentences]:
     arpa = read_arpa(path)
     shape = NgramShape(vocabulary=len(arpa.words), context=8, order=len(arpa.levels))
-    model = Ngram(shape, arpa.levels, arpa.end, native=native)
+    model = NgramModel(shape, arpa.levels, arpa.end, native=native)
     return model, Sentences(model, arpa.words, arpa.unknown)
 
 

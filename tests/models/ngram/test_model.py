@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windlass.models.ngram.files import load, promised, save_model
-from windlass.models.ngram.model import Ngram
+from windlass.models.ngram.model import NgramModel
 from windlass.models.ngram.native import ours
 from windlass.models.ngram.sentences import Sentences
 from windlass.models.ngram.trie import Level
@@ -16,7 +16,7 @@ from windlass.models.recurrent_state import Statistical, load_statistical
 from windlass.spec.errors import BadInput, Damaged
 from windlass.spec.shape import NgramShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 END, VOCABULARY, ORDER = 2, 40, 4
 
@@ -53,9 +53,9 @@ def levels() -> list[Level]:
     return found
 
 
-def model_of(levels: list[Level], *, native: bool, threads: int = 0) -> Ngram:
+def model_of(levels: list[Level], *, native: bool, threads: int = 0) -> NgramModel:
     shape = NgramShape(vocabulary=VOCABULARY, context=64, order=ORDER)
-    return Ngram(shape, levels, END, native=native, threads=threads)
+    return NgramModel(shape, levels, END, native=native, threads=threads)
 
 
 IDS = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=30)
@@ -141,7 +141,7 @@ def test_words_of_text_score_as_their_ids_do(levels: list[Level]) -> None:
 
 @pytest.fixture
 def saved(levels: list[Level], tmp_path: Path) -> Path:
-    writer = DirectoryWriter(Place(tmp_path / "model"))
+    writer = DirectoryWriter(StoreDir(tmp_path / "model"))
     shape = NgramShape(
         vocabulary=VOCABULARY, context=64, order=ORDER, ngrams=tuple(len(level) for level in levels)
     )
@@ -177,7 +177,7 @@ def test_links_that_lead_out_of_the_tree_are_refused(levels: list[Level], tmp_pa
     broken[2] = Level(
         broken[2].probabilities, broken[2].words, suffixes, broken[2].backoffs, broken[2].begins
     )
-    writer = DirectoryWriter(Place(tmp_path))
+    writer = DirectoryWriter(StoreDir(tmp_path))
     shape = NgramShape(vocabulary=VOCABULARY, context=64, order=ORDER)
     save_model(writer, shape, promised(broken), special_tokens={"eos_token_id": END})
     with pytest.raises(Damaged, match="links of order 3 lead out of the tree"):

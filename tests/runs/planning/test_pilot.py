@@ -23,7 +23,7 @@ from windlass.spec.job import Job
 from windlass.spec.protocol.progress import silent
 from windlass.spec.run import LINEAGE
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 LAW = Law(
     floor=1.0,
@@ -49,7 +49,7 @@ class Trainer:
         run = folder.load()
         seen = useful_tokens(run.steps * run.tokens_per_step, corpus_facts(Path(run.corpus)).train_tokens)
         loss = LAW.loss(run.shape.matrix_parameters, seen)
-        writer = DirectoryWriter(Place(folder.result))
+        writer = DirectoryWriter(StoreDir(folder.result))
         writer.write(LINEAGE, json.dumps({"metrics": {"loss": loss}}).encode())
         writer.commit({})
         self.made.append(folder.name)

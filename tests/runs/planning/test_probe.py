@@ -4,7 +4,7 @@ import pytest
 
 from windlass.plan.local.memory import local_memory
 from windlass.plan.local.profile import find_profile, save_profile
-from windlass.plan.local.step import Step, local_step
+from windlass.plan.local.step import StepShape, local_step
 from windlass.runs.planning.probe import measure_disk, merged, probe, settings_for
 from windlass.spec.errors import StoreFailed
 from windlass.spec.layout import Layout
@@ -64,6 +64,6 @@ def test_a_machine_is_measured_and_a_step_on_it_predicted(tmp_path: Path) -> Non
     assert found is not None
     assert told[-1].done == told[-1].total
     shape = LlamaShape(vocabulary=512, context=64, layers=2, width=64, heads=2, kv_heads=2, ffn_width=192)
-    step = Step(shape, Layout(), 4, 2, threads=1)
+    step = StepShape(shape, Layout(), 4, 2, threads=1)
     assert 1e-4 < local_step(found, step).seconds < 100
     assert 50 << 20 < local_memory(found, step).bytes < 8 << 30

@@ -23,13 +23,13 @@ from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.models.language import LanguageModel
 from windlass.models.recurrent_state import Ids, Scores, States, Statistical, load_statistical
-from windlass.models.weights import Weights, load_weights
+from windlass.models.weights import ModelWeights, load_weights
 from windlass.serve.engine.native import library
 from windlass.serve.engine.native_runner import NativeRunner
 from windlass.serve.engine.runner import Runner
-from windlass.serve.engine.speculative import Costs
+from windlass.serve.engine.speculative import StepCosts
 from windlass.serve.engine.state_runner import StateRunner
-from windlass.serve.engine.step import Answer, Engine, Settings
+from windlass.serve.engine.step import Answer, Engine, EngineSettings
 from windlass.spec.protocol.wire import Tokens
 from windlass.spec.shape import BertShape, Gpt2Shape, HmmShape, LlamaShape, MlpShape, NgramShape, RopeScaling
 
@@ -51,7 +51,7 @@ SHAPES = {
 }
 STATISTICAL = ("fading", "ngram", "hmm", "mlp")
 VOCABULARY = 101
-MORE_IS_CHEAPER = Costs({1: 1.0, 1000: 0.5})
+MORE_IS_CHEAPER = StepCosts({1: 1.0, 1000: 0.5})
 """Costs of a machine on which drafts always pay."""
 
 
@@ -146,7 +146,7 @@ def directory(
 
 
 @pytest.fixture(scope="session")
-def weights(directory: Callable[[str], Path]) -> Callable[[str], Weights]:
+def weights(directory: Callable[[str], Path]) -> Callable[[str], ModelWeights]:
     return functools.cache(lambda name: load_weights(directory(name)))
 
 
@@ -154,10 +154,10 @@ def write_ngram(folder: Path) -> Path:
     """Count a random text that repeats itself."""
     from windlass.models.ngram.files import save_model as save_ngram
     from windlass.store.manifest import DirectoryWriter
-    from windlass.store.store_dir import Place
+    from windlass.store.store_dir import StoreDir
     from windlass.train.ngram.blocks import Packing
     from windlass.train.ngram.build import Build
-    from windlass.train.ngram.settings import Settings as Counted
+    from windlass.train.ngram.settings import CountSettings as Counted
     from windlass.train.ngram.source import ArraySource
 
     chance = np.random.default_rng(4)
@@ -169,7 +169,7 @@ def write_ngram(folder: Path) -> Path:
     made = Build(ArraySource(text), settings, folder.with_name("counting")).run()
     assert made is not None
     shape = NgramShape(vocabulary=VOCABULARY, context=200, order=order, ngrams=tuple(made.ngrams(order)))
-    writer = DirectoryWriter(Place(folder))
+    writer = DirectoryWriter(StoreDir(folder))
     save_ngram(writer, shape, made.promises(), special_tokens={"eos_token_id": 0})
     writer.commit()
     return folder
@@ -208,7 +208,7 @@ def statistical(stored: Callable[[str], Path]) -> Callable[[str], Statistical]:
 
 @pytest.fixture(scope="session")
 def runner(
-    shared: ctypes.CDLL, weights: Callable[[str], Weights], statistical: Callable[[str], Statistical]
+    shared: ctypes.CDLL, weights: Callable[[str], ModelWeights], statistical: Callable[[str], Statistical]
 ) -> Callable[..., Runner]:
     """Return a runner, the same for the same wishes: its blocks hold what earlier tests left in them."""
 
@@ -236,13 +236,13 @@ def engine(runner: Callable[..., Runner]) -> Callable[..., Engine]:
 
     def made(
         name: str = "llama",
-        settings: Settings | None = None,
+        settings: EngineSettings | None = None,
         *,
         drafts: str = "off",
         adapters: dict[str, int] | None = None,
         **wishes: Any,
     ) -> Engine:
-        plain = replace(settings or Settings(), drafts=False)
+        plain = replace(settings or EngineSettings(), drafts=False)
         one = Engine(runner(name, **wishes), plain, adapters=adapters)
         one._costs = MORE_IS_CHEAPER if drafts == "forced" else None
         return one

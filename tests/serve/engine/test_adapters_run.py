@@ -16,8 +16,8 @@ from windlass.models.huggingface import save_model
 from windlass.models.names import NAMINGS
 from windlass.models.sizes import weight_sizes
 from windlass.serve.engine.adapters import CONFIG, WEIGHTS, load_adapter
-from windlass.serve.engine.load import Options, load_engine
-from windlass.serve.engine.step import Engine, Settings
+from windlass.serve.engine.load import LoadOptions, load_engine
+from windlass.serve.engine.step import Engine, EngineSettings
 from windlass.spec.protocol.wire import Failed, Generate, Tokens
 from windlass.spec.shape import Gpt2Shape, LlamaShape
 
@@ -60,7 +60,7 @@ def merge(target: Path, shape: LlamaShape | Gpt2Shape, adapter: Path) -> Path:
 def start(
     directory: Path, runner: Any, adapters: dict[str, Path] | None = None, precision: str | None = None
 ) -> Engine:
-    options = Options(Settings(slots=8), precision, runner=runner, threads=1)
+    options = LoadOptions(EngineSettings(slots=8), precision, runner=runner, threads=1)
     engine = load_engine(directory, options, adapters)
     assert isinstance(engine, Engine)
     return engine

@@ -16,7 +16,7 @@ from windlass.models.weights import Float, Grouped, load_weights
 from windlass.serve.engine.compression.calibrate import second_moments
 from windlass.serve.engine.compression.compress import compress
 from windlass.serve.engine.compression.perplexity import summed_loss
-from windlass.serve.engine.load import Options, load_runner
+from windlass.serve.engine.load import LoadOptions, load_runner
 from windlass.spec.errors import BadInput, Damaged
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
 
@@ -166,7 +166,7 @@ def test_the_served_loss_is_that_of_torch_on_the_same_weights(
     windows = np.random.default_rng(4).integers(0, 97, (3, 41))
     weights = load_weights(folder)
     assert isinstance(weights.shape, LlamaShape | Gpt2Shape)
-    served = summed_loss(load_runner(folder, weights, weights.shape, Options(threads=1)), windows)
+    served = summed_loss(load_runner(folder, weights, weights.shape, LoadOptions(threads=1)), windows)
     model = load_model(folder, dtype=torch.float32).eval()
     with torch.inference_mode():
         scores = model(torch.from_numpy(windows[:, :-1])) @ model.output_weight.T

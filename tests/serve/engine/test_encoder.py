@@ -10,16 +10,16 @@ import torch
 
 from windlass.models.build import build
 from windlass.models.language import LanguageModel
-from windlass.serve.engine.encoder import TOKENS_PER_STEP, Encoder
+from windlass.serve.engine.encoder import TOKENS_PER_STEP, EncoderEngine
 from windlass.serve.engine.engine_api import Reply
-from windlass.spec.protocol.wire import Cancel, Embed, Failed, Generate, Tokens, Vectors
+from windlass.spec.protocol.wire import Cancel, Embed, EmbeddingVectors, Failed, Generate, Tokens
 
 INPUTS = [[1, 2, 3], [4], [5] * 20, [6, 7]]
 
 Models = Callable[[str], LanguageModel]
 
 
-def drain(encoder: Encoder) -> list[Reply]:
+def drain(encoder: EncoderEngine) -> list[Reply]:
     replies: list[Reply] = []
     while not encoder.is_idle:
         replies += encoder.step()
@@ -27,11 +27,11 @@ def drain(encoder: Encoder) -> list[Reply]:
 
 
 def test_vectors_are_the_normalised_means_of_the_inputs_own_states(model: Models) -> None:
-    encoder = Encoder(model("bert"))
+    encoder = EncoderEngine(model("bert"))
     encoder.add("me", Embed("it", INPUTS))
     ((owner, answer),) = drain(encoder)
     assert owner == "me"
-    assert isinstance(answer, Vectors)
+    assert isinstance(answer, EmbeddingVectors)
     for vector, tokens in zip(answer.vectors, INPUTS, strict=True):
         with torch.inference_mode():
             mean = model("bert")(torch.tensor([tokens]))[0].mean(dim=0)
@@ -39,7 +39,7 @@ def test_vectors_are_the_normalised_means_of_the_inputs_own_states(model: Models
 
 
 def test_a_large_request_takes_several_steps_and_lets_others_in_between(model: Models) -> None:
-    encoder = Encoder(model("bert"))
+    encoder = EncoderEngine(model("bert"))
     encoder.add("me", Embed("large", [[1] * 200] * (3 * TOKENS_PER_STEP // 200)))
     encoder.add("you", Embed("small", [[2]]))
     assert [message.id for _, message in drain(encoder)] == ["small", "large"]
@@ -47,7 +47,7 @@ def test_a_large_request_takes_several_steps_and_lets_others_in_between(model: M
 
 
 def test_it_does_not_generate(model: Models) -> None:
-    encoder = Encoder(model("bert"))
+    encoder = EncoderEngine(model("bert"))
     encoder.add("me", Generate("it", [1], 1))
     ((_, failed),) = drain(encoder)
     assert isinstance(failed, Failed)
@@ -64,7 +64,7 @@ def test_it_does_not_generate(model: Models) -> None:
     ],
 )
 def test_wrong_inputs_are_refused(inputs: list[list[int]], code: str, model: Models) -> None:
-    encoder = Encoder(model("bert"))
+    encoder = EncoderEngine(model("bert"))
     encoder.add("me", Embed("it", inputs))
     ((_, failed),) = drain(encoder)
     assert isinstance(failed, Failed)
@@ -72,7 +72,7 @@ def test_wrong_inputs_are_refused(inputs: list[list[int]], code: str, model: Mod
 
 
 def test_requests_can_be_cancelled_and_owners_vanish(model: Models) -> None:
-    encoder = Encoder(model("bert"))
+    encoder = EncoderEngine(model("bert"))
     for owner, id_ in (("me", "kept"), ("me", "cancelled"), ("gone", "kept")):
         encoder.add(owner, Embed(id_, [[1]]))
     encoder.add("me", Cancel("cancelled"))
@@ -83,20 +83,20 @@ def test_requests_can_be_cancelled_and_owners_vanish(model: Models) -> None:
 
 
 def test_an_id_under_way_cannot_be_used_again(model: Models) -> None:
-    encoder = Encoder(model("bert"))
+    encoder = EncoderEngine(model("bert"))
     encoder.add("me", Embed("it", [[1]]))
     encoder.add("me", Embed("it", [[2]]))
-    assert sorted(type(message).__name__ for _, message in drain(encoder)) == ["Failed", "Vectors"]
+    assert sorted(type(message).__name__ for _, message in drain(encoder)) == ["EmbeddingVectors", "Failed"]
 
 
 def test_a_damaged_model_says_so(model: Models) -> None:
     broken = build(model("bert").shape, seed=1)
     with torch.no_grad():
         broken.embedding.weight[7] = math.nan  # type: ignore[union-attr, operator]
-    encoder = Encoder(broken)
+    encoder = EncoderEngine(broken)
     encoder.add("me", Embed("bad", [[1], [7]]))
     encoder.add("me", Embed("good", [[1]]))
     (_, bad), (_, good) = drain(encoder)
     assert isinstance(bad, Failed)
     assert bad.code == "not_a_number"
-    assert isinstance(good, Vectors)
+    assert isinstance(good, EmbeddingVectors)

@@ -16,14 +16,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from windlass.models.weights import Weights
+from windlass.models.weights import ModelWeights
 from windlass.serve.engine.adapters import Adapter
 from windlass.serve.engine.native_runner import NativeRunner
-from windlass.serve.engine.step import Answer, Engine, Settings
-from windlass.spec.protocol.wire import Cancel, Embed, Generate, Tokens, Vectors
+from windlass.serve.engine.step import Answer, Engine, EngineSettings
+from windlass.spec.protocol.wire import Cancel, Embed, EmbeddingVectors, Generate, Tokens
 
 PRECISIONS = ("float32", "bfloat16", "int8", "int4")
-ALONE = Settings(slots=1, shares_prefixes=False)
+ALONE = EngineSettings(slots=1, shares_prefixes=False)
 VOCABULARY = 101
 NETWORKS = ("llama", "llama", "tied", "gpt2")
 
@@ -71,7 +71,7 @@ def a_crowded_engine(
     precision: str = "float32",
     half: bool = False,
 ) -> Engine:
-    settings = Settings(
+    settings = EngineSettings(
         slots=chance.choice([2, 4, 16]),
         prompt_tokens=chance.choice([5, 32, 512]),
         shares_prefixes=chance.random() < 0.8,
@@ -147,18 +147,18 @@ PROMPTS = [[1, 2, 3] * 15, [1, 2, 3] * 15 + [4], [9] * 33, [50], list(range(60))
 @pytest.mark.parametrize(
     ("settings", "wishes"),
     [
-        (Settings(shares_prefixes=False), {}),
-        (Settings(prompt_tokens=1), {}),
-        (Settings(slots=2), {}),
-        (Settings(), {"blocks": 14}),
-        (Settings(), {"drafts": "forced"}),
-        (Settings(most_idle_blocks=0, policy="lfu"), {"drafts": "forced", "blocks": 14}),
-        (Settings(), {"threads": 2}),
+        (EngineSettings(shares_prefixes=False), {}),
+        (EngineSettings(prompt_tokens=1), {}),
+        (EngineSettings(slots=2), {}),
+        (EngineSettings(), {"blocks": 14}),
+        (EngineSettings(), {"drafts": "forced"}),
+        (EngineSettings(most_idle_blocks=0, policy="lfu"), {"drafts": "forced", "blocks": 14}),
+        (EngineSettings(), {"threads": 2}),
     ],
     ids=["no cache", "token by token", "few slots", "few blocks", "drafts", "everything", "threads"],
 )
 def test_no_setting_changes_a_greedy_answer(
-    precision: str, settings: Settings, wishes: dict[str, object], engine: Engines, drain: Drain
+    precision: str, settings: EngineSettings, wishes: dict[str, object], engine: Engines, drain: Drain
 ) -> None:
     wanted = greedy(engine(precision=precision), PROMPTS, drain)
     assert greedy(engine("llama", settings, precision=precision, **wishes), PROMPTS, drain) == wanted
@@ -173,7 +173,7 @@ def test_a_second_time_is_like_the_first(engine: Engines, drain: Drain) -> None:
 
 def test_sequences_were_really_set_aside_and_drafts_really_right(engine: Engines, drain: Drain) -> None:
     """The mixes above prove nothing unless these things happen in them."""
-    crowded = engine("llama", Settings(slots=4), blocks=14, drafts="forced")
+    crowded = engine("llama", EngineSettings(slots=4), blocks=14, drafts="forced")
     for number, prompt in enumerate(PROMPTS):
         crowded.add("me", Generate(str(number), prompt, 100, temperature=0.0))
     sequences = list(crowded._roster)
@@ -233,14 +233,14 @@ def test_vectors_are_the_same_beside_texts(name: str, seed: int, engine: Engines
     for request in requests:
         one.add("me", request)
     (got,) = drain(one)["vectors"]
-    assert isinstance(got, Vectors)
-    assert isinstance(wanted, Vectors)
+    assert isinstance(got, EmbeddingVectors)
+    assert isinstance(wanted, EmbeddingVectors)
     for mine, yours in zip(got.vectors, wanted.vectors, strict=True):
         assert mine == pytest.approx(yours, abs=1e-12)  # sums of chunks are rounded in another order
 
 
 @pytest.fixture(scope="module")
-def adapted(shared: ctypes.CDLL, weights: Callable[[str], Weights]) -> NativeRunner:
+def adapted(shared: ctypes.CDLL, weights: Callable[[str], ModelWeights]) -> NativeRunner:
     """A runner with two adapters, numbers 0 and 1."""
     runner = NativeRunner(shared, weights("llama"), blocks=20, threads=1)
     numbers = np.random.default_rng(2)
@@ -265,12 +265,12 @@ def test_adapters_share_steps_but_neither_answers_nor_prefixes(
         msgspec.structs.replace(request, adapter=chance.choice(["", *names]))
         for request in some_requests(chance)
     ]
-    got = together(Engine(adapted, Settings(slots=4), adapters=names), requests, chance)
+    got = together(Engine(adapted, EngineSettings(slots=4), adapters=names), requests, chance)
     for request in requests:
         single = Engine(adapted, replace(ALONE, drafts=False), adapters=names)
         single.add("me", request)
         assert got[request.id] == drain(single)[request.id]
     same = [Generate(name, requests[0].tokens, 9, temperature=0.0, adapter=name) for name in ("", *names)]
-    answers = together(Engine(adapted, Settings(), adapters=names), same, chance)
+    answers = together(Engine(adapted, EngineSettings(), adapters=names), same, chance)
     texts = {str([m.tokens for m in answer if isinstance(m, Tokens)]) for answer in answers.values()}
     assert len(texts) == 3

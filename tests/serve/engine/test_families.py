@@ -11,16 +11,16 @@ import pytest
 from windlass.models.recurrent_state import Statistical
 from windlass.serve.engine.build import _model_bytes
 from windlass.serve.engine.compression.perplexity import summed_loss
-from windlass.serve.engine.load import Options, load_engine, open_runner
+from windlass.serve.engine.load import LoadOptions, load_engine, open_runner
 from windlass.serve.engine.runner import block_bytes
 from windlass.serve.engine.state_runner import StateRunner
-from windlass.serve.engine.step import Answer, Engine, Settings
+from windlass.serve.engine.step import Answer, Engine, EngineSettings
 from windlass.spec.errors import BadInput
-from windlass.spec.protocol.wire import Embed, Failed, Vectors
+from windlass.spec.protocol.wire import Embed, EmbeddingVectors, Failed
 
 FAMILIES = ("ngram", "hmm", "mlp")
 VOCABULARY = 101
-QUIET = Settings(drafts=False)
+QUIET = EngineSettings(drafts=False)
 
 Drain = Callable[[Engine], dict[str, list[Answer]]]
 Stored = Callable[[str], Path]
@@ -31,14 +31,14 @@ def test_what_is_served_costs_what_is_measured(
     family: str, stored: Stored, statistical: Callable[[str], Statistical]
 ) -> None:
     windows = np.random.default_rng(1).integers(0, VOCABULARY, (3, 50))
-    runner = open_runner(stored(family), Options(QUIET, threads=1))
+    runner = open_runner(stored(family), LoadOptions(QUIET, threads=1))
     measured = -statistical(family).logprobs(windows[:, :-1], windows[:, 1:]).sum()
     assert summed_loss(runner, windows) == pytest.approx(measured, rel=1e-4)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_memory_is_what_a_shelf_counts(family: str, stored: Stored) -> None:
-    runner = open_runner(stored(family), Options(QUIET, threads=1))
+    runner = open_runner(stored(family), LoadOptions(QUIET, threads=1))
     assert isinstance(runner, StateRunner)
     assert block_bytes(runner.shape, half=True) * runner.blocks == runner._states_NPS.nbytes
     weights = stored(family) / "model.safetensors"
@@ -48,14 +48,14 @@ def test_memory_is_what_a_shelf_counts(family: str, stored: Stored) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_texts_become_vectors_where_a_family_has_them(family: str, stored: Stored, drain: Drain) -> None:
-    engine = load_engine(stored(family), Options(QUIET, threads=1))
+    engine = load_engine(stored(family), LoadOptions(QUIET, threads=1))
     assert isinstance(engine, Engine)
     engine.add("me", Embed("a", [[3, 4, 5], [3, 4, 6], [90, 91]]))
     (answer,) = drain(engine)["a"]
     if family == "ngram":
         assert isinstance(answer, Failed)
         return
-    assert isinstance(answer, Vectors)
+    assert isinstance(answer, EmbeddingVectors)
     assert {len(vector) for vector in answer.vectors} == {engine.shape.width}
     near, far = (float(np.dot(answer.vectors[0], answer.vectors[n])) for n in (1, 2))
     assert near > far
@@ -63,8 +63,8 @@ def test_texts_become_vectors_where_a_family_has_them(family: str, stored: Store
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_other_ways_to_compute_are_refused(family: str, stored: Stored) -> None:
-    for options in (Options(runner="torch"), Options(precision="int8")):
+    for options in (LoadOptions(runner="torch"), LoadOptions(precision="int8")):
         with pytest.raises(BadInput, match=family):
             open_runner(stored(family), options)
     with pytest.raises(BadInput, match="LoRA"):
-        load_engine(stored(family), Options(), {"poet": Path("nowhere")})
+        load_engine(stored(family), LoadOptions(), {"poet": Path("nowhere")})

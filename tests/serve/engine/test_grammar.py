@@ -21,10 +21,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from windlass.corpus.train_tokenizer import train_bpe
 from windlass.serve.engine.grammar.compile_grammar import BadGrammar, compile_grammar, load_vocabulary
-from windlass.serve.engine.grammar.token_mask import Grammars, Matcher, Outcome, Refused
-from windlass.serve.engine.grammar.trial import Trial
+from windlass.serve.engine.grammar.token_mask import GrammarRefused, Grammars, Matcher, Outcome
+from windlass.serve.engine.grammar.trial import GrammarTrial
 from windlass.serve.engine.grammar.trial_worker import why_not
-from windlass.serve.engine.sampler import Row, draw
+from windlass.serve.engine.sampler import SamplingRow, draw
 from windlass.spec.protocol.wire import Generate, Grammar
 
 MODEL_TOKENS = 420
@@ -85,7 +85,7 @@ def answer(matcher: Matcher, tokenizer: Tokenizer, end: int, *, seed: int, most:
     tokens: list[int] = []
     for position in range(most):
         logits_BV = rng.standard_normal((1, MODEL_TOKENS), dtype=np.float32) * 3
-        drawn = draw(logits_BV, [Row(request, position, mask=matcher.mask())])
+        drawn = draw(logits_BV, [SamplingRow(request, position, mask=matcher.mask())])
         assert drawn.numeric == [True]
         if drawn.tokens == [end]:
             return str(tokenizer.decode(tokens))
@@ -280,22 +280,22 @@ def test_a_grammar_is_compiled_once_and_given_to_each_as_a_copy(grammars: Gramma
 
 def test_a_refusal_harms_no_other_grammar(grammars: Grammars) -> None:
     outcome = settled(grammars, Grammar("regex", "("))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, GrammarRefused)
     assert "unclosed group" in outcome.reason
     assert isinstance(settled(grammars, Grammar("regex", "a|b")), Matcher)
 
 
 def test_a_grammar_that_takes_too_long_is_killed_and_the_next_one_served(model: Path, end: int) -> None:
-    trial = Trial(model, MODEL_TOKENS, [end], patience_s=0.0)
+    trial = GrammarTrial(model, MODEL_TOKENS, [end], patience_s=0.0)
     assert "longer than 0 s" in (trial.why_not(SLOW) or "")
     assert trial.process is None
-    patient = Trial(model, MODEL_TOKENS, [end])
+    patient = GrammarTrial(model, MODEL_TOKENS, [end])
     assert patient.why_not(Grammar("json")) is None
     patient.close()
 
 
 def test_a_process_that_dies_of_a_grammar_is_replaced(model: Path, end: int) -> None:
-    trial = Trial(model, MODEL_TOKENS, [end])
+    trial = GrammarTrial(model, MODEL_TOKENS, [end])
     assert trial.why_not(Grammar("json")) is None
     assert trial.process is not None
     os.kill(trial.process, signal.SIGKILL)
@@ -341,7 +341,7 @@ def test_what_another_engine_has_written_by_is_compiled_without_a_trial(model: P
 def test_a_model_without_tokenizer_says_so(tmp_path: Path) -> None:
     grammars = Grammars(tmp_path, MODEL_TOKENS, [0])
     outcome = grammars.request(Grammar("json")).poll()
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, GrammarRefused)
     assert "no tokenizer" in outcome.reason
     grammars.close()
 

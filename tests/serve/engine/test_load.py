@@ -12,26 +12,26 @@ import psutil
 import pytest
 
 from windlass.serve.engine import load
-from windlass.serve.engine.load import Options, block_count, load_engine, stop_tokens_of
+from windlass.serve.engine.load import LoadOptions, block_count, load_engine, stop_tokens_of
 from windlass.serve.engine.native_runner import NativeRunner
 from windlass.serve.engine.runner import block_bytes
-from windlass.serve.engine.step import Answer, Engine, Settings
+from windlass.serve.engine.step import Answer, Engine, EngineSettings
 from windlass.serve.engine.torch_runner import TorchRunner
 from windlass.spec.errors import BadInput, WindlassError
 from windlass.spec.protocol.wire import Generate
 from windlass.spec.shape import LlamaShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 SHAPE = LlamaShape(vocabulary=101, context=200, layers=2, width=48, heads=6, kv_heads=2, ffn_width=72)
 FOR_ONE = 13
-QUIET = Settings(slots=2, drafts=False)
+QUIET = EngineSettings(slots=2, drafts=False)
 
 Directory = Callable[[str], Path]
 Drain = Callable[[Engine], dict[str, list[Answer]]]
 
 
-def loaded(path: Path, options: Options) -> Engine:
+def loaded(path: Path, options: LoadOptions) -> Engine:
     engine = load_engine(path, options)
     assert isinstance(engine, Engine)
     return engine
@@ -42,7 +42,7 @@ def loaded(path: Path, options: Options) -> Engine:
     ("which", "kind"), [("auto", NativeRunner), ("native", NativeRunner), ("torch", TorchRunner)]
 )
 def test_what_computes_can_be_chosen(which: str, kind: type, directory: Directory) -> None:
-    engine = loaded(directory("llama"), Options(QUIET, runner=which, threads=1))  # type: ignore[arg-type]
+    engine = loaded(directory("llama"), LoadOptions(QUIET, runner=which, threads=1))  # type: ignore[arg-type]
     assert type(engine.runner) is kind
     assert (engine.shape, engine.precision) == (SHAPE, "float32")
 
@@ -51,22 +51,22 @@ def test_torch_computes_where_there_is_no_library(
     directory: Directory, drain: Drain, engine: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load, "library", lambda: None)
-    without, native = loaded(directory("llama"), Options(QUIET, threads=1)), engine()
+    without, native = loaded(directory("llama"), LoadOptions(QUIET, threads=1)), engine()
     assert type(without.runner) is TorchRunner
     for one in (without, native):
         one.add("me", Generate("it", [1, 2, 3], 12, temperature=0.0))
     assert drain(without) == drain(native)
     with pytest.raises(BadInput, match="native library is not here"):
-        load_engine(directory("llama"), Options(QUIET, runner="native"))
+        load_engine(directory("llama"), LoadOptions(QUIET, runner="native"))
     with pytest.raises(BadInput, match="int8 weights need the native library"):
-        load_engine(directory("llama"), Options(QUIET, precision="int8"))
+        load_engine(directory("llama"), LoadOptions(QUIET, precision="int8"))
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8", "int4"])
 def test_the_precision_asked_for_is_computed_in(
     precision: str, directory: Directory, drain: Drain, engine: Callable[..., Engine]
 ) -> None:
-    one = loaded(directory("llama"), Options(QUIET, precision=precision, threads=1, half_keys=False))
+    one = loaded(directory("llama"), LoadOptions(QUIET, precision=precision, threads=1, half_keys=False))
     assert one.precision == precision
     other = engine(precision=precision)
     for each in (one, other):
@@ -75,22 +75,22 @@ def test_the_precision_asked_for_is_computed_in(
 
 
 def test_a_bert_is_served_by_an_encoder(directory: Directory) -> None:
-    assert type(load_engine(directory("bert"), Options(QUIET, threads=1))).__name__ == "Encoder"
+    assert type(load_engine(directory("bert"), LoadOptions(QUIET, threads=1))).__name__ == "EncoderEngine"
 
 
 def test_memory_for_keys_is_what_was_allowed() -> None:
     each = block_bytes(SHAPE, half=False)
     assert each == 2 * 2 * 2 * 8 * 16 * 4
     assert block_bytes(SHAPE, half=True) == each // 2
-    assert block_count(SHAPE, Options(keys_bytes=20 * each + 1), half=False) == 20
+    assert block_count(SHAPE, LoadOptions(keys_bytes=20 * each + 1), half=False) == 20
     with pytest.raises(BadInput, match=f"need {FOR_ONE * each} bytes; {12 * each} are allowed"):
-        block_count(SHAPE, Options(keys_bytes=12 * each), half=False)
+        block_count(SHAPE, LoadOptions(keys_bytes=12 * each), half=False)
 
 
 def test_without_a_wish_there_are_blocks_for_all_slots_if_memory_allows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    options = Options(Settings(slots=3))
+    options = LoadOptions(EngineSettings(slots=3))
     assert block_count(SHAPE, options, half=False) == 3 * FOR_ONE
     free = psutil.virtual_memory()._replace(available=4 * 20 * block_bytes(SHAPE, half=False))
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
@@ -104,18 +104,18 @@ def test_a_model_file_with_a_flipped_bit_is_refused(
     share: float, directory: Directory, tmp_path: Path
 ) -> None:
     path = tmp_path / "model"
-    writer = DirectoryWriter(Place(path))
+    writer = DirectoryWriter(StoreDir(path))
     for source in sorted(directory("llama").iterdir()):
         with writer.writing(source.name) as out:
             out.write(source.read_bytes())
     writer.commit({})
-    load_engine(path, Options(QUIET, threads=1))
+    load_engine(path, LoadOptions(QUIET, threads=1))
     (file,) = path.glob("*.safetensors")
     data = bytearray(file.read_bytes())
     data[int(share * (len(data) - 1))] ^= 4
     file.write_bytes(data)
     with pytest.raises(WindlassError, match=file.name):
-        load_engine(path, Options(QUIET, threads=1))
+        load_engine(path, LoadOptions(QUIET, threads=1))
 
 
 def test_stop_tokens_are_those_that_the_files_name(tmp_path: Path) -> None:
@@ -131,11 +131,11 @@ def test_a_native_engine_never_loads_torch(directory: Directory) -> None:
     program = f"""
 import sys
 from pathlib import Path
-from windlass.serve.engine.load import Options, load_engine
+from windlass.serve.engine.load import LoadOptions, load_engine
 from windlass.spec.protocol.wire import Generate
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
-engine = load_engine(Path({str(directory("llama"))!r}), Options(threads=1))
+from windlass.store.store_dir import StoreDir
+engine = load_engine(Path({str(directory("llama"))!r}), LoadOptions(threads=1))
 engine.add("me", Generate("it", [1, 2], 3))
 while not engine.is_idle:
     engine.step()

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.serve.engine.engine_api import Reply, Station
-from windlass.serve.engine.model_pool import RETRY_S, Shelf
-from windlass.serve.engine.model_slot import Volume
+from windlass.serve.engine.engine_api import EngineProtocol, Reply
+from windlass.serve.engine.model_pool import RETRY_S, ModelPool
+from windlass.serve.engine.model_slot import ModelSlot
 from windlass.serve.engine.sequence import Owner
 from windlass.spec.errors import BadInput, Damaged
-from windlass.spec.protocol.wire import Cancel, Embed, Failed, Generate, Offered, ToEngine, Tokens
+from windlass.spec.protocol.wire import Cancel, Embed, Failed, Generate, ModelInfo, ToEngine, Tokens
 
 
 class Scripted:
@@ -59,15 +59,15 @@ class Scripted:
         return replies
 
 
-def volume(name: str, size: int = 1, load: Callable[[], Station] | None = None) -> Volume:
-    return Volume(Offered(name, "llama", 1, 8, 8, 8), size, load or (lambda: Scripted(name)))
+def volume(name: str, size: int = 1, load: Callable[[], EngineProtocol] | None = None) -> ModelSlot:
+    return ModelSlot(ModelInfo(name, "llama", 1, 8, 8, 8), size, load or (lambda: Scripted(name)))
 
 
-def ask(shelf: Shelf, model: str, id_: str, tokens: int = 2, owner: str = "me") -> None:
+def ask(shelf: ModelPool, model: str, id_: str, tokens: int = 2, owner: str = "me") -> None:
     shelf.add(owner, Generate(id_, [1], tokens, model=model))
 
 
-def run(shelf: Shelf) -> dict[str, list[Tokens | Failed]]:
+def run(shelf: ModelPool) -> dict[str, list[Tokens | Failed]]:
     """Step until nothing is left to do; return what was said, by request."""
     said: dict[str, list[Tokens | Failed]] = {}
     for _ in range(10_000):
@@ -80,7 +80,7 @@ def run(shelf: Shelf) -> dict[str, list[Tokens | Failed]]:
 
 
 def test_a_model_is_loaded_when_it_is_asked_for() -> None:
-    shelf = Shelf([volume("a"), volume("b")])
+    shelf = ModelPool([volume("a"), volume("b")])
     assert shelf.in_memory == []
     ask(shelf, "b", "1")
     assert len(run(shelf)["1"]) == 2
@@ -88,14 +88,14 @@ def test_a_model_is_loaded_when_it_is_asked_for() -> None:
 
 
 def test_a_request_that_names_no_model_goes_to_the_first() -> None:
-    shelf = Shelf([volume("a"), volume("b")])
+    shelf = ModelPool([volume("a"), volume("b")])
     ask(shelf, "", "1")
     run(shelf)
     assert shelf.in_memory == ["a"]
 
 
 def test_an_unknown_model_is_refused_with_the_nearest_name() -> None:
-    shelf = Shelf([volume("shakespeare")])
+    shelf = ModelPool([volume("shakespeare")])
     ask(shelf, "shakespear", "1")
     (failed,) = run(shelf)["1"]
     assert isinstance(failed, Failed)
@@ -104,7 +104,7 @@ def test_an_unknown_model_is_refused_with_the_nearest_name() -> None:
 
 
 def test_the_longest_unused_model_makes_room() -> None:
-    shelf = Shelf([volume("a"), volume("b"), volume("c")], budget=2)
+    shelf = ModelPool([volume("a"), volume("b"), volume("c")], budget=2)
     for number, name in enumerate("abac"):
         ask(shelf, name, str(number))
         run(shelf)
@@ -112,7 +112,7 @@ def test_the_longest_unused_model_makes_room() -> None:
 
 
 def test_a_busy_model_finishes_before_it_leaves() -> None:
-    shelf = Shelf([volume("a"), volume("b")], budget=1)
+    shelf = ModelPool([volume("a"), volume("b")], budget=1)
     ask(shelf, "a", "long", tokens=50)
     while not shelf.running_count:
         shelf.step()
@@ -124,7 +124,7 @@ def test_a_busy_model_finishes_before_it_leaves() -> None:
 
 
 def test_a_model_that_never_rests_cannot_keep_the_others_out() -> None:
-    shelf = Shelf([volume("a"), volume("b")], budget=1)
+    shelf = ModelPool([volume("a"), volume("b")], budget=1)
     ask(shelf, "a", "a0", tokens=5)
     ask(shelf, "b", "b", tokens=1)
     answered: list[str] = []
@@ -139,11 +139,11 @@ def test_a_model_that_never_rests_cannot_keep_the_others_out() -> None:
 def test_others_are_served_while_a_model_loads() -> None:
     go = threading.Event()
 
-    def slow() -> Station:
+    def slow() -> EngineProtocol:
         go.wait(30)
         return Scripted("b")
 
-    shelf = Shelf([volume("a"), volume("b", load=slow)])
+    shelf = ModelPool([volume("a"), volume("b", load=slow)])
     ask(shelf, "a", "first")
     run(shelf)
     ask(shelf, "b", "late")
@@ -160,11 +160,11 @@ def test_a_model_that_cannot_be_loaded_fails_alone_and_is_tried_again_later() ->
     now = [0.0]
     tries: list[int] = []
 
-    def broken() -> Station:
+    def broken() -> EngineProtocol:
         tries.append(1)
         raise Damaged("model.safetensors: not what was written")
 
-    shelf = Shelf([volume("a"), volume("b", load=broken)], budget=1, clock=lambda: now[0])
+    shelf = ModelPool([volume("a"), volume("b", load=broken)], budget=1, clock=lambda: now[0])
     ask(shelf, "b", "1")
     ask(shelf, "a", "2")
     said = run(shelf)
@@ -182,10 +182,10 @@ def test_a_model_that_cannot_be_loaded_fails_alone_and_is_tried_again_later() ->
 
 
 def test_a_mistake_of_ours_in_loading_ends_no_other_model() -> None:
-    def wrong() -> Station:
+    def wrong() -> EngineProtocol:
         raise ZeroDivisionError
 
-    shelf = Shelf([volume("a"), volume("b", load=wrong)])
+    shelf = ModelPool([volume("a"), volume("b", load=wrong)])
     ask(shelf, "b", "1")
     (failed,) = run(shelf)["1"]
     assert failed == Failed("1", "model_failed", "'b' cannot be loaded: ZeroDivisionError")
@@ -193,7 +193,7 @@ def test_a_mistake_of_ours_in_loading_ends_no_other_model() -> None:
 
 def test_what_waits_for_a_model_can_be_cancelled_and_forgotten() -> None:
     go = threading.Event()
-    shelf = Shelf([volume("a", load=lambda: (go.wait(30), Scripted("a"))[1])])
+    shelf = ModelPool([volume("a", load=lambda: (go.wait(30), Scripted("a"))[1])])
     ask(shelf, "a", "1")
     ask(shelf, "a", "2", owner="you")
     shelf.add("me", Cancel("1"))
@@ -204,11 +204,11 @@ def test_what_waits_for_a_model_can_be_cancelled_and_forgotten() -> None:
 
 def test_a_model_that_can_never_fit_is_refused_at_the_start() -> None:
     with pytest.raises(BadInput, match="'big' needs"):
-        Shelf([volume("small"), volume("big", size=3)], budget=2)
+        ModelPool([volume("small"), volume("big", size=3)], budget=2)
 
 
 def test_models_are_loaded_ahead_as_far_as_there_is_room() -> None:
-    shelf = Shelf([volume("a"), volume("b", size=2), volume("c")], budget=2)
+    shelf = ModelPool([volume("a"), volume("b", size=2), volume("c")], budget=2)
     shelf.warm()
     assert run(shelf) == {}
     assert shelf.in_memory == ["a", "c"]
@@ -217,10 +217,10 @@ def test_models_are_loaded_ahead_as_far_as_there_is_room() -> None:
 def test_who_is_waited_for_comes_before_who_is_loaded_ahead() -> None:
     order: list[str] = []
 
-    def noting(name: str) -> Volume:
+    def noting(name: str) -> ModelSlot:
         return volume(name, load=lambda: (order.append(name), Scripted(name))[1])
 
-    shelf = Shelf([noting(name) for name in "abc"])
+    shelf = ModelPool([noting(name) for name in "abc"])
     shelf.warm()
     ask(shelf, "c", "1")
     run(shelf)
@@ -228,7 +228,7 @@ def test_who_is_waited_for_comes_before_who_is_loaded_ahead() -> None:
 
 
 def test_embeddings_name_their_model_too() -> None:
-    shelf = Shelf([volume("a"), volume("b")])
+    shelf = ModelPool([volume("a"), volume("b")])
     shelf.add("me", Embed("1", [[1]], model="b"))
     run(shelf)
     assert shelf.in_memory == ["b"]
@@ -243,8 +243,8 @@ def test_every_request_is_answered_in_full_and_memory_stays_within_the_budget(
     requests: list[tuple[str, int, int]], sizes: list[int], room: int
 ) -> None:
     held = [0]
-    volumes: list[Volume] = [volume(name, size) for name, size in zip("abcd", sizes, strict=True)]
-    shelf = Shelf(volumes, budget=room)
+    volumes: list[ModelSlot] = [volume(name, size) for name, size in zip("abcd", sizes, strict=True)]
+    shelf = ModelPool(volumes, budget=room)
     said: dict[str, int] = {}
 
     def step() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from windlass.models.mmap_tensors import widened
-from windlass.serve.engine.native import Matrix, Team, library
+from windlass.serve.engine.native import Matrix, ThreadPool, library
 from windlass.serve.engine.quantise import matmul_reference, quantise
 
 CPU = Path("/proc/cpuinfo")
@@ -55,13 +55,15 @@ class Packed:
 
 
 @pytest.fixture(scope="module")
-def team(shared: ctypes.CDLL) -> Team:
-    return Team(shared, 1)
+def team(shared: ctypes.CDLL) -> ThreadPool:
+    return ThreadPool(shared, 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("n", "k"), SIZES)
-def test_a_product_is_what_numpy_computes(shared: ctypes.CDLL, team: Team, kind: str, n: int, k: int) -> None:
+def test_a_product_is_what_numpy_computes(
+    shared: ctypes.CDLL, team: ThreadPool, kind: str, n: int, k: int
+) -> None:
     packed = Packed(shared, kind, n, k)
     tolerance = 1e-6 if kind in BITS else 1e-5
     for rows in ROWS:
@@ -78,7 +80,14 @@ def test_a_product_is_what_numpy_computes(shared: ctypes.CDLL, team: Team, kind:
     data=st.data(),
 )  # fmt: skip
 def test_company_does_not_change_a_bit_of_a_row(
-    shared: ctypes.CDLL, team: Team, kind: str, n: int, k: int, rows: int, seed: int, data: st.DataObject
+    shared: ctypes.CDLL,
+    team: ThreadPool,
+    kind: str,
+    n: int,
+    k: int,
+    rows: int,
+    seed: int,
+    data: st.DataObject,
 ) -> None:
     packed = Packed(shared, kind, n, k, seed)
     x = packed.some(rows)
@@ -90,20 +99,20 @@ def test_company_does_not_change_a_bit_of_a_row(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_threads_do_not_change_a_bit(shared: ctypes.CDLL, team: Team, kind: str) -> None:
+def test_threads_do_not_change_a_bit(shared: ctypes.CDLL, team: ThreadPool, kind: str) -> None:
     packed = Packed(shared, kind, 150, 70)
     for rows in (1, 5, 40, 200):
         x = packed.some(rows)
         wanted = packed.matrix.multiply(team, x)
         for threads in (2, 3):
-            assert np.array_equal(packed.matrix.multiply(Team(shared, threads), x), wanted)
+            assert np.array_equal(packed.matrix.multiply(ThreadPool(shared, threads), x), wanted)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, 3, 31, 68])
 def test_a_value_that_is_no_number_spoils_its_own_row_only(
-    shared: ctypes.CDLL, team: Team, kind: str, bad: float, place: int
+    shared: ctypes.CDLL, team: ThreadPool, kind: str, bad: float, place: int
 ) -> None:
     packed = Packed(shared, kind, 20, 69)
     x = packed.some(7)
@@ -115,21 +124,21 @@ def test_a_value_that_is_no_number_spoils_its_own_row_only(
     assert np.array_equal(got[others], clean[others])
 
 
-def test_rows_of_zeros_give_zeros(shared: ctypes.CDLL, team: Team) -> None:
+def test_rows_of_zeros_give_zeros(shared: ctypes.CDLL, team: ThreadPool) -> None:
     for kind in KINDS:
         packed = Packed(shared, kind, 20, 40)
         assert not packed.matrix.multiply(team, np.zeros((3, 40), np.float32)).any()
 
 
 def test_a_team_serves_many_calls_that_come_one_after_the_other(shared: ctypes.CDLL) -> None:
-    packed, team = Packed(shared, "float32", 64, 16), Team(shared, 3)
+    packed, team = Packed(shared, "float32", 64, 16), ThreadPool(shared, 3)
     x = packed.some(8)
     wanted = packed.matrix.multiply(team, x)
     assert all(np.array_equal(packed.matrix.multiply(team, x), wanted) for _ in range(60))
 
 
 def test_a_team_serves_whatever_thread_calls_it(shared: ctypes.CDLL) -> None:
-    packed, team = Packed(shared, "float32", 64, 16), Team(shared, 2)
+    packed, team = Packed(shared, "float32", 64, 16), ThreadPool(shared, 2)
     x = packed.some(8)
     wanted, got = packed.matrix.multiply(team, x), []
     for _ in range(20):
@@ -144,10 +153,10 @@ def test_teams_come_and_go(shared: ctypes.CDLL) -> None:
     packed = Packed(shared, "float32", 64, 16)
     before = threading.active_count()
     x = packed.some(8)
-    wanted = packed.matrix.multiply(Team(shared, 1), x)
+    wanted = packed.matrix.multiply(ThreadPool(shared, 1), x)
     for threads in (1, 2, 3) * 10:
-        assert np.array_equal(packed.matrix.multiply(Team(shared, threads), x), wanted)
-        Team(shared, threads)  # one that never worked
+        assert np.array_equal(packed.matrix.multiply(ThreadPool(shared, threads), x), wanted)
+        ThreadPool(shared, threads)  # one that never worked
     assert threading.active_count() == before
 
 

@@ -18,7 +18,7 @@ from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.models.language import LanguageModel
 from windlass.models.sizes import weight_sizes
-from windlass.models.weights import Weights, load_weights
+from windlass.models.weights import ModelWeights, load_weights
 from windlass.serve.engine.adapters import Adapter
 from windlass.serve.engine.native_runner import NativeRunner
 from windlass.serve.engine.runner import BLOCK_TOKENS, Span
@@ -163,7 +163,7 @@ def merged(model: LanguageModel, adapter: Adapter) -> LanguageModel:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_an_adapter_computes_what_the_merged_model_does(
-    name: str, shared: ctypes.CDLL, model: Models, weights: Callable[[str], Weights]
+    name: str, shared: ctypes.CDLL, model: Models, weights: Callable[[str], ModelWeights]
 ) -> None:
     plain = model(name)
     names = [key for key, size in weight_sizes(plain.shape).items() if "layers." in key and len(size) == 2]
@@ -177,7 +177,7 @@ def test_an_adapter_computes_what_the_merged_model_does(
 
 
 def test_adapters_and_the_plain_model_share_a_step(
-    shared: ctypes.CDLL, model: Models, weights: Callable[[str], Weights]
+    shared: ctypes.CDLL, model: Models, weights: Callable[[str], ModelWeights]
 ) -> None:
     one = NativeRunner(shared, weights("llama"), blocks=64, threads=1)
     shape = model("llama").shape
@@ -198,7 +198,7 @@ def test_an_adapter_of_too_high_a_rank_is_refused(runner: Runners, model: Models
 
 @pytest.mark.parametrize(("stored", "asked"), [("int4", "int8"), ("int8", "int4")])
 def test_integers_cannot_become_others(
-    stored: str, asked: str, shared: ctypes.CDLL, weights: Callable[[str], Weights]
+    stored: str, asked: str, shared: ctypes.CDLL, weights: Callable[[str], ModelWeights]
 ) -> None:
     class Stored:
         """What a compressed directory says of itself."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.models.quantised import LIMITS, Grouped, grouped, without_quantisation
-from windlass.serve.engine.native import Matrix, Team, library
+from windlass.serve.engine.native import Matrix, ThreadPool, library
 from windlass.serve.engine.quantise import group_of, matmul_reference, quantise, quantised_rows
 from windlass.spec.errors import BadInput
 
@@ -123,7 +123,7 @@ def native(x: np.ndarray, matrix: Grouped) -> np.ndarray:
     packed = Matrix(
         shared, f"int{matrix.bits}", matrix.q, columns=matrix.width, group=matrix.group, scale=matrix.scale
     )
-    return packed.multiply(Team(shared, 1), x)
+    return packed.multiply(ThreadPool(shared, 1), x)
 
 
 @given(Seeds, Sizes, Bits)

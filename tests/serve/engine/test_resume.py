@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.serve.engine.step import Answer, Engine, Settings
+from windlass.serve.engine.step import Answer, Engine, EngineSettings
 from windlass.spec.protocol.wire import Generate, Tokens
 
 MOST = 24
@@ -22,7 +22,7 @@ REQUESTS = {
     "biased": {"temperature": 0.7, "seed": 8, "min_p": 0.05, "logit_bias": {4: 3.0}, "logprobs": 0},
     "stopped": {"temperature": 1.0, "seed": 9, "stop_tokens": [*range(0, 101, 11)]},
 }
-OTHER = Settings(slots=3, prompt_tokens=7, policy="lfu", most_idle_blocks=4)
+OTHER = EngineSettings(slots=3, prompt_tokens=7, policy="lfu", most_idle_blocks=4)
 
 Engines = Callable[..., Engine]
 Drain = Callable[[Engine], dict[str, list[Answer]]]

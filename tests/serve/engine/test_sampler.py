@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from windlass.serve.engine import sampler as module
-from windlass.serve.engine.native import Team, library
-from windlass.serve.engine.sampler import Drawn, Row, draw, score, uniform
+from windlass.serve.engine.native import ThreadPool, library
+from windlass.serve.engine.sampler import Drawn, SamplingRow, draw, score, uniform
 from windlass.spec.protocol.wire import Generate
 
 V = 41
 SHARED = library()
-TEAM = None if SHARED is None else Team(SHARED, 2)
+TEAM = None if SHARED is None else ThreadPool(SHARED, 2)
 
 
 def some_logits(seed: int, spread: float, digits: int) -> list[float]:
@@ -47,7 +47,7 @@ requests = st.builds(
 )
 masks = st.lists(tokens, min_size=1, max_size=V).map(lambda allowed: mask_of(allowed)) | st.none()
 rows = st.builds(
-    Row,
+    SamplingRow,
     request=requests,
     position=st.integers(0, 2**40),
     counts=st.dictionaries(tokens, st.integers(0, 9), max_size=5) | st.none(),
@@ -65,7 +65,7 @@ def array(*lists: list[float]) -> NDArray[np.float32]:
     return np.array(lists, dtype=np.float32)
 
 
-def drawn_in_numpy(logits_BV: NDArray[np.float32], some: list[Row]) -> Drawn:
+def drawn_in_numpy(logits_BV: NDArray[np.float32], some: list[SamplingRow]) -> Drawn:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "library", lambda: None)
         return draw(logits_BV, some)
@@ -92,7 +92,7 @@ def plain(scores: NDArray[np.float32], ask: Generate) -> set[int]:
 @pytest.mark.skipif(SHARED is None, reason="this machine has no native library to compare with")
 @settings(max_examples=300, deadline=None)
 @given(batch=st.lists(st.tuples(logits, rows), min_size=1, max_size=4))
-def test_native_code_and_numpy_draw_the_same(batch: list[tuple[list[float], Row]]) -> None:
+def test_native_code_and_numpy_draw_the_same(batch: list[tuple[list[float], SamplingRow]]) -> None:
     logits_BV, some = array(*(row for row, _ in batch)), [row for _, row in batch]
     before = logits_BV.copy()
     native, numpy = draw(logits_BV, some), drawn_in_numpy(logits_BV, some)
@@ -109,11 +109,15 @@ def test_native_code_and_numpy_draw_the_same(batch: list[tuple[list[float], Row]
 @given(
     seed=st.integers(0, 2**32), size=st.integers(1, 5000), spread=st.sampled_from([0.001, 1.0, 6.0]), ask=rows
 )
-def test_they_draw_the_same_from_large_vocabularies(seed: int, size: int, spread: float, ask: Row) -> None:
+def test_they_draw_the_same_from_large_vocabularies(
+    seed: int, size: int, spread: float, ask: SamplingRow
+) -> None:
     scores = np.random.default_rng(seed).standard_normal((3, size), dtype=np.float32) * np.float32(spread)
     request = ask.request
     free = [
-        Row(Generate("it", [0], 1, request.temperature, top_k, request.top_p, request.min_p, seed=seed), 7)
+        SamplingRow(
+            Generate("it", [0], 1, request.temperature, top_k, request.top_p, request.min_p, seed=seed), 7
+        )
         for top_k in (0, request.top_k, 40 * request.top_k)
     ]
     assert draw(scores, free).tokens == drawn_in_numpy(scores, free).tokens
@@ -121,7 +125,7 @@ def test_they_draw_the_same_from_large_vocabularies(seed: int, size: int, spread
 
 @settings(max_examples=30, deadline=None)
 @given(batch=st.lists(st.tuples(logits, rows), min_size=1, max_size=9))
-def test_a_team_draws_the_same(batch: list[tuple[list[float], Row]]) -> None:
+def test_a_team_draws_the_same(batch: list[tuple[list[float], SamplingRow]]) -> None:
     logits_BV, some = array(*(row for row, _ in batch)), [row for _, row in batch]
     alone, shared = draw(logits_BV, some), draw(logits_BV, some, TEAM)
     assert shared.tokens == alone.tokens
@@ -130,13 +134,13 @@ def test_a_team_draws_the_same(batch: list[tuple[list[float], Row]]) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(scores=logits, row=rows)
-def test_only_allowed_tokens_are_drawn(scores: list[float], row: Row) -> None:
+def test_only_allowed_tokens_are_drawn(scores: list[float], row: SamplingRow) -> None:
     temperature = min(row.request.temperature, 10.0)
     ask = Generate("it", [0], 1, temperature, row.request.top_k, row.request.top_p,
                    row.request.min_p, seed=row.request.seed)  # fmt: skip
     # Nearly equal weights may fall on either side of a bound; distinct ones may not.
     distinct = array([round(x * 2) / 2 + i * 1e-2 for i, x in enumerate(scores)])
-    chosen = draw(distinct, [Row(ask, row.position)]).tokens[0]
+    chosen = draw(distinct, [SamplingRow(ask, row.position)]).tokens[0]
     if ask.temperature == 0.0:
         assert chosen == distinct[0].argmax()
     else:
@@ -147,7 +151,7 @@ def test_only_allowed_tokens_are_drawn(scores: list[float], row: Row) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(batch=st.lists(st.tuples(logits, rows), min_size=1, max_size=6))
-def test_a_row_is_drawn_as_if_it_were_alone(batch: list[tuple[list[float], Row]]) -> None:
+def test_a_row_is_drawn_as_if_it_were_alone(batch: list[tuple[list[float], SamplingRow]]) -> None:
     logits_BV = array(*(row for row, _ in batch))
     together = draw(logits_BV, [row for _, row in batch]).tokens
     assert together == [draw(logits_BV[[i]], [row]).tokens[0] for i, (_, row) in enumerate(batch)]
@@ -155,8 +159,8 @@ def test_a_row_is_drawn_as_if_it_were_alone(batch: list[tuple[list[float], Row]]
 
 @settings(max_examples=100, deadline=None)
 @given(scores=logits, row=rows, allowed=st.lists(tokens, min_size=1))
-def test_a_mask_is_never_broken(scores: list[float], row: Row, allowed: list[int]) -> None:
-    masked = Row(row.request, row.position, row.counts, mask_of(allowed))
+def test_a_mask_is_never_broken(scores: list[float], row: SamplingRow, allowed: list[int]) -> None:
+    masked = SamplingRow(row.request, row.position, row.counts, mask_of(allowed))
     assert draw(array(scores), [masked]).tokens[0] in allowed
 
 
@@ -169,7 +173,7 @@ def test_the_nucleus_of_a_flat_distribution_is_as_large_as_it_must_be(top_p: flo
         ask = Generate("it", [0], 1, top_p=top_p, seed=seed)
         for place, scores in enumerate((flat, sharp)):
             batch = np.tile(scores.astype(np.float32), (400, 1))
-            reached[place] |= set(draw(batch, [Row(ask, i) for i in range(400)]).tokens)
+            reached[place] |= set(draw(batch, [SamplingRow(ask, i) for i in range(400)]).tokens)
     assert min(reached[0]) == pytest.approx((1 - top_p) * size, abs=0.03 * size)
     assert len(reached[1]) < 40
 
@@ -177,7 +181,7 @@ def test_the_nucleus_of_a_flat_distribution_is_as_large_as_it_must_be(top_p: flo
 def test_draws_follow_the_probabilities() -> None:
     scores = np.tile(array([0.5, -1.0, 2.0, 0.0]), (4000, 1))
     ask = Generate("it", [0], 1, temperature=0.8, seed=9)
-    drawn = draw(scores, [Row(ask, position) for position in range(4000)]).tokens
+    drawn = draw(scores, [SamplingRow(ask, position) for position in range(4000)]).tokens
     shares = np.bincount(drawn, minlength=4) / 4000
     np.testing.assert_allclose(shares, probabilities(scores[0], 0.8), atol=0.03)
 
@@ -196,13 +200,13 @@ def test_bias_and_penalties_follow_their_definitions(
     greedy = Generate("it", [0], 1, temperature=0.0, logit_bias=ask.logit_bias,
                       presence_penalty=ask.presence_penalty, frequency_penalty=ask.frequency_penalty,
                       repetition_penalty=ask.repetition_penalty)  # fmt: skip
-    chosen = draw(array(scores), [Row(greedy, 0, counts)]).tokens[0]
+    chosen = draw(array(scores), [SamplingRow(greedy, 0, counts)]).tokens[0]
     assert edited[chosen] == pytest.approx(edited.max(), abs=1e-4)
 
 
 @given(scores=logits, row=rows)
 @settings(max_examples=100, deadline=None)
-def test_log_probabilities_are_the_models_own(scores: list[float], row: Row) -> None:
+def test_log_probabilities_are_the_models_own(scores: list[float], row: SamplingRow) -> None:
     logits_BV = array(scores)
     expected = np.log(probabilities(logits_BV[0], 1.0))
     drawn = draw(logits_BV, [row])
@@ -234,30 +238,30 @@ def test_a_row_without_a_finite_best_is_reported_and_harms_no_other(
     way: str, damage: list[float], temperature: float
 ) -> None:
     ask = Generate("it", [0], 1, temperature=temperature, logprobs=2, top_p=0.9)
-    drawn = draw(array([1.0, 9.0, 2.0], damage, [30.0, 1.0, 2.0]), [Row(ask, 0)] * 3)
+    drawn = draw(array([1.0, 9.0, 2.0], damage, [30.0, 1.0, 2.0]), [SamplingRow(ask, 0)] * 3)
     assert drawn.numeric == [True, False, True]
     assert (drawn.tokens[0], drawn.tokens[2]) == (1, 0)
 
 
 def test_a_row_whose_mask_allows_nothing_is_reported(way: str) -> None:
     ask = Generate("it", [0], 1)
-    assert draw(array([1.0] * V), [Row(ask, 0, mask=np.zeros(2, np.uint32))]).numeric == [False]
+    assert draw(array([1.0] * V), [SamplingRow(ask, 0, mask=np.zeros(2, np.uint32))]).numeric == [False]
 
 
 @pytest.mark.parametrize("temperature", [1e-300, 1e-40, 1e-4])
 def test_the_smallest_temperatures_are_greedy(way: str, temperature: float) -> None:
     ask = Generate("it", [0], 1, temperature=temperature)
-    assert draw(array([1.0, 300.0, 299.0]), [Row(ask, 7)]).tokens == [1]
+    assert draw(array([1.0, 300.0, 299.0]), [SamplingRow(ask, 7)]).tokens == [1]
 
 
 def test_a_token_without_probability_is_never_drawn(way: str) -> None:
     scores = np.tile(array([-np.inf, 0.0, -np.inf]), (200, 1))
-    assert set(draw(scores, [Row(Generate("it", [0], 1), i) for i in range(200)]).tokens) == {1}
+    assert set(draw(scores, [SamplingRow(Generate("it", [0], 1), i) for i in range(200)]).tokens) == {1}
 
 
 def test_greedy_takes_the_first_of_equals(way: str) -> None:
     ask = Generate("it", [0], 1, temperature=0.0)
-    assert draw(array([0.0] * 300 + [5.0] * 300), [Row(ask, 0)]).tokens == [300]
+    assert draw(array([0.0] * 300 + [5.0] * 300), [SamplingRow(ask, 0)]).tokens == [300]
 
 
 def test_an_empty_batch_draws_nothing(way: str) -> None:

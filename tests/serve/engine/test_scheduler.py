@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.serve.engine import sequence
-from windlass.serve.engine.block_manager import Blocks
-from windlass.serve.engine.scheduler import MOST_TENANTS, Roster, decide_budget, decide_chunks
+from windlass.serve.engine.block_manager import BlockManager
+from windlass.serve.engine.scheduler import MOST_TENANTS, Scheduler, decide_budget, decide_chunks
 from windlass.serve.engine.sequence import Sequence
 from windlass.spec.protocol.wire import Generate
 
@@ -42,14 +42,14 @@ def test_prompts_take_all_where_nobody_decodes_or_nothing_is_known() -> None:
     assert decide_budget(512, 32, decoding=9, seconds_per_token=0.0, pause_s=0.05) == 512
 
 
-def a_roster(slots: int = 2, blocks: int = 64) -> Roster:
-    return Roster(Blocks(blocks), slots=slots, context=256)
+def a_roster(slots: int = 2, blocks: int = 64) -> Scheduler:
+    return Scheduler(BlockManager(blocks), slots=slots, context=256)
 
 
 class Queue:
     """Numbers arrivals as the engine does."""
 
-    def __init__(self, roster: Roster) -> None:
+    def __init__(self, roster: Scheduler) -> None:
         self.roster = roster
         self.arrivals = 0
 
@@ -62,7 +62,7 @@ class Queue:
         return one
 
 
-def served_in_turn(roster: Roster, rounds: int) -> list[str]:
+def served_in_turn(roster: Scheduler, rounds: int) -> list[str]:
     """Admit one at a time into a roster of one slot, compute its prompt and let it go; return the tenants."""
     order = []
     for _ in range(rounds):
@@ -244,14 +244,14 @@ def test_equal_prompts_wait_for_the_first_to_read_it() -> None:
 
 
 def test_many_who_wait_for_a_prompt_are_looked_at_once_and_hold_up_nobody() -> None:
-    class Counting(Roster):
+    class Counting(Scheduler):
         looked = 0
 
         def _waits_for_prefix(self, one: Sequence) -> bool:
             self.looked += 1
             return super()._waits_for_prefix(one)
 
-    roster = Counting(Blocks(64), slots=4, context=256)
+    roster = Counting(BlockManager(64), slots=4, context=256)
     queue = Queue(roster)
     first, *_ = [queue.add(tokens=list(range(40))) for _ in range(50)]
     other = queue.add(tokens=[99] * 40)

@@ -20,9 +20,9 @@ import pytest
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.serve.engine.__main__ import main
-from windlass.serve.engine.load import Options, load_engine
+from windlass.serve.engine.load import LoadOptions, load_engine
 from windlass.serve.engine.server import Server, listen
-from windlass.serve.engine.step import Engine, Settings
+from windlass.serve.engine.step import Engine, EngineSettings
 from windlass.spec.errors import BadInput, InUse
 from windlass.spec.protocol.entrypoint import exit_code_of
 from windlass.spec.protocol.wire import (
@@ -30,18 +30,18 @@ from windlass.spec.protocol.wire import (
     MOST_FRAME_BYTES,
     Cancel,
     Embed,
+    EmbeddingVectors,
+    EngineLoad,
     Failed,
     FromEngine,
     Generate,
-    Load,
-    Many,
     Message,
-    Offered,
+    MessageBatch,
+    ModelInfo,
     Ping,
     Pong,
     Ready,
     Tokens,
-    Vectors,
     frame,
     from_engine,
     separated,
@@ -49,7 +49,7 @@ from windlass.spec.protocol.wire import (
 from windlass.spec.shape import LlamaShape
 
 SHAPE = LlamaShape(vocabulary=300, context=4096, layers=2, width=32, heads=4, kv_heads=2, ffn_width=48)
-OFFERED = Offered("tiny@1", "llama", SHAPE.parameters, 4096, 300, 32, adapters=["poet"])
+OFFERED = ModelInfo("tiny@1", "llama", SHAPE.parameters, 4096, 300, 32, adapters=["poet"])
 PATIENCE_S = 60.0
 
 
@@ -70,7 +70,7 @@ class Client:
         """Return the next message; those that came as one are taken apart."""
         while not self._heard:
             message = self.receive_frame()
-            self._heard += separated(message) if isinstance(message, Many) else [message]
+            self._heard += separated(message) if isinstance(message, MessageBatch) else [message]
         return self._heard.pop(0)
 
     def receive_frame(self) -> FromEngine:
@@ -105,7 +105,7 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def engine(model_directory: Path) -> Engine:
-    loaded = load_engine(model_directory, Options(Settings(slots=2, drafts=False), threads=1))
+    loaded = load_engine(model_directory, LoadOptions(EngineSettings(slots=2, drafts=False), threads=1))
     assert isinstance(loaded, Engine)
     return loaded
 
@@ -136,9 +136,9 @@ def test_every_connection_is_greeted_with_what_is_served(served: Path) -> None:
 def test_tokens_and_vectors_come_back_over_the_wire(served: Path) -> None:
     client = Client(served)
     client.send(Generate("text", [1, 2, 3], 5, seed=3), Embed("vectors", [[1, 2], [3]]))
-    got = [m for m in client.until(_ends({"text", "vectors"})) if isinstance(m, Tokens | Vectors)]
+    got = [m for m in client.until(_ends({"text", "vectors"})) if isinstance(m, Tokens | EmbeddingVectors)]
     assert sum(len(m.tokens) for m in got if isinstance(m, Tokens)) == 5
-    assert [len(m.vectors) for m in got if isinstance(m, Vectors)] == [2]
+    assert [len(m.vectors) for m in got if isinstance(m, EmbeddingVectors)] == [2]
     client.close()
 
 
@@ -158,8 +158,8 @@ def test_ids_of_two_connections_do_not_meet(served: Path) -> None:
 def test_load_is_told_when_the_engine_falls_idle(served: Path) -> None:
     client = Client(served)
     client.send(Generate("text", [1] * 40, 3))
-    last = client.until(lambda m: isinstance(m, Load) and m.running == 0)[-1]
-    assert isinstance(last, Load)
+    last = client.until(lambda m: isinstance(m, EngineLoad) and m.running == 0)[-1]
+    assert isinstance(last, EngineLoad)
     assert (last.tokens, last.waiting) == (3, 0)
     assert (last.blocks, last.blocks_cached) == (0, 2)
     assert last.blocks_in_all >= 256
@@ -174,9 +174,9 @@ def test_what_a_step_says_to_one_connection_is_one_frame(served: Path) -> None:
     while ended != {"a", "b"}:
         frames.append(client.receive_frame())
         last = frames[-1]
-        told = separated(last) if isinstance(last, Many) else [last]
+        told = separated(last) if isinstance(last, MessageBatch) else [last]
         ended |= {m.id for m in told if isinstance(m, Tokens) and m.finish}
-    joined = [m for m in frames if isinstance(m, Many)]
+    joined = [m for m in frames if isinstance(m, MessageBatch)]
     assert len(joined) > 20
     assert all(set(m.tokens) == {"a", "b"} for m in joined if not m.others)
     client.close()
@@ -363,7 +363,7 @@ def _ends(ids: set[str]) -> Callable[[FromEngine], bool]:
     left = set(ids)
 
     def seen(message: FromEngine) -> bool:
-        if isinstance(message, Vectors | Failed) or (isinstance(message, Tokens) and message.finish):
+        if isinstance(message, EmbeddingVectors | Failed) or (isinstance(message, Tokens) and message.finish):
             left.discard(message.id)
         return not left
 

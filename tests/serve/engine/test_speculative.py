@@ -15,7 +15,7 @@ from windlass.serve.engine import sequence, speculative
 from windlass.serve.engine.native_runner import NativeRunner
 from windlass.serve.engine.runner import Span
 from windlass.serve.engine.sequence import Sequence
-from windlass.serve.engine.speculative import GAIN, LONGEST, Costs, Trigrams, decide, expected, look_up
+from windlass.serve.engine.speculative import GAIN, LONGEST, StepCosts, Trigrams, decide, expected, look_up
 from windlass.serve.engine.step import Answer, Engine
 from windlass.spec.protocol.wire import Generate, Tokens
 
@@ -111,19 +111,19 @@ def test_the_right_tokens_expected_are_the_sum_over_lengths(lucky: float, length
 
 
 def test_times_lie_on_straight_lines_between_those_measured() -> None:
-    costs = Costs({1: 1.0, 2: 2.0, 4: 3.0})
+    costs = StepCosts({1: 1.0, 2: 2.0, 4: 3.0})
     assert [costs.seconds(rows) for rows in (1, 2, 3, 4, 6)] == [1.0, 2.0, 2.5, 3.0, 4.0]
-    assert Costs({1: 0.5}).seconds(4) == 2.0
+    assert StepCosts({1: 0.5}).seconds(4) == 2.0
 
 
 def test_every_power_of_two_up_to_the_most_is_measured() -> None:
     asked: list[int] = []
-    Costs.measured(asked.append, 20, repeats=2)
+    StepCosts.measured(asked.append, 20, repeats=2)
     assert Counter(asked) == dict.fromkeys((1, 2, 4, 8, 16), 3)
 
 
 def test_drafts_are_used_where_rows_are_cheap_and_guesses_right() -> None:
-    free, dear = Costs({1: 1.0, 64: 1.0}), Costs({1: 1.0, 64: 64.0})
+    free, dear = StepCosts({1: 1.0, 64: 1.0}), StepCosts({1: 1.0, 64: 64.0})
     assert decide(free, 1, [(7, 0.9)])
     assert not decide(free, 1, [(7, 0.0)])
     assert not decide(dear, 1, [(7, 0.9)])
@@ -132,7 +132,7 @@ def test_drafts_are_used_where_rows_are_cheap_and_guesses_right() -> None:
 
 @given(st.integers(1, 8), st.integers(1, 7), st.floats(0.01, 0.99), st.floats(0.0, 3.0))
 def test_drafts_must_be_quicker_by_a_margin(rows: int, length: int, lucky: float, slope: float) -> None:
-    costs = Costs({1: 1.0, 101: 1.0 + 100 * slope})
+    costs = StepCosts({1: 1.0, 101: 1.0 + 100 * slope})
     plain = rows / costs.seconds(rows)
     drafted = (rows + expected(lucky, length)) / costs.seconds(rows + length)
     assert decide(costs, rows, [(length, lucky)]) == (drafted > GAIN * plain)
@@ -165,7 +165,7 @@ def test_drafts_save_steps_and_change_nothing(temperature: float, engine: Engine
 
 def test_what_is_not_worth_computing_is_still_learned_from(engine: Engines) -> None:
     one = engine()
-    one._costs = Costs({1: 1.0, 64: 64.0})
+    one._costs = StepCosts({1: 1.0, 64: 64.0})
     one.add("me", Generate("it", [4, 5] * 10, 60, temperature=0.0, logit_bias={4: 99.0}))
     (sequence,) = one._roster
     while not one.is_idle:

@@ -10,13 +10,13 @@ import pytest
 from windlass.serve.engine.adapters import Adapter
 from windlass.serve.engine.runner import BLOCK_TOKENS, Span, block_bytes
 from windlass.serve.engine.state_runner import LEAST, StateRunner
-from windlass.serve.engine.step import Answer, Engine, Settings
+from windlass.serve.engine.step import Answer, Engine, EngineSettings
 from windlass.spec.errors import BadInput
-from windlass.spec.protocol.wire import Embed, Failed, Generate, PromptScores, Vectors
+from windlass.spec.protocol.wire import Embed, EmbeddingVectors, Failed, Generate, PromptScores
 from windlass.spec.shape import HmmShape, NgramShape
 
 PROMPT = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26, 43, 38, 32, 79, 50, 28, 84]
-QUIET = Settings(drafts=False)
+QUIET = EngineSettings(drafts=False)
 
 Drain = Callable[[Engine], dict[str, list[Answer]]]
 Engines = Callable[..., Engine]
@@ -83,7 +83,7 @@ def test_a_vector_is_the_mean_of_those_of_the_states(runner: StateRunner, drain:
     engine = Engine(runner, QUIET)
     engine.add("me", Embed("a", [PROMPT]))
     (answer,) = drain(engine)["a"]
-    assert isinstance(answer, Vectors)
+    assert isinstance(answer, EmbeddingVectors)
     mean = runner._model.read(runner._model.first(), np.array(PROMPT)).mean(axis=0, dtype=np.float64)
     assert answer.vectors[0] == pytest.approx((mean / np.linalg.norm(mean)).tolist(), abs=1e-6)
 

@@ -16,8 +16,16 @@ from windlass.models.huggingface import save_model
 from windlass.models.language import LanguageModel
 from windlass.models.weights import load_weights
 from windlass.serve.engine.native_runner import NativeRunner
-from windlass.serve.engine.step import Answer, Engine, Settings
-from windlass.spec.protocol.wire import Cancel, Embed, Failed, Generate, PromptScores, Tokens, Vectors
+from windlass.serve.engine.step import Answer, Engine, EngineSettings
+from windlass.spec.protocol.wire import (
+    Cancel,
+    Embed,
+    EmbeddingVectors,
+    Failed,
+    Generate,
+    PromptScores,
+    Tokens,
+)
 from windlass.spec.shape import LlamaShape
 
 FAMILIES = ("llama", "gpt2")
@@ -73,7 +81,7 @@ def test_the_last_message_says_why_it_is_the_last(engine: Engines, drain: Drain)
 
 
 def test_the_first_token_tells_how_long_its_request_waited_for_a_slot(engine: Engines) -> None:
-    busy = engine("llama", Settings(slots=1))
+    busy = engine("llama", EngineSettings(slots=1))
     for id_ in ("first", "second"):
         busy.add("me", Generate(id_, [1, 2], 40, temperature=0.0))
     waits: dict[str, list[float]] = {"first": [], "second": []}
@@ -154,12 +162,12 @@ def test_an_id_under_way_cannot_be_used_again_by_the_same_owner_only(
     while not one.is_idle:
         replies += one.step()
     assert [(owner, m.code) for owner, m in replies if isinstance(m, Failed)] == [("me", "duplicate_id")]
-    ends = [o for o, m in replies if isinstance(m, Vectors) or (isinstance(m, Tokens) and m.finish)]
+    ends = [o for o, m in replies if isinstance(m, EmbeddingVectors) or (isinstance(m, Tokens) and m.finish)]
     assert sorted(ends) == ["me", "you"]
 
 
 def test_a_cancelled_request_frees_its_slot_at_the_next_step(engine: Engines) -> None:
-    one = engine("llama", Settings(slots=1))
+    one = engine("llama", EngineSettings(slots=1))
     one.add("me", Generate("long", [1], 60))
     one.add("me", Generate("next", [2], 2, temperature=0.0))
     one.step()
@@ -172,7 +180,7 @@ def test_a_cancelled_request_frees_its_slot_at_the_next_step(engine: Engines) ->
 
 
 def test_an_owner_that_goes_takes_its_requests_along(engine: Engines, drain: Drain) -> None:
-    one = engine("llama", Settings(slots=2))
+    one = engine("llama", EngineSettings(slots=2))
     for number in range(4):
         one.add("gone", Generate(str(number), [1], 50))
     one.add("gone", Embed("vectors", [[1, 2]]))
@@ -184,7 +192,7 @@ def test_an_owner_that_goes_takes_its_requests_along(engine: Engines, drain: Dra
 
 
 def test_a_long_prompt_does_not_stall_those_who_decode(engine: Engines) -> None:
-    one = engine("llama", Settings(prompt_tokens=4))
+    one = engine("llama", EngineSettings(prompt_tokens=4))
     one.add("me", Generate("running", [1], 40, temperature=0.0))
     one.step()
     one.add("me", Generate("long", [2] * 40, 1, temperature=0.0))
@@ -195,7 +203,7 @@ def test_a_long_prompt_does_not_stall_those_who_decode(engine: Engines) -> None:
 
 def test_several_answers_to_one_prompt_read_it_once(engine: Engines, drain: Drain) -> None:
     computed: list[int] = []
-    one = engine("llama", Settings(prompt_tokens=32))
+    one = engine("llama", EngineSettings(prompt_tokens=32))
     run = one.runner.run
 
     def counted(spans: object, tables: object, *, hidden: bool = False) -> object:
@@ -213,7 +221,7 @@ def test_several_answers_to_one_prompt_read_it_once(engine: Engines, drain: Drai
 
 
 def test_a_known_prefix_is_not_computed_again_but_for_another_tenant(engine: Engines, drain: Drain) -> None:
-    one = engine("llama", Settings(prompt_tokens=16))
+    one = engine("llama", EngineSettings(prompt_tokens=16))
 
     def steps(tenant: str) -> int:
         before = one.steps
@@ -225,7 +233,7 @@ def test_a_known_prefix_is_not_computed_again_but_for_another_tenant(engine: Eng
 
 
 def test_tenants_that_agreed_share_prefixes_with_one_another_alone(engine: Engines, drain: Drain) -> None:
-    one = engine("llama", Settings(prompt_tokens=16))
+    one = engine("llama", EngineSettings(prompt_tokens=16))
 
     def steps(tenant: str, shared: bool) -> int:
         before = one.steps
@@ -265,7 +273,7 @@ def test_prompt_scores_are_those_of_every_token_but_the_first(
     budget: int, engine: Engines, drain: Drain, model: Models
 ) -> None:
     prompt = [3, 1, 4, 1, 5, 9, 2, 6]
-    one = engine("gpt2", Settings(prompt_tokens=budget), drafts="forced")
+    one = engine("gpt2", EngineSettings(prompt_tokens=budget), drafts="forced")
     request = Generate("it", prompt, 1, temperature=0.0, score_prompt=True, logprobs=2)
     first, last = answered(one, request, drain)
     wanted = scores(model("gpt2"), prompt).log_softmax(-1)
@@ -281,7 +289,9 @@ def test_an_echoed_prompt_whose_last_token_is_read_alone_is_given_no_draft(
     prompt = [1, 2, 3] * 11
     request = Generate("it", prompt, 8, temperature=0.0, score_prompt=True)
     wanted = answered(engine(), request, drain)
-    assert answered(engine("llama", Settings(prompt_tokens=32), drafts="forced"), request, drain) == wanted
+    assert (
+        answered(engine("llama", EngineSettings(prompt_tokens=32), drafts="forced"), request, drain) == wanted
+    )
 
 
 def test_a_prompt_can_be_scored_without_generating_anything(engine: Engines, drain: Drain) -> None:
@@ -299,7 +309,7 @@ def test_scores_and_vectors_of_those_set_aside_half_way_are_told_once_and_right(
         Generate("scores", prompt, 3, score_prompt=True, temperature=0.0),
         Embed("vectors", [prompt[:50]]),
     )
-    one, alone = engine("llama", Settings(slots=2, prompt_tokens=8)), engine()
+    one, alone = engine("llama", EngineSettings(slots=2, prompt_tokens=8)), engine()
     for message in asked:
         one.add("me", message)
         alone.add("me", message)
@@ -313,8 +323,8 @@ def test_scores_and_vectors_of_those_set_aside_half_way_are_told_once_and_right(
     assert [sequence.set_aside for sequence in reading] == [1, 1]
     assert got["scores"] == wanted["scores"]
     (mine,), (yours,) = got["vectors"], wanted["vectors"]
-    assert isinstance(mine, Vectors)
-    assert isinstance(yours, Vectors)
+    assert isinstance(mine, EmbeddingVectors)
+    assert isinstance(yours, EmbeddingVectors)
     assert mine.vectors[0] == pytest.approx(yours.vectors[0], abs=1e-12)
 
 
@@ -333,10 +343,10 @@ def test_vectors_are_the_normalised_means_of_the_inputs_own_states(
     family: str, engine: Engines, drain: Drain, model: Models
 ) -> None:
     inputs = [[1, 2, 3], [4], [5] * 120, [6, 7]]
-    one = engine(family, Settings(slots=2, prompt_tokens=50))
+    one = engine(family, EngineSettings(slots=2, prompt_tokens=50))
     one.add("me", Embed("it", inputs))
     (answer,) = drain(one)["it"]
-    assert isinstance(answer, Vectors)
+    assert isinstance(answer, EmbeddingVectors)
     for vector, tokens in zip(answer.vectors, inputs, strict=True):
         with torch.inference_mode():
             mean = model(family)(torch.tensor([tokens]))[0].mean(dim=0)
@@ -346,13 +356,13 @@ def test_vectors_are_the_normalised_means_of_the_inputs_own_states(
 def test_many_inputs_are_embedded_over_several_steps_while_others_decode(
     engine: Engines, drain: Drain
 ) -> None:
-    one = engine("llama", Settings(slots=4))
+    one = engine("llama", EngineSettings(slots=4))
     one.add("me", Generate("text", [1], 3, temperature=0.0))
     one.add("me", Embed("vectors", [[number] * 64 for number in range(40)]))
     assert [message.id for _, message in one.step()] == ["text"]
     answers = drain(one)
     (vectors,) = answers["vectors"]
-    assert isinstance(vectors, Vectors)
+    assert isinstance(vectors, EmbeddingVectors)
     assert len(vectors.vectors) == 40
     assert len(text(answers["text"])) == 2
 
@@ -397,7 +407,7 @@ PRECISIONS = ("float32", "bfloat16", "int8", "int4")
 def test_scores_that_are_no_numbers_fail_their_requests_and_nothing_else(
     precision: str, damaged: Callable[..., NativeRunner], engine: Engines, drain: Drain
 ) -> None:
-    one = Engine(damaged("embedding.weight", 7, precision), Settings(drafts=False))
+    one = Engine(damaged("embedding.weight", 7, precision), EngineSettings(drafts=False))
     one.add("me", Generate("bad", [1, 7, 2], 5))
     one.add("me", Embed("bad vectors", [[1], [2, 7]]))
     good = Generate("good", [1, 2, 3], 20, temperature=0.0)
@@ -416,14 +426,14 @@ def test_scores_that_are_no_numbers_fail_their_requests_and_nothing_else(
 def test_a_damaged_matrix_never_answers_as_if_nothing_were_wrong(
     name: str, precision: str, damaged: Callable[..., NativeRunner], drain: Drain
 ) -> None:
-    one = Engine(damaged(name, 3, precision), Settings(drafts=False))
+    one = Engine(damaged(name, 3, precision), EngineSettings(drafts=False))
     (failed,) = answered(one, Generate("it", [1, 2, 3], 5), drain)
     assert isinstance(failed, Failed)
     assert failed.code == "not_a_number"
 
 
 def test_blocks_are_given_back_and_bounded(engine: Engines, drain: Drain) -> None:
-    one = engine("llama", Settings(most_idle_blocks=5))
+    one = engine("llama", EngineSettings(most_idle_blocks=5))
     for number in range(20):
         one.add("me", Generate(str(number), [number] * 40, 1))
     drain(one)
@@ -444,5 +454,5 @@ def test_costs_are_measured_within_a_context_that_is_no_multiple_of_a_block(
         return run(spans, tables, hidden=hidden)  # type: ignore[arg-type]
 
     runner.run = watched  # type: ignore[method-assign, assignment]
-    Engine(runner, Settings(drafts=True))
+    Engine(runner, EngineSettings(drafts=True))
     assert max(longest) == 19

@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 from windlass.corpus.train_tokenizer import train_bpe
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
-from windlass.serve.engine.load import Options, load_engine
-from windlass.serve.engine.step import Answer, Engine, Settings
+from windlass.serve.engine.load import LoadOptions, load_engine
+from windlass.serve.engine.step import Answer, Engine, EngineSettings
 from windlass.spec.protocol.wire import Failed, Generate, Grammar, Tokens
 from windlass.spec.shape import LlamaShape
 
@@ -52,7 +52,7 @@ def tokenizer(folder: Path) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def structured(folder: Path) -> Iterator[Engine]:
-    engine = load_engine(folder, Options(settings=Settings(slots=8, drafts=False), threads=1))
+    engine = load_engine(folder, LoadOptions(settings=EngineSettings(slots=8, drafts=False), threads=1))
     assert isinstance(engine, Engine)
     assert engine._grammars is not None
     yield engine

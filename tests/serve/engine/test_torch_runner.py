@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from windlass.models.build import build
 from windlass.models.language import LanguageModel
 from windlass.serve.engine.runner import Span
-from windlass.serve.engine.step import Answer, Engine, Settings
+from windlass.serve.engine.step import Answer, Engine, EngineSettings
 from windlass.serve.engine.torch_runner import TorchRunner
 from windlass.spec.protocol.wire import Generate
 from windlass.spec.shape import Gpt2Shape
@@ -55,7 +55,7 @@ def test_a_step_may_want_no_scores(model: Models) -> None:
 def test_an_engine_answers_by_torch_as_by_the_native_runner(
     model: Models, engine: Callable[..., Engine], drain: Drain
 ) -> None:
-    by_torch = Engine(TorchRunner(model("llama"), blocks=64), Settings(slots=3, prompt_tokens=20))
+    by_torch = Engine(TorchRunner(model("llama"), blocks=64), EngineSettings(slots=3, prompt_tokens=20))
     native = engine("llama")
     for number in range(5):
         request = Generate(str(number), TOKENS[: 10 * number + 1], 20, temperature=0.0)
@@ -66,5 +66,5 @@ def test_an_engine_answers_by_torch_as_by_the_native_runner(
 
 def test_an_engine_starts_on_a_context_that_is_no_multiple_of_a_block() -> None:
     shape = Gpt2Shape(vocabulary=11, context=19, layers=1, width=8, heads=1, ffn_width=8)
-    one = Engine(TorchRunner(build(shape, seed=1), blocks=4), Settings(drafts=True))
+    one = Engine(TorchRunner(build(shape, seed=1), blocks=4), EngineSettings(drafts=True))
     assert one.is_idle

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windlass.serve.engine.step import Answer, Engine
-from windlass.spec.protocol.wire import Embed, Failed, Generate, Tokens, Vectors, frame, to_engine
+from windlass.spec.protocol.wire import Embed, EmbeddingVectors, Failed, Generate, Tokens, frame, to_engine
 
 WHOLE = st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 300)
 REAL = st.floats(allow_nan=True, allow_infinity=True, width=64) | st.sampled_from(
@@ -50,7 +50,9 @@ Drain = Callable[[Engine], dict[str, list[Answer]]]
 
 
 def ends(said: list[Answer]) -> list[Answer]:
-    return [m for m in said if isinstance(m, Failed | Vectors) or (isinstance(m, Tokens) and m.finish)]
+    return [
+        m for m in said if isinstance(m, Failed | EmbeddingVectors) or (isinstance(m, Tokens) and m.finish)
+    ]
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
@@ -78,6 +80,6 @@ def test_wild_inputs_are_embedded_or_refused(
     one = engine()
     one.add("me", Embed("wild", inputs, priority=priority))
     (last,) = drain(one)["wild"]
-    assert isinstance(last, Failed | Vectors)
-    if isinstance(last, Vectors):
+    assert isinstance(last, Failed | EmbeddingVectors)
+    if isinstance(last, EmbeddingVectors):
         assert len(last.vectors) == len(inputs)

@@ -23,21 +23,21 @@ from windlass.spec.protocol.wire import (
     LENGTH,
     MOST_FRAME_BYTES,
     Embed,
+    EmbeddingVectors,
     Failed,
     FromEngine,
     Generate,
-    Many,
     Message,
+    MessageBatch,
     Ready,
     Tokens,
-    Vectors,
     frame,
     from_engine,
     separated,
 )
 from windlass.spec.shape import LlamaShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 pytestmark = pytest.mark.slow
 
@@ -59,14 +59,16 @@ class Client:
     def next(self) -> list[FromEngine]:
         (size,) = LENGTH.unpack(self._file.read(LENGTH.size))
         message = from_engine.decode(self._file.read(size))
-        return list(separated(message)) if isinstance(message, Many) else [message]
+        return list(separated(message)) if isinstance(message, MessageBatch) else [message]
 
     def end_of(self, message: Message, id_: str) -> FromEngine:
         """Send a request; return the last that is said about it."""
         self.stream.sendall(frame(message))
         while True:
             for said in self.next():
-                ended = isinstance(said, Failed | Vectors) or (isinstance(said, Tokens) and said.finish)
+                ended = isinstance(said, Failed | EmbeddingVectors) or (
+                    isinstance(said, Tokens) and said.finish
+                )
                 if ended and said.id == id_:
                     return said
 
@@ -75,7 +77,7 @@ class Client:
 
 
 def save(folder: Path, name: str) -> Path:
-    writer = DirectoryWriter(Place(folder / name))
+    writer = DirectoryWriter(StoreDir(folder / name))
     save_model(build(SHAPE, seed=2), writer)
     writer.commit({})
     return folder / name

@@ -22,38 +22,38 @@ import uvicorn
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from windlass.http.listener import bind, bounded_settings, url_of
-from windlass.http.transport import Connections
+from windlass.http.transport import HttpConnections
 from windlass.serve.gateway.app import build_app
 from windlass.serve.gateway.bootstrap import alone
 from windlass.serve.gateway.edge.access import Access
-from windlass.serve.gateway.fleet.fleet import Fleet
+from windlass.serve.gateway.fleet.fleet import ReplicaFleet
 from windlass.serve.gateway.observe.access_log import AccessLog
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
-from windlass.serve.gateway.observe.request_observer import Witness
+from windlass.serve.gateway.observe.request_observer import RequestObserver
 from windlass.serve.gateway.observe.traces import Traces
-from windlass.serve.gateway.service import Service
+from windlass.serve.gateway.service import GatewayService
 from windlass.serve.gateway.text.served_model import load_served
 from windlass.serve.records.audit_log import Actor
-from windlass.serve.records.keys import SCOPES, Keys
+from windlass.serve.records.keys import SCOPES, ApiKeys
 from windlass.serve.records.state import open_state
 from windlass.spec.protocol.wire import (
     LENGTH,
     Alternative,
     Cancel,
     Embed,
+    EmbeddingVectors,
+    EngineLoad,
     Failed,
     Finish,
     Generate,
-    Load,
     Message,
-    Offered,
+    ModelInfo,
     Ping,
     Pong,
     PromptScores,
     Ready,
     ToEngine,
     Tokens,
-    Vectors,
     frame,
     to_engine,
 )
@@ -109,7 +109,7 @@ class ScriptedEngine:
         self.received: list[ToEngine] = []
         self.slots = 4
         self.family = "llama"
-        self.models: list[Offered] = []
+        self.models: list[ModelInfo] = []
         self.stop_after: int | None = None
         self.held: set[int] | None = None
         self.fails: str | None = None
@@ -216,10 +216,10 @@ class ScriptedEngine:
             self._tasks[message.id] = asyncio.get_running_loop().create_task(self._write(message, writer))
         elif isinstance(message, Embed):
             vectors = [[float(len(tokens)), *([0.5] * (WIDTH - 1))] for tokens in message.inputs]
-            self._say(writer, Vectors(message.id, vectors))
+            self._say(writer, EmbeddingVectors(message.id, vectors))
 
     async def _write(self, ask: Generate, writer: asyncio.StreamWriter) -> None:
-        self._say(writer, Load(running=1, waiting=2, steps=3, tokens=4, busy_s=0.5))
+        self._say(writer, EngineLoad(running=1, waiting=2, steps=3, tokens=4, busy_s=0.5))
         if ask.score_prompt:
             scores = [-1.0] * (len(ask.tokens) - 1)
             self._say(writer, PromptScores(ask.id, scores, [[Alternative(5, -0.1)] for _ in scores]))
@@ -259,7 +259,7 @@ class ScriptedEngine:
 class WatchedServer(uvicorn.Server):
     """uvicorn with the gateway's own watch over its connections."""
 
-    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+    def __init__(self, config: uvicorn.Config, connections: HttpConnections) -> None:
         super().__init__(config)
         self._connections = connections
 
@@ -291,14 +291,14 @@ class RunningGateway:
         metrics = Metrics()
         first = load_served(model, name, aliases, adapters)
         served = (first, *(load_served(model, other) for other in others))
-        self.fleet = Fleet(metrics, alone(served, engine), queue=queue, patience_s=patience_s)
-        self.service = Service(served, self.fleet, metrics)
-        witness = Witness(metrics, AccessLog(access_log) if access_log else None, traces)
+        self.fleet = ReplicaFleet(metrics, alone(served, engine), queue=queue, patience_s=patience_s)
+        self.service = GatewayService(served, self.fleet, metrics)
+        witness = RequestObserver(metrics, AccessLog(access_log) if access_log else None, traces)
         self.app = build_app(self.service, access or Access(), witness)
         self._listener = bind("127.0.0.1", 0)
         serve = serve or Serve(transport=transport or Transport())
         self.url = url_of("127.0.0.1", self._listener, secure=serve.tls_certificate is not None)
-        self.connections = Connections(serve.transport)
+        self.connections = HttpConnections(serve.transport)
         settings = bounded_settings(serve, self.connections) | {"timeout_graceful_shutdown": 1}
         self._server = WatchedServer(uvicorn.Config(self.app, **settings), self.connections)
         self._thread = threading.Thread(target=self._server.run, args=([self._listener],), daemon=True)
@@ -334,7 +334,7 @@ class GivenKeys:
     """Keys of a real state, by name: user, metrics, admin, revoked and expired."""
 
     def __init__(self, folder: Path) -> None:
-        self.keys = Keys(open_state(sqlite_url(folder / "service.db")))
+        self.keys = ApiKeys(open_state(sqlite_url(folder / "service.db")))
         self.tokens = {
             name: self.keys.make(name, MAKER, scopes=scopes)[1]
             for name, scopes in (
@@ -345,7 +345,7 @@ class GivenKeys:
             )
         }
         self.keys.revoke("revoked", MAKER)
-        before = Keys(open_state(sqlite_url(folder / "service.db")), clock=lambda: time.time() - 60)
+        before = ApiKeys(open_state(sqlite_url(folder / "service.db")), clock=lambda: time.time() - 60)
         self.tokens["expired"] = before.make("expired", MAKER, scopes=SCOPES, expires_s=time.time() - 30)[1]
 
     def bearer(self, name: str) -> dict[str, str]:

@@ -11,8 +11,8 @@ import pytest
 
 from windlass.serve.gateway.edge.access import Access
 from windlass.serve.records.audit_log import Actor
-from windlass.serve.records.bucket import Order, rules_of
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.bucket import LeaseRequest, rules_of
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.quotas import Name, trade
 from windlass.serve.records.state import open_state
 from windlass.spec.limits import Limits
@@ -22,7 +22,7 @@ from windlass.store.database import sqlite_url
 @pytest.fixture
 def admin(start_gateway: Any, tmp_path: Path) -> Iterator[httpx.Client]:
     state = open_state(sqlite_url(tmp_path / "service.db"))
-    keys = Keys(state)
+    keys = ApiKeys(state)
     token = keys.make("root", Actor("", "test"), scopes=["admin", "use"])[1]
     gateway = start_gateway(access=Access(keys=keys))
     gateway.service.database = state
@@ -93,7 +93,7 @@ def test_budgets_that_were_counted_are_shown(admin: httpx.Client, tmp_path: Path
     assert admin.get("/admin/limits").json() == {"object": "list", "data": []}
     state = open_state(sqlite_url(tmp_path / "service.db"))
     name, rule = Name("tenant:default", "tokens_day"), rules_of(Limits(tokens_per_day=100))["tokens_day"]
-    trade(state, "gateway", {name: (rule, Order(want=40))}, term_s=60)
+    trade(state, "gateway", {name: (rule, LeaseRequest(want=40))}, term_s=60)
     told = admin.get("/admin/limits").json()["data"]
     assert [(each["scope"], each["most"], each["gateways"]) for each in told] == [("tenant:default", 100, 1)]
     assert told[0]["left"] + told[0]["lent"] == 100

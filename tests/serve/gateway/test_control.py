@@ -24,7 +24,7 @@ from windlass.plan.search import CorpusFacts, plan_run
 from windlass.serve.gateway.control_client import Upstream
 from windlass.serve.gateway.edge.access import Access
 from windlass.serve.records.audit_log import Actor
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.state import open_state
 from windlass.spec.job import Job
 from windlass.spec.run import JOURNAL, RUN_FILE
@@ -32,7 +32,7 @@ from windlass.spec.settings import SETTINGS
 from windlass.store.database import sqlite_url
 from windlass.store.journal import Journal
 from windlass.store.lock import locked
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.supervisor.control_child import write_key
 
 PATIENCE_S = 20.0
@@ -71,7 +71,7 @@ def control(tmp_path: Path) -> Iterator[ControlServer]:
 @pytest.fixture
 def admin(start_gateway: Any, tmp_path: Path, control: ControlServer) -> Iterator[httpx.Client]:
     state = open_state(sqlite_url(tmp_path / "service.db"))
-    keys = Keys(state)
+    keys = ApiKeys(state)
     token = keys.make("root", Actor("", "test"), scopes=["admin", "use"])[1]
     gateway = start_gateway(access=Access(keys=keys))
     gateway.service.database = state
@@ -88,8 +88,8 @@ def run(tmp_path: Path) -> Path:
     corpus = CorpusFacts("corpus", "digest", 512, 1_000_000, 100_000)
     planned = plan_run(Job.model_validate(tables), corpus, MachineFacts(2, 8 << 30, 1e11, False))
     path = tmp_path / "runs" / "poems" / "1"
-    Place(path).write(RUN_FILE, planned.model_dump_json().encode())
-    Journal(Place(path), JOURNAL).append({"time": 1.0, "event": "step", "step": 1, "loss": float("nan")})
+    StoreDir(path).write(RUN_FILE, planned.model_dump_json().encode())
+    Journal(StoreDir(path), JOURNAL).append({"time": 1.0, "event": "step", "step": 1, "loss": float("nan")})
     return path
 
 

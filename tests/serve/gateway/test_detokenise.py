@@ -9,14 +9,14 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from windlass.http.errors import ApiError
 from windlass.serve.gateway.text.detokenise import StopFilter, WindowDetokenizer, find_stop
-from windlass.serve.gateway.text.tokenise import NumberText, Text, TokenizerText, load_text, token_name
+from windlass.serve.gateway.text.tokenise import NumberText, TextCodec, TokenizerText, load_text, token_name
 from windlass.spec.errors import BadInput
 
 ALPHABET = st.text(alphabet="ab<|>", max_size=20)
 
 
 @pytest.fixture(scope="module")
-def byte_level(model_dir: Path) -> Text:
+def byte_level(model_dir: Path) -> TextCodec:
     return load_text(model_dir)
 
 
@@ -38,18 +38,18 @@ def sentencepiece_like() -> TokenizerText:
     return TokenizerText(tokenizer)
 
 
-def joined(text: Text, tokens: list[int]) -> str:
+def joined(text: TextCodec, tokens: list[int]) -> str:
     detokenizer = text.detokenizer()
     return "".join([*(detokenizer.push(token) for token in tokens), detokenizer.flush()])
 
 
 @given(tokens=st.lists(st.integers(0, 350), max_size=40))
-def test_pieces_of_bytes_joined_are_the_whole_text(byte_level: Text, tokens: list[int]) -> None:
+def test_pieces_of_bytes_joined_are_the_whole_text(byte_level: TextCodec, tokens: list[int]) -> None:
     assert joined(byte_level, tokens) == byte_level.decode(tokens)
 
 
 @given(content=st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30))
-def test_no_piece_of_a_true_text_splits_a_character(byte_level: Text, content: str) -> None:
+def test_no_piece_of_a_true_text_splits_a_character(byte_level: TextCodec, content: str) -> None:
     tokens = byte_level.encode(content, special=False, context=10_000)
     detokenizer = byte_level.detokenizer()
     pieces = [detokenizer.push(token) for token in tokens]
@@ -81,21 +81,21 @@ def test_tokens_of_word_marks_and_bytes_are_named_as_they_read() -> None:
     assert {" the", " fox", "bytes:\\xe4", "A"} <= names
 
 
-def test_special_tokens_are_silent_but_have_names(byte_level: Text) -> None:
+def test_special_tokens_are_silent_but_have_names(byte_level: TextCodec) -> None:
     assert joined(byte_level, [0, 2]) == ""
     assert token_name(byte_level, 2) == "<|user|>"
 
 
-def test_part_of_a_character_is_named_by_its_bytes(byte_level: Text) -> None:
+def test_part_of_a_character_is_named_by_its_bytes(byte_level: TextCodec) -> None:
     (token,) = [t for t in range(4, 260) if byte_level.token_bytes(t) == b"\xe4"]
     assert token_name(byte_level, token) == "bytes:\\xe4"
 
 
-def test_a_token_beyond_the_tokenizer_has_no_text(byte_level: Text) -> None:
+def test_a_token_beyond_the_tokenizer_has_no_text(byte_level: TextCodec) -> None:
     assert joined(byte_level, [99_999]) == ""
 
 
-def test_a_text_that_cannot_fit_is_refused_without_being_tokenised(byte_level: Text) -> None:
+def test_a_text_that_cannot_fit_is_refused_without_being_tokenised(byte_level: TextCodec) -> None:
     with pytest.raises(ApiError, match="cannot fit a context of 8 tokens"):
         byte_level.encode("a" * 1_000_000, special=False, context=8)
 

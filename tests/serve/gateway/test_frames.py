@@ -15,8 +15,8 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 MODELS = st.from_regex(r"[\w.:@-]{1,20}", fullmatch=True)
 
 
-def _chat(model: str) -> chat.Work:
-    return chat.Work(
+def _chat(model: str) -> chat.ChatTask:
+    return chat.ChatTask(
         id="chatcmpl-1",
         model=model,
         created=1,
@@ -28,8 +28,8 @@ def _chat(model: str) -> chat.Work:
     )
 
 
-def _completion(model: str) -> completions.Work:
-    return completions.Work(
+def _completion(model: str) -> completions.CompletionTask:
+    return completions.CompletionTask(
         id="cmpl-1",
         model=model,
         created=1,

@@ -42,7 +42,7 @@ from windlass.http.listener import settings as uvicorn_settings
 from windlass.serve.gateway.control_client import Upstream
 from windlass.serve.gateway.edge.access import Access
 from windlass.serve.records.audit_log import Actor
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.state import open_state
 from windlass.store.database import sqlite_url
 from windlass.supervisor.control_child import write_key
@@ -99,7 +99,7 @@ def control(tmp_path: Path) -> Iterator[Path]:
 def callers(start_gateway: Any, engine: Any, control: Path, tmp_path: Path) -> Iterator[Callers]:
     engine.slots = 64
     state = open_state(sqlite_url(tmp_path / "service.db"))
-    keys, me = Keys(state), Actor("", "test")
+    keys, me = ApiKeys(state), Actor("", "test")
     tokens = [keys.make("user", me)[1], keys.make("root", me, scopes=["use", "admin", "metrics"])[1]]
     gateway = start_gateway(access=Access(keys=keys), patience_s=20)
     gateway.service.database = state

@@ -149,7 +149,7 @@ def test_work_that_others_give_up_is_not_mistaken_for_a_client_that_left() -> No
         await asyncio.Event().wait()
 
     async def watched() -> None:
-        with streaming.Watch(receive):
+        with streaming.DisconnectWatch(receive):
             await asyncio.Event().wait()
 
     async def cancelled() -> bool:

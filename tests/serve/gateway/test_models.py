@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from windlass.spec.protocol.wire import Embed, Generate, Offered
+from windlass.spec.protocol.wire import Embed, Generate, ModelInfo
 
 PATIENCE_S = 20.0
 
@@ -17,10 +17,10 @@ PATIENCE_S = 20.0
 def many(start_gateway: Callable[..., Any], engine: Any) -> Iterator[httpx.Client]:
     engine.stop()
     engine.models = [
-        Offered("tiny@3", "llama", 1000, 128, 400, 8),
-        Offered("other@1", "llama", 2000, 32, 400, 8),
-        Offered("encoder", "bert", 3000, 64, 400, 8),
-        Offered("counted", "ngram", 9000, 64, 400, 0),
+        ModelInfo("tiny@3", "llama", 1000, 128, 400, 8),
+        ModelInfo("other@1", "llama", 2000, 32, 400, 8),
+        ModelInfo("encoder", "bert", 3000, 64, 400, 8),
+        ModelInfo("counted", "ngram", 9000, 64, 400, 0),
     ]
     engine.start()
     gateway = start_gateway(adapters=["poet", "clerk"], others=["other@1", "encoder", "counted"])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from windlass.serve.gateway.fleet.fleet import Fleet
+from windlass.serve.gateway.fleet.fleet import ReplicaFleet
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
-from windlass.serve.gateway.service import Service
+from windlass.serve.gateway.service import GatewayService
 from windlass.spec.protocol.routing import Route, RoutedModel, Routing
 
 
@@ -30,7 +30,7 @@ def routing(folder: Path, prod: str) -> Routing:
 def test_an_alias_leads_to_the_version_that_has_it_now(folder: Path) -> None:
     async def play() -> list[str]:
         metrics = Metrics()
-        service = Service((), Fleet(metrics, Routing(0), queue=1), metrics)
+        service = GatewayService((), ReplicaFleet(metrics, Routing(0), queue=1), metrics)
         found = []
         for prod in ("base@1", "base@2"):
             await service.apply(routing(folder, prod))

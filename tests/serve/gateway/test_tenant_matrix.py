@@ -19,8 +19,8 @@ from windlass.serve.gateway.edge.access import Access
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
 from windlass.serve.metrics.series import MOST_SERIES, OTHER
 from windlass.serve.records.audit_log import Actor
-from windlass.serve.records.bucket import Order, rules_of
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.bucket import LeaseRequest, rules_of
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.quotas import Name, trade
 from windlass.serve.records.state import open_state
 from windlass.serve.records.tenants import Tenants
@@ -63,7 +63,7 @@ class World:
 
     def __init__(self, url: str, state: Any) -> None:
         self.url, self.tokens = url, dict[str, str]()
-        keys, tenants = Keys(state), Tenants(state)
+        keys, tenants = ApiKeys(state), Tenants(state)
         for tenant in ("acme", "rival"):
             tenants.make(tenant, ME, limits=Limits(concurrent=4))
             for scope in ("use", "admin", "metrics"):
@@ -73,7 +73,12 @@ class World:
             key = keys.get(f"{tenant}.use")
             for scope_name in (f"tenant:{tenant}", f"key:{key.id}"):
                 rule = rules_of(Limits(tokens_per_minute=600))
-                trade(state, "g", {Name(scope_name, k): (r, Order(0, 1)) for k, r in rule.items()}, term_s=9)
+                trade(
+                    state,
+                    "g",
+                    {Name(scope_name, k): (r, LeaseRequest(0, 1)) for k, r in rule.items()},
+                    term_s=9,
+                )
         self.tokens["root"] = keys.make("root", ME, scopes=["use", "admin", "metrics"])[1]
         self.ids = {key.name: key.id for key in keys.list()}
 
@@ -86,7 +91,7 @@ class World:
 def world(start_shared: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     place: Path = tmp_path_factory.mktemp("matrix")
     state = open_state(sqlite_url(place / "service.db"))
-    gateway = start_shared(access=Access(keys=Keys(state)))
+    gateway = start_shared(access=Access(keys=ApiKeys(state)))
     gateway.service.database = state
     yield World(gateway.url, state)
     state.close()

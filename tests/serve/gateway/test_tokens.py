@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from windlass.serve.gateway.limits.admission_controller import Gate
-from windlass.serve.gateway.limits.request_cost import Room
+from windlass.serve.gateway.limits.admission_controller import AdmissionController
+from windlass.serve.gateway.limits.request_cost import EngineCapacity
 from windlass.serve.records.state import open_state
 from windlass.spec.limits import Limits, ServeLimits
 from windlass.spec.protocol.wire import Generate
@@ -132,7 +132,9 @@ def test_a_dry_run_foretells_times_and_what_is_left(start_gateway: Any, tmp_path
     state = open_state(sqlite_url(tmp_path / "service.db"))
     limits = ServeLimits(all=Limits(tokens_per_day=1000))
     service = gateway.service
-    service.admission = Gate(limits, state, lambda model: Room(slots=4), service.metrics, holder="test")
+    service.admission = AdmissionController(
+        limits, state, lambda model: EngineCapacity(slots=4), service.metrics, holder="test"
+    )
     gateway.wait_until("/readyz", 200)
     with httpx.Client(base_url=gateway.url, timeout=20) as http:
         told = dry(http, "/v1/completions", {"model": "tiny", "prompt": [5, 6], "max_tokens": 7})

@@ -18,9 +18,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from windlass.http.headers import Sent
+from windlass.http.headers import RequestHeaders
 from windlass.serve.gateway.observe.access_log import AccessLog
-from windlass.serve.gateway.observe.request_trace import Journey, ids_of, trace_of
+from windlass.serve.gateway.observe.request_trace import RequestTrace, ids_of, trace_of
 from windlass.serve.gateway.observe.traces import QUEUE, Traces, endpoint_of
 from windlass.spec.errors import BadInput, StoreFailed
 
@@ -95,8 +95,8 @@ class Ended:
         call()
 
 
-def finished(headers: dict[bytes, bytes] | None = None) -> Journey:
-    journey = Journey(Sent(list((headers or {}).items())))
+def finished(headers: dict[bytes, bytes] | None = None) -> RequestTrace:
+    journey = RequestTrace(RequestHeaders(list((headers or {}).items())))
     journey.route, journey.status, journey.key, journey.tenant = "/v1/completions", 200, "k1", "acme"
     journey.prepare()
     journey.follow(Ended(), 12)

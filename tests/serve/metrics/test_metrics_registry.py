@@ -11,15 +11,15 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.serve.metrics.metrics_registry import Board
-from windlass.serve.metrics.multiprocess import Read, fold, merge_boards
+from windlass.serve.metrics.metrics_registry import MetricsRegistry
+from windlass.serve.metrics.multiprocess import ReadMetrics, fold, merge_boards
 from windlass.serve.metrics.series import MOST_SERIES, OTHER, Figure, Totals
 
 CHILD = """
 import sys, time
 from pathlib import Path
-from windlass.serve.metrics.metrics_registry import Board
-board = Board(Path(sys.argv[1]))
+from windlass.serve.metrics.metrics_registry import MetricsRegistry
+board = MetricsRegistry(Path(sys.argv[1]))
 board.counter("windlass_done", "x").inc(3)
 board.gauge("windlass_open", "x").set(5)
 board.histogram("windlass_took_seconds", "x", (1.0, 2.0)).observe(1.5, 4)
@@ -28,7 +28,7 @@ time.sleep(600)
 """
 
 
-def figure(board: Board, name: str) -> float:
+def figure(board: MetricsRegistry, name: str) -> float:
     lines = board.text().decode().splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + " "))
 
@@ -41,7 +41,7 @@ def started(folder: Path) -> subprocess.Popen[str]:
 
 
 def test_any_board_tells_the_sum_of_all_and_a_killed_process_loses_no_count(tmp_path: Path) -> None:
-    own = Board(tmp_path)
+    own = MetricsRegistry(tmp_path)
     own.counter("windlass_done", "x").inc(1)
     own.gauge("windlass_open", "x").set(2)
     with started(tmp_path) as child:
@@ -58,7 +58,7 @@ def test_boards_of_ended_processes_are_folded_when_another_starts(tmp_path: Path
     for _ in range(3):
         with started(tmp_path) as child:
             child.kill()
-    own = Board(tmp_path)
+    own = MetricsRegistry(tmp_path)
     assert len(list(tmp_path.glob("*.series"))) == 1
     assert figure(own, "windlass_done_total") == 9
     fold(tmp_path)
@@ -72,18 +72,18 @@ def test_a_fold_that_died_before_it_deleted_counts_nothing_twice(tmp_path: Path)
     fold(tmp_path)
     for path, content in kept.items():
         path.write_bytes(content)
-    assert figure(Board(tmp_path), "windlass_done_total") == 3
+    assert figure(MetricsRegistry(tmp_path), "windlass_done_total") == 3
 
 
 def test_what_one_source_tells_every_gateway_is_told_once(tmp_path: Path) -> None:
-    boards = [Board(tmp_path, name) for name in ("a", "b")]
+    boards = [MetricsRegistry(tmp_path, name) for name in ("a", "b")]
     for board, value in zip(boards, (4, 5), strict=True):
         board.gauges("windlass_running", "x", ("replica",), "max").labels("r1").set(value)
     assert figure(boards[0], 'windlass_running{replica="r1"}') == 5
 
 
 def test_a_cleared_gauge_is_not_told(tmp_path: Path) -> None:
-    board = Board()
+    board = MetricsRegistry()
     gauges = board.gauges("windlass_running", "x", ("replica",))
     gauges.labels("r1").set(1)
     gauges.clear()
@@ -91,7 +91,7 @@ def test_a_cleared_gauge_is_not_told(tmp_path: Path) -> None:
 
 
 def test_the_place_of_a_dropped_series_is_the_next_ones(tmp_path: Path) -> None:
-    board, other = Board(tmp_path, "a"), Board(tmp_path, "b")
+    board, other = MetricsRegistry(tmp_path, "a"), MetricsRegistry(tmp_path, "b")
     gauges = board.gauges("windlass_running", "x", ("replica",))
     for number in range(3 * MOST_SERIES):
         gauges.labels(f"engine-{number}").set(number)
@@ -105,7 +105,7 @@ def test_the_place_of_a_dropped_series_is_the_next_ones(tmp_path: Path) -> None:
 
 
 def test_label_values_beyond_the_bound_are_counted_as_other() -> None:
-    board = Board()
+    board = MetricsRegistry()
     family = board.counters("windlass_used", "x", ("tenant",))
     for number in range(2 * MOST_SERIES):
         family.labels(f"t{number}").inc()
@@ -115,7 +115,7 @@ def test_label_values_beyond_the_bound_are_counted_as_other() -> None:
 
 
 def test_label_values_are_escaped() -> None:
-    board = Board()
+    board = MetricsRegistry()
     board.counters("windlass_used", "x", ("tenant",)).labels('a"\n\\').inc()
     assert b'windlass_used_total{tenant="a\\"\\n\\\\"} 1.0' in board.text()
 
@@ -131,7 +131,7 @@ def totals_of(counts: dict[str, int]) -> Totals:
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), COUNTS), max_size=6))
 def test_counters_add_up_whoever_lives(boards: list[tuple[bool, dict[str, int]]]) -> None:
-    merged = merge_boards(Read(lives, totals_of(counts)) for lives, counts in boards)
+    merged = merge_boards(ReadMetrics(lives, totals_of(counts)) for lives, counts in boards)
     for who in "abc":
         wanted = sum(counts.get(who, 0) for _, counts in boards)
         assert merged.get((COUNT, (who,)), [0.0])[0] == wanted

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from windlass.serve.records.audit_log import (
     Act,
     Actor,
-    Record,
+    AuditRecord,
     newest_records,
     read_head,
     read_records,
@@ -221,5 +221,5 @@ def test_processes_that_append_at_once_make_one_chain(state: Database, state_url
         assert told_by(read_records(state), writer) == [str(number) for number in range(20)]
 
 
-def told_by(records: list[Record], writer: str) -> list[str]:
+def told_by(records: list[AuditRecord], writer: str) -> list[str]:
     return [record.target for record in records if record.who == writer]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from windlass.serve.records.audit_log import Actor, newest_records
-from windlass.serve.records.keys import SCOPES, Keys, ensure_first_key
+from windlass.serve.records.keys import SCOPES, ApiKeys, ensure_first_key
 from windlass.serve.records.state import open_state
 from windlass.serve.records.tenants import Tenants
 from windlass.spec.errors import AskedWrongly, BadInput, Damaged, InUse, NotFound
@@ -21,8 +21,8 @@ Clock = Callable[[], float]
 
 
 @pytest.fixture
-def keys(state: Database, clock: Clock) -> Keys:
-    return Keys(state, clock=clock)
+def keys(state: Database, clock: Clock) -> ApiKeys:
+    return ApiKeys(state, clock=clock)
 
 
 def seen_soon(look: Callable[[], bool]) -> bool:
@@ -33,7 +33,7 @@ def seen_soon(look: Callable[[], bool]) -> bool:
     return look()
 
 
-def test_a_key_is_found_by_its_token_alone(keys: Keys, me: Actor) -> None:
+def test_a_key_is_found_by_its_token_alone(keys: ApiKeys, me: Actor) -> None:
     key, token = keys.make("ada", me, scopes=["metrics", "use"], limits=Limits(concurrent=3))
     assert keys.find(token) == key
     assert keys.by_id(key.id) == key
@@ -53,14 +53,14 @@ def test_a_key_is_found_by_its_token_alone(keys: Keys, me: Actor) -> None:
         assert keys.find(wrong) is None
 
 
-def test_no_table_holds_a_token(keys: Keys, state: Database, me: Actor) -> None:
+def test_no_table_holds_a_token(keys: ApiKeys, state: Database, me: Actor) -> None:
     tokens = [keys.make("ada", me)[1], keys.rotate("ada", me, grace_s=60)[1]]
     tables = ("keys", "audit", "tenants")
     kept = repr([state.read(f"SELECT * FROM {table}") for table in tables])
     assert all(token.removeprefix("wlk_") not in kept for token in tokens)
 
 
-def test_a_key_expires(keys: Keys, clock: Clock, me: Actor) -> None:
+def test_a_key_expires(keys: ApiKeys, clock: Clock, me: Actor) -> None:
     key, token = keys.make("brief", me, expires_s=clock() + 60)
     clock.now_s += 59.9  # type: ignore[attr-defined]
     assert keys.find(token) == key
@@ -69,7 +69,7 @@ def test_a_key_expires(keys: Keys, clock: Clock, me: Actor) -> None:
     assert key.refusal(clock()) == "has expired"
 
 
-def test_a_revoked_key_is_dead_at_once_and_frees_its_name(keys: Keys, me: Actor) -> None:
+def test_a_revoked_key_is_dead_at_once_and_frees_its_name(keys: ApiKeys, me: Actor) -> None:
     old, token = keys.make("ada", me)
     assert keys.find(token) == old
     keys.revoke("ada", me)
@@ -83,7 +83,7 @@ def test_a_revoked_key_is_dead_at_once_and_frees_its_name(keys: Keys, me: Actor)
 
 
 def test_a_rotated_key_keeps_its_id_and_the_former_token_its_grace(
-    keys: Keys, clock: Clock, me: Actor
+    keys: ApiKeys, clock: Clock, me: Actor
 ) -> None:
     key, former = keys.make("ada", me)
     same, token = keys.rotate("ada", me, grace_s=30)
@@ -94,14 +94,14 @@ def test_a_rotated_key_keeps_its_id_and_the_former_token_its_grace(
     assert keys.find(token) is None
 
 
-def test_the_former_token_of_a_revoked_key_is_dead_too(keys: Keys, me: Actor) -> None:
+def test_the_former_token_of_a_revoked_key_is_dead_too(keys: ApiKeys, me: Actor) -> None:
     _, former = keys.make("ada", me)
     keys.rotate("ada", me, grace_s=30)
     keys.revoke("ada", me)
     assert keys.find(former) is None
 
 
-def test_keys_of_a_suspended_tenant_do_not_open(keys: Keys, state: Database, me: Actor) -> None:
+def test_keys_of_a_suspended_tenant_do_not_open(keys: ApiKeys, state: Database, me: Actor) -> None:
     tenants = Tenants(state)
     tenants.make("acme", me)
     key, token = keys.make("ada", me, tenant="acme")
@@ -112,10 +112,10 @@ def test_keys_of_a_suspended_tenant_do_not_open(keys: Keys, state: Database, me:
 
 
 def test_another_gateway_sees_at_once_what_this_one_changed(
-    keys: Keys, state_url: str, clock: Clock, me: Actor
+    keys: ApiKeys, state_url: str, clock: Clock, me: Actor
 ) -> None:
     other = open_state(state_url)
-    elsewhere = Keys(other, clock=clock)
+    elsewhere = ApiKeys(other, clock=clock)
     _, token = keys.make("ada", me)
     assert elsewhere.find(token) is not None
     assert seen_soon(lambda: elsewhere.at_hand(token) is not None or elsewhere.find(token) is None)
@@ -124,13 +124,13 @@ def test_another_gateway_sees_at_once_what_this_one_changed(
     other.close()
 
 
-def test_a_command_in_another_process_revokes(keys: Keys, state_url: str, me: Actor) -> None:
+def test_a_command_in_another_process_revokes(keys: ApiKeys, state_url: str, me: Actor) -> None:
     _, token = keys.make("ada", me)
     assert keys.find(token) is not None
     program = (
         "import sys; from windlass.serve.records.audit_log import Actor;"
-        "from windlass.serve.records.keys import Keys; from windlass.serve.records.state import open_state;"
-        "Keys(open_state(sys.argv[1])).revoke('ada', Actor('', 'another'))"
+        "from windlass.serve.records.keys import ApiKeys; from windlass.serve.records.state import open_state;"
+        "ApiKeys(open_state(sys.argv[1])).revoke('ada', Actor('', 'another'))"
     )
     subprocess.run([sys.executable, "-c", program, state_url], check=True, timeout=60)
     assert seen_soon(lambda: keys.find(token) is None)
@@ -139,7 +139,7 @@ def test_a_command_in_another_process_revokes(keys: Keys, state_url: str, me: Ac
 def test_the_first_start_makes_one_admin_key(state: Database) -> None:
     token = ensure_first_key(state)
     assert token is not None
-    found = Keys(state).find(token)
+    found = ApiKeys(state).find(token)
     assert found is not None
     assert found.scopes == SCOPES
     assert ensure_first_key(state) is None
@@ -147,7 +147,7 @@ def test_the_first_start_makes_one_admin_key(state: Database) -> None:
 
 def test_no_key_is_made_by_itself_after_the_last_was_revoked(state: Database, me: Actor) -> None:
     ensure_first_key(state)
-    Keys(state).revoke("admin", me)
+    ApiKeys(state).revoke("admin", me)
     assert ensure_first_key(state) is None
 
 
@@ -167,7 +167,7 @@ def test_no_key_is_made_by_itself_after_the_last_was_revoked(state: Database, me
     ],
 )
 def test_what_cannot_be_is_refused_and_leaves_nothing(
-    keys: Keys,
+    keys: ApiKeys,
     state: Database,
     me: Actor,
     name: str,
@@ -182,13 +182,13 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(
     assert len(newest_records(state, 10)) == 1
 
 
-def test_limits_of_a_key_can_be_changed_and_lifted(keys: Keys, me: Actor) -> None:
+def test_limits_of_a_key_can_be_changed_and_lifted(keys: ApiKeys, me: Actor) -> None:
     keys.make("ada", me)
     assert keys.limit("ada", Limits(tokens_per_day=5), me).limits == Limits(tokens_per_day=5)
     assert keys.limit("ada", None, me).limits is None
 
 
-def test_every_change_is_written_down(keys: Keys, state: Database, me: Actor) -> None:
+def test_every_change_is_written_down(keys: ApiKeys, state: Database, me: Actor) -> None:
     key, _ = keys.make("ada", me)
     keys.limit("ada", Limits(concurrent=1), me)
     keys.rotate("ada", me)
@@ -201,7 +201,7 @@ def test_every_change_is_written_down(keys: Keys, state: Database, me: Actor) ->
 
 
 def test_a_row_that_nobody_of_us_wrote_opens_nothing_it_should_not(
-    keys: Keys, state: Database, me: Actor
+    keys: ApiKeys, state: Database, me: Actor
 ) -> None:
     _, token = keys.make("ada", me)
     state.write("UPDATE keys SET scopes = 'root,use'")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from windlass.serve.records.audit_log import Actor
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.record_cache import ASK_AGAIN_S, TRUST_S, Remembered
 from windlass.serve.records.state import open_state
 from windlass.spec.errors import StoreFailed
@@ -154,7 +154,7 @@ def test_only_one_caller_waits_for_a_database_that_does_not_answer(
 
 def test_keys_open_while_the_server_restarts(postgres: Any, me: Actor) -> None:
     state = open_state(postgres.new_database())
-    keys = Keys(state)
+    keys = ApiKeys(state)
     key, token = keys.make("ada", me)
     assert keys.find(token) == key
     postgres.stop()

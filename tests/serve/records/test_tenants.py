@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from windlass.serve.records.audit_log import Actor, newest_records
-from windlass.serve.records.keys import Keys
-from windlass.serve.records.tenants import Settings, Tenants
+from windlass.serve.records.keys import ApiKeys
+from windlass.serve.records.tenants import Tenants, TenantSettings
 from windlass.spec.errors import AskedWrongly, BadInput, InUse, NotFound
 from windlass.spec.limits import Limits
-from windlass.spec.tenancy import DEFAULT, Allowance, Quota
+from windlass.spec.tenancy import DEFAULT, Allowance, TenantResourceQuota
 from windlass.store.database import Database
 
 
@@ -23,10 +23,13 @@ def test_there_is_a_tenant_from_the_start(tenants: Tenants) -> None:
 
 
 def test_a_tenant_is_found_as_it_was_made_and_changed(tenants: Tenants, me: Actor) -> None:
-    made = tenants.make("acme", me, limits=Limits(concurrent=2), settings=Settings(shared_prefix=True))
+    made = tenants.make("acme", me, limits=Limits(concurrent=2), settings=TenantSettings(shared_prefix=True))
     assert made == tenants.find("acme") == tenants.get("acme")
     changed = tenants.set("acme", me, limits=Limits(tokens_per_day=9))
-    assert (changed.limits, changed.settings) == (Limits(tokens_per_day=9), Settings(shared_prefix=True))
+    assert (changed.limits, changed.settings) == (
+        Limits(tokens_per_day=9),
+        TenantSettings(shared_prefix=True),
+    )
     assert tenants.set("acme", me, limits=Limits()).limits is None
     assert tenants.find("acme") == tenants.get("acme")
     assert tenants.find("nobody") is None
@@ -34,7 +37,7 @@ def test_a_tenant_is_found_as_it_was_made_and_changed(tenants: Tenants, me: Acto
 
 def test_a_tenant_with_a_key_in_use_stays(tenants: Tenants, state: Database, me: Actor) -> None:
     tenants.make("acme", me)
-    keys = Keys(state)
+    keys = ApiKeys(state)
     keys.make("ada", me, tenant="acme")
     with pytest.raises(InUse, match="still has keys: ada"):
         tenants.remove("acme", me)
@@ -71,7 +74,7 @@ def test_every_change_is_written_down(tenants: Tenants, state: Database, me: Act
 
 
 def test_what_a_tenant_is_allowed_changes_by_what_it_was(tenants: Tenants, me: Actor) -> None:
-    tenants.make("acme", me, allowance=Allowance(quota=Quota(jobs=4)))
+    tenants.make("acme", me, allowance=Allowance(quota=TenantResourceQuota(jobs=4)))
     changed = tenants.set("acme", me, allow=lambda old: old.model_copy(update={"weight": 2.0}))
     assert (changed.allowance.quota.jobs, changed.allowance.weight) == (4, 2.0)
     assert tenants.find("acme") == changed

@@ -21,10 +21,10 @@ from windlass.spec.protocol.wire import (
     LENGTH,
     Cancel,
     Embed,
+    EngineLoad,
     Failed,
     FromEngine,
     Generate,
-    Load,
     Message,
     PromptScores,
     Ready,
@@ -73,7 +73,7 @@ class Running:
         said: list[FromEngine] = []
         while True:
             message = self.next()
-            if isinstance(message, Load | Ready) or message.id != id_:
+            if isinstance(message, EngineLoad | Ready) or message.id != id_:
                 continue
             said.append(message)
             if isinstance(message, Failed) or (isinstance(message, Tokens) and message.finish is not None):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.serve.vllm.translate import Garbled, Hearing, body_of, refusal
+from windlass.serve.vllm.translate import BadVllmReply, Hearing, body_of, refusal
 from windlass.spec.protocol.wire import Alternative, Failed, Generate, Grammar, PromptScores, Tokens
 
 
@@ -89,7 +89,7 @@ def test_the_prompt_is_scored_before_the_first_token() -> None:
 
 
 def test_a_vllm_too_old_to_send_token_ids_is_told_from_an_empty_answer() -> None:
-    with pytest.raises(Garbled, match="later is needed"):
+    with pytest.raises(BadVllmReply, match="later is needed"):
         Hearing(Generate("a", [1], 5)).hear(event(text="hello", finish_reason=None))
 
 
@@ -105,7 +105,7 @@ def test_what_is_no_event_is_garbled_and_never_anything_worse(data: str) -> None
     hearing = Hearing(Generate("a", [1], 5))
     try:
         said = hearing.hear(data)
-    except Garbled:
+    except BadVllmReply:
         return
     assert said == []
 

@@ -5,8 +5,8 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.sites.dns.site_health import Probe, Standing, after, answering, drained, state
-from windlass.spec.sites import Site, Sites, Watch
+from windlass.sites.dns.site_health import Probe, SiteHealth, after, answering, drained, state
+from windlass.spec.sites import Site, SiteCheck, Sites
 
 SITES = Sites(
     zone="z.example",
@@ -14,12 +14,12 @@ SITES = Sites(
     drain=30,
     site=tuple(Site(name=name, addresses=("192.0.2.1",), url="http://a") for name in ("a", "b")),
 )
-WATCH = Watch(fall=2, rise=3)
+WATCH = SiteCheck(fall=2, rise=3)
 GOOD, BAD = Probe(True), Probe(False, why="no answer")
 
 
-def seen(*probes: Probe, standing: Standing | None = None) -> Standing:
-    found = standing or Standing()
+def seen(*probes: Probe, standing: SiteHealth | None = None) -> SiteHealth:
+    found = standing or SiteHealth()
     for second, probe in enumerate(probes):
         found = after(found, probe, WATCH, float(second))
     return found
@@ -34,7 +34,7 @@ def test_a_site_leaves_after_some_bad_answers_in_a_row_and_comes_back_after_more
 
 @given(st.lists(st.booleans(), max_size=60))
 def test_a_site_never_changes_without_as_many_probes_in_a_row_as_are_asked_for(goods: list[bool]) -> None:
-    states = list(accumulate(goods, lambda s, g: after(s, Probe(g), WATCH, 0.0), initial=Standing()))
+    states = list(accumulate(goods, lambda s, g: after(s, Probe(g), WATCH, 0.0), initial=SiteHealth()))
     for place in range(1, len(states)):
         if states[place].well != states[place - 1].well:
             run = WATCH.rise if states[place].well else WATCH.fall
@@ -42,17 +42,17 @@ def test_a_site_never_changes_without_as_many_probes_in_a_row_as_are_asked_for(g
 
 
 def test_a_drained_site_gets_nobody_new_and_is_withdrawn_when_kept_answers_have_run_out() -> None:
-    standing = drained(drained(Standing(), 100.0), 120.0)
+    standing = drained(drained(SiteHealth(), 100.0), 120.0)
     assert state(standing, SITES, 134.9) == "draining"
     assert state(standing, SITES, 135.0) == "withdrawn"
     assert state(drained(standing, None), SITES, 200.0) == "well"
-    found = answering(SITES, {"a": standing, "b": Standing()}, 101.0)
+    found = answering(SITES, {"a": standing, "b": SiteHealth()}, 101.0)
     assert [site.name for site in found] == ["b"]
 
 
 def test_where_none_is_well_the_drained_and_then_all_others_answer() -> None:
     out = seen(BAD, BAD)
-    draining = drained(Standing(), 100.0)
+    draining = drained(SiteHealth(), 100.0)
     assert [s.name for s in answering(SITES, {"a": out, "b": draining}, 101.0)] == ["b"]
     assert [s.name for s in answering(SITES, {"a": out, "b": out}, 101.0)] == ["a", "b"]
     assert [s.name for s in answering(SITES, {"a": out, "b": draining}, 1000.0)] == ["a"]

@@ -10,10 +10,10 @@ from windlass.registry.versions import Registry
 from windlass.sites.replication import publish, puller
 from windlass.sites.replication.artifact_store import open_depot
 from windlass.sites.replication.publish import Published, Publisher
-from windlass.sites.replication.puller import Bringer, Brought
+from windlass.sites.replication.puller import Brought, Puller
 from windlass.spec.sites import Replicate
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 PIECE_BYTES = 1000
 
@@ -36,7 +36,7 @@ class Net:
 
     def register(self, name: str = "poems", size: int = 3500, *, promote: bool = False) -> int:
         source = self.folder / secrets.token_hex(4)
-        writer = DirectoryWriter(Place(source))
+        writer = DirectoryWriter(StoreDir(source))
         writer.write("config.json", b"{}")
         writer.write("model.safetensors", secrets.token_bytes(size))
         writer.commit({"kind": "test"})
@@ -49,7 +49,7 @@ class Net:
         return Publisher(self.home, open_depot(self.rule.depot, create=True), self.rule).step()
 
     def bring(self, site: str = "east") -> Brought:
-        return Bringer(self.folder / site, open_depot(self.rule.depot), site, self.rule).step()
+        return Puller(self.folder / site, open_depot(self.rule.depot), site, self.rule).step()
 
     def has(self, where: str = "home") -> dict[str, str]:
         """Every whole version of a registry, with its digest."""

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from windlass.registry.versions import Registry
 from windlass.sites.replication.artifact_store import open_depot
-from windlass.sites.replication.puller import Bringer
+from windlass.sites.replication.puller import Puller
 from windlass.store.manifest import verify
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 pytestmark = pytest.mark.slow
 
@@ -50,8 +50,14 @@ def killed_after(count: int) -> Iterator[list[int]]:
         return act
 
     with pytest.MonkeyPatch.context() as patch:
-        effects = [(Place, "write"), (Place, "create"), (Place, "remove"), (Path, "rename"), (Path, "unlink")]
-        for owner, name in (*effects, (Bringer, "_get"), (os, "replace")):
+        effects = [
+            (StoreDir, "write"),
+            (StoreDir, "create"),
+            (StoreDir, "remove"),
+            (Path, "rename"),
+            (Path, "unlink"),
+        ]
+        for owner, name in (*effects, (Puller, "_get"), (os, "replace")):
             patch.setattr(owner, name, mortal(getattr(owner, name)))
         yield left
 
@@ -59,7 +65,7 @@ def killed_after(count: int) -> Iterator[list[int]]:
 def whole(net: Net) -> None:
     """What any site or the depot has, it has all of."""
     for version in Registry(net.folder / "east").versions("poems"):
-        verify(Place(version.path), version.manifest)
+        verify(StoreDir(version.path), version.manifest)
     if (Path(net.rule.depot) / "depot.json").exists():
         depot = open_depot(net.rule.depot)
         held = set(depot.vault.chunks())

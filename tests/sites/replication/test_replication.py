@@ -15,14 +15,14 @@ import pytest
 from windlass.backup.prune import prune
 from windlass.backup.repository import open_vault
 from windlass.registry.versions import Registry
-from windlass.sites.replication.artifact_store import Depot, open_depot
+from windlass.sites.replication.artifact_store import ArtifactStore, open_depot
 from windlass.sites.replication.lag import copies
-from windlass.sites.replication.puller import Bringer
-from windlass.sites.replication.watch import Watch
+from windlass.sites.replication.puller import Puller
+from windlass.sites.replication.watch import ReplicationWatch
 from windlass.spec.backup import Keep
 from windlass.spec.errors import Damaged, InUse, NotFound
 from windlass.store.manifest import verify
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 PIECE_BYTES = 1000
 Net = Any
@@ -30,7 +30,7 @@ Net = Any
 NewNet = Callable[..., Net]
 
 
-def depot_of(net: Net) -> Depot:
+def depot_of(net: Net) -> ArtifactStore:
     return open_depot(net.rule.depot)
 
 
@@ -40,7 +40,7 @@ def test_a_new_site_gets_every_version_and_the_aliases_of_home(net: Net) -> None
     assert net.has("east") == net.has("home")
     assert Registry(net.folder / "east").aliases("poems") == {"prod": 1}
     for version in Registry(net.folder / "east").versions("poems"):
-        verify(Place(version.path))
+        verify(StoreDir(version.path))
         here = (net.home / "models/poems" / str(version.number) / "manifest.json").read_bytes()
         assert (version.path / "manifest.json").read_bytes() == here
 
@@ -241,14 +241,14 @@ def test_a_site_that_is_not_there_or_not_reachable_only_waits(net: Net) -> None:
     with pytest.raises(NotFound, match="no depot yet"):
         net.bring()
     net.publish()
-    assert Bringer(net.folder / "east", depot_of(net), "east", net.rule).step().missing == []
+    assert Puller(net.folder / "east", depot_of(net), "east", net.rule).step().missing == []
 
 
 def test_a_store_that_is_away_is_told_of_once_and_asked_again(net: Net) -> None:
     told: list[dict[str, Any]] = []
-    watch = Watch(
+    watch = ReplicationWatch(
         net.rule,
-        lambda depot: Bringer(net.folder / "east", depot, "east", net.rule),
+        lambda depot: Puller(net.folder / "east", depot, "east", net.rule),
         told.append,
         threading.Event(),
         create=False,

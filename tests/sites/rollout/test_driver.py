@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windlass.sites.dns.site_health import Probe
-from windlass.sites.rollout.driver import Journey
-from windlass.sites.rollout.rollout_record import Record, Turn
-from windlass.sites.rollout.site_client import Door, Seen
+from windlass.sites.rollout.driver import SitesRolloutDriver
+from windlass.sites.rollout.rollout_record import SitesRolloutRecord, SiteState
+from windlass.sites.rollout.site_client import SiteClient, SiteRollout
 from windlass.sites.rollout.turns import resumed
 from windlass.spec.errors import InUse, WindlassError
 from windlass.spec.rollout import Rollout
@@ -54,7 +54,7 @@ class FakeSite:
     copy: bool = True
     cut: bool = False
     serves: str = OLD
-    history: list[Seen] = field(default_factory=list)
+    history: list[SiteRollout] = field(default_factory=list)
     drained: bool = False
     visited: bool = False
     """Whether clients still come, drained or not."""
@@ -68,7 +68,7 @@ class FakeSite:
         self._reach()
         return self.serves
 
-    def rollouts(self) -> list[Seen]:
+    def rollouts(self) -> list[SiteRollout]:
         self._reach()
         self._go_on()
         return list(reversed(self.history))
@@ -77,7 +77,7 @@ class FakeSite:
         self._reach()
         if self.history and self.history[-1].state not in ("promoted", "rolled_back", "aborted"):
             raise InUse("another roll-out is under way")
-        self.history.append(Seen(f"ro-{len(self.history)}", candidate, "waiting", ""))
+        self.history.append(SiteRollout(f"ro-{len(self.history)}", candidate, "waiting", ""))
         self.looks = 0
         self.effects.note(f"{self.name}: start {candidate}")
 
@@ -128,14 +128,14 @@ class World:
     def __init__(self, plan: SitesRollout = PLAN, *, back: bool = False) -> None:
         self.effects, self.plan, self.now = Effects(), plan, 1000.0
         self.sites = {name: FakeSite(name, self.effects) for name in ("east", "north", "west")}
-        turns = {name: Turn(since_s=self.now) for name in self.sites}
-        self.stored = Record(NEW, tuple(self.sites), self.now, self.now, back=back, sites=turns)
+        turns = {name: SiteState(since_s=self.now) for name in self.sites}
+        self.stored = SitesRolloutRecord(NEW, tuple(self.sites), self.now, self.now, back=back, sites=turns)
         self.most_busy = 0
 
-    def drive(self, until: Callable[[Record], bool] = lambda _: False) -> Record:
+    def drive(self, until: Callable[[SitesRolloutRecord], bool] = lambda _: False) -> SitesRolloutRecord:
         """Go on from what is stored, as another process would."""
-        doors: dict[str, Door] = dict(self.sites)
-        journey = Journey(resumed(self.stored, self.now), doors, self.plan, 2, self._save)
+        doors: dict[str, SiteClient] = dict(self.sites)
+        journey = SitesRolloutDriver(resumed(self.stored, self.now), doors, self.plan, 2, self._save)
         for _ in range(2000):
             over = journey.step(self.now)
             busy = [t for t in journey.record.sites.values() if t.phase in ("draining", "rolling", "undoing")]
@@ -145,7 +145,7 @@ class World:
                 return journey.record
         raise AssertionError(f"it never ends: {journey.record}")
 
-    def _save(self, record: Record) -> None:
+    def _save(self, record: SitesRolloutRecord) -> None:
         self.stored = record
         self.effects.note("save")
 
@@ -270,7 +270,7 @@ def test_a_site_that_serves_it_already_is_only_asked() -> None:
 
 def test_an_earlier_roll_out_of_the_same_version_is_not_taken_for_this_one() -> None:
     world = World()
-    world.sites["east"].history.append(Seen("ro-before", NEW, "rolled_back", "the disk was full"))
+    world.sites["east"].history.append(SiteRollout("ro-before", NEW, "rolled_back", "the disk was full"))
     assert world.drive().state == "done"
     assert [seen.state for seen in world.sites["east"].history] == ["rolled_back", "promoted"]
 

@@ -24,12 +24,12 @@ from windlass.lab.proofs.rollback.bad_versions import spoil
 from windlass.registry.versions import Registry
 from windlass.sites.replication.artifact_store import open_depot
 from windlass.sites.replication.publish import Publisher
-from windlass.sites.replication.puller import Bringer
-from windlass.sites.rollout.rollout_record import Record, load
+from windlass.sites.replication.puller import Puller
+from windlass.sites.rollout.rollout_record import SitesRolloutRecord, load
 from windlass.spec.shape import LlamaShape
 from windlass.spec.sites import Sites, read_sites
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 pytestmark = pytest.mark.slow
 
@@ -94,7 +94,7 @@ class Net:
         environment = {**os.environ, "WINDLASS_KEY": self.key}
         return subprocess.Popen([*WINDLASS, *words], stdout=subprocess.PIPE, text=True, env=environment)
 
-    def record(self) -> Record | None:
+    def record(self) -> SitesRolloutRecord | None:
         rule = self.sites.replicate
         assert rule is not None
         return load(open_depot(rule.depot), "tiny")
@@ -118,7 +118,7 @@ def register(home: Path) -> None:
     write_subject(SHAPE, made)
     (made / "tokenizer.json").write_bytes((words / "tokenizer.json").read_bytes())
     for note in (b"the first", b"the second"):
-        writer = DirectoryWriter(Place(home / note.decode()))
+        writer = DirectoryWriter(StoreDir(home / note.decode()))
         for file in made.iterdir():
             if file.name != "manifest.json":
                 writer.write(file.name, file.read_bytes())
@@ -187,7 +187,7 @@ def replicate(sites: Sites, folder: Path) -> None:
     assert rule is not None
     Publisher(folder / "home", open_depot(rule.depot, create=True), rule).step()
     for name in NAMES:
-        Bringer(folder / name, open_depot(rule.depot), name, rule).step()
+        Puller(folder / name, open_depot(rule.depot), name, rule).step()
 
 
 @pytest.mark.long

@@ -8,10 +8,10 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.spec.protocol.rank import Member, add_member, member_of
+from windlass.spec.protocol.rank import RankInfo, add_member, member_of
 
 MEMBERS = st.builds(
-    Member,
+    RankInfo,
     rank=st.integers(0, 63),
     world=st.integers(2, 64),
     rendezvous=st.just("10.0.0.1:29400"),
@@ -19,8 +19,8 @@ MEMBERS = st.builds(
 )
 
 
-@given(MEMBERS | st.just(Member()))
-def test_a_member_is_read_back_from_its_arguments(member: Member) -> None:
+@given(MEMBERS | st.just(RankInfo()))
+def test_a_member_is_read_back_from_its_arguments(member: RankInfo) -> None:
     parser = argparse.ArgumentParser()
     add_member(parser)
     assert member_of(parser.parse_args(member.arguments)) == member
@@ -29,8 +29,8 @@ def test_a_member_is_read_back_from_its_arguments(member: Member) -> None:
 def test_a_settled_process_stays_on_its_cores_with_a_thread_for_each() -> None:
     core = min(os.sched_getaffinity(0))
     script = (
-        "import os; from windlass.spec.protocol.rank import Member, settle\n"
-        f"settle(Member(0, 1, '', ({core},)))\n"
+        "import os; from windlass.spec.protocol.rank import RankInfo, settle\n"
+        f"settle(RankInfo(0, 1, '', ({core},)))\n"
         "print(sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'])"
     )
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from windlass.spec.protocol.routing import Outcome, VersionDemand
+from windlass.spec.protocol.routing import AnswerOutcome, VersionDemand
 from windlass.spec.scale import Scale
 from windlass.supervisor.autoscale.autoscaler import Autoscale
-from windlass.supervisor.autoscale.capacity import Need, need_of
-from windlass.supervisor.autoscale.signals import WINDOW_S, Answers
-from windlass.supervisor.desired import Group, Item, Wanted
-from windlass.supervisor.state import NOTHING, Running, View
+from windlass.supervisor.autoscale.capacity import ReplicaNeeds, need_of
+from windlass.supervisor.autoscale.signals import WINDOW_S, AnswerWindow
+from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
+from windlass.supervisor.state import NOTHING, RunningReplica, ServiceState
 
 SCALE = Scale(most=8, memory=1 << 20)
 
@@ -23,25 +23,25 @@ class Room:
     def __init__(self, most: int = 100) -> None:
         self.most = most
 
-    def room(self, need: Need, running: int) -> int:
+    def room(self, need: ReplicaNeeds, running: int) -> int:
         return self.most
 
 
-def replica(version: str, number: int) -> Running:
-    return Running(f"{version}-{number}", version, Path("/s"), 1, "ready", 0.0, 0.0)
+def replica(version: str, number: int) -> RunningReplica:
+    return RunningReplica(f"{version}-{number}", version, Path("/s"), 1, "ready", 0.0, 0.0)
 
 
-def seen(*groups: Group, **in_flight: int) -> View:
+def seen(*groups: ReplicaGroup, **in_flight: int) -> ServiceState:
     running = tuple(replica(g.version, n) for g in groups for n in range(g.replicas))
     demand = {version: VersionDemand(in_flight=count) for version, count in in_flight.items()}
-    return View(Wanted(groups), running, demand=demand)
+    return ServiceState(DesiredService(groups), running, demand=demand)
 
 
-def group(*names: str, replicas: int = 1, weight: float = 1.0) -> Group:
-    return Group(tuple(Item(name, Path("/none")) for name in names), replicas, weight)
+def group(*names: str, replicas: int = 1, weight: float = 1.0) -> ReplicaGroup:
+    return ReplicaGroup(tuple(Item(name, Path("/none")) for name in names), replicas, weight)
 
 
-def numbers(view: View, room: int = 100) -> list[int]:
+def numbers(view: ServiceState, room: int = 100) -> list[int]:
     changes = Autoscale(SCALE, slots=4, backend=Room(room)).decide(view, 100.0)
     return [each.replicas for each in (changes.wanted or view.wanted).groups]
 
@@ -73,10 +73,10 @@ def test_a_version_that_comes_back_is_seen_afresh() -> None:
     assert autoscale.decide(seen(group("old", replicas=3)), 2000.0) is NOTHING
 
 
-def answers(*first_token_s: float, at: float = 0.0, shadow: bool = False) -> Answers:
-    made = Answers()
+def answers(*first_token_s: float, at: float = 0.0, shadow: bool = False) -> AnswerWindow:
+    made = AnswerWindow()
     made.take((), 0.0)
-    made.take([Outcome("v", "r", first_token_s=each, shadow=shadow) for each in first_token_s], at)
+    made.take([AnswerOutcome("v", "r", first_token_s=each, shadow=shadow) for each in first_token_s], at)
     return made
 
 
@@ -105,6 +105,6 @@ def test_old_answers_and_copies_do_not_count() -> None:
 
 def test_a_replica_needs_what_its_files_promise_until_one_runs(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(1000))
-    assert need_of(1, None, [], [tmp_path]) == Need(1, 2000)
-    assert need_of(2, 5, [], [tmp_path]) == Need(2, 5)
+    assert need_of(1, None, [], [tmp_path]) == ReplicaNeeds(1, 2000)
+    assert need_of(2, 5, [], [tmp_path]) == ReplicaNeeds(2, 5)
     assert need_of(1, None, [1], [tmp_path]).memory_bytes > 2000

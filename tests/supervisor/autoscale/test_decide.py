@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from windlass.spec.scale import Scale
-from windlass.supervisor.autoscale.decide import Past, Seen, decide
+from windlass.supervisor.autoscale.decide import Past, ScaleSignals, decide
 
 SLOTS = 8
 SCALE = Scale(most=10, calm=60.0, cooldown=20.0, first_token=2.0)
@@ -21,7 +21,7 @@ def numbers(loads: list[int], scale: Scale, *, room: int = 10, every_s: float = 
     """Decide once for each load, `every_s` apart; what is decided is ready at once."""
     replicas, past, decided = scale.least, Past(), []
     for step, load in enumerate(loads):
-        seen = Seen(replicas, replicas, load)
+        seen = ScaleSignals(replicas, replicas, load)
         decision = decide(scale, past, seen, slots=SLOTS, room=room, now=step * every_s)
         replicas, past = decision.replicas, decision.past
         decided.append(replicas)
@@ -29,7 +29,7 @@ def numbers(loads: list[int], scale: Scale, *, room: int = 10, every_s: float = 
 
 
 def one(
-    seen: Seen, scale: Scale = SCALE, past: Past | None = None, room: int = 10, now: float = 100.0
+    seen: ScaleSignals, scale: Scale = SCALE, past: Past | None = None, room: int = 10, now: float = 100.0
 ) -> int:
     return decide(scale, past or Past(), seen, slots=SLOTS, room=room, now=now).replicas
 
@@ -57,43 +57,43 @@ def test_the_number_stays_within_its_bounds(loads: list[int], least: int, room: 
 
 @given(st.integers(1, 10), st.integers(0, 100), st.integers(0, 100))
 def test_more_load_never_means_fewer_replicas(replicas: int, load: int, more: int) -> None:
-    assert one(Seen(replicas, replicas, load)) <= one(Seen(replicas, replicas, load + more))
+    assert one(ScaleSignals(replicas, replicas, load)) <= one(ScaleSignals(replicas, replicas, load + more))
 
 
 def test_refused_requests_are_load_too() -> None:
-    assert one(Seen(2, 2, in_flight=12, refused=20)) == 6
+    assert one(ScaleSignals(2, 2, in_flight=12, refused=20)) == 6
 
 
 def test_requests_that_wait_bring_one_replica_and_then_a_pause() -> None:
-    slow = Seen(2, 2, in_flight=10, queue_s=5.0)
+    slow = ScaleSignals(2, 2, in_flight=10, queue_s=5.0)
     first = decide(SCALE, Past(), slow, slots=SLOTS, room=10, now=100.0)
     assert first.replicas == 3
-    again = Seen(3, 3, in_flight=10, queue_s=5.0)
+    again = ScaleSignals(3, 3, in_flight=10, queue_s=5.0)
     assert decide(SCALE, first.past, again, slots=SLOTS, room=10, now=119.0).replicas == 3
     assert decide(SCALE, first.past, again, slots=SLOTS, room=10, now=120.0).replicas == 4
 
 
 def test_answers_that_begin_late_bring_a_replica_only_if_requests_share_one() -> None:
-    assert one(Seen(2, 2, in_flight=3, first_token_s=9.0)) == 3
-    assert one(Seen(2, 2, in_flight=2, first_token_s=9.0)) == 2
+    assert one(ScaleSignals(2, 2, in_flight=3, first_token_s=9.0)) == 3
+    assert one(ScaleSignals(2, 2, in_flight=2, first_token_s=9.0)) == 2
 
 
 def test_a_replica_that_starts_is_waited_for_before_slowness_brings_another() -> None:
-    assert one(Seen(3, 2, in_flight=12, queue_s=9.0)) == 3
+    assert one(ScaleSignals(3, 2, in_flight=12, queue_s=9.0)) == 3
 
 
 def test_a_replica_that_starts_is_not_let_go() -> None:
     past = Past()
     for now in range(0, 300, 5):
-        decision = decide(SCALE, past, Seen(3, 2, in_flight=0), slots=SLOTS, room=10, now=now)
+        decision = decide(SCALE, past, ScaleSignals(3, 2, in_flight=0), slots=SLOTS, room=10, now=now)
         assert decision.replicas == 3
         past = decision.past
-    assert decide(SCALE, past, Seen(3, 3, 0), slots=SLOTS, room=10, now=300.0).replicas == 3
-    assert decide(SCALE, past, Seen(3, 3, 0), slots=SLOTS, room=10, now=360.0).replicas == 1
+    assert decide(SCALE, past, ScaleSignals(3, 3, 0), slots=SLOTS, room=10, now=300.0).replicas == 3
+    assert decide(SCALE, past, ScaleSignals(3, 3, 0), slots=SLOTS, room=10, now=360.0).replicas == 1
 
 
 def test_what_runs_is_not_ended_for_want_of_room() -> None:
-    assert one(Seen(4, 4, in_flight=24), room=1) == 4
+    assert one(ScaleSignals(4, 4, in_flight=24), room=1) == 4
 
 
 def test_nothing_is_let_go_to_zero_unless_that_is_asked_for() -> None:

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.spec.protocol.routing import Outcome
+from windlass.spec.protocol.routing import AnswerOutcome
 from windlass.spec.scale import Scale
-from windlass.supervisor.autoscale.decide import Past, Seen, decide
-from windlass.supervisor.autoscale.signals import Answers
+from windlass.supervisor.autoscale.decide import Past, ScaleSignals, decide
+from windlass.supervisor.autoscale.signals import AnswerWindow
 
 LOADS = Path(__file__).parent / "load"
 TICK_S = 0.5
@@ -73,7 +73,7 @@ def load_of(name: str) -> list[int]:
 
 def simulate(load: list[int], scale: Scale, world: World) -> Told:
     """Replay a load, with the policy deciding at every tick."""
-    told, past, answers = Told(), Past(), Answers()
+    told, past, answers = Told(), Past(), AnswerWindow()
     wanted, ready_at = scale.least, [0.0] * scale.least
     told.numbers.append((0.0, wanted))
     waiting: deque[float] = deque()
@@ -82,7 +82,7 @@ def simulate(load: list[int], scale: Scale, world: World) -> Told:
         now = tick * TICK_S
         ended = [end for end in ends if end <= now]
         ends = [end for end in ends if end > now]
-        answers.take([Outcome("v", "r", first_token_s=0.1)] * len(ended), now)
+        answers.take([AnswerOutcome("v", "r", first_token_s=0.1)] * len(ended), now)
         refused = _arrive(waiting, load, now, world)
         told.refused += refused
         ready = sum(at <= now for at in ready_at)
@@ -90,7 +90,9 @@ def simulate(load: list[int], scale: Scale, world: World) -> Told:
             told.waited_s.append(now - waiting.popleft())
             ends.append(now + world.service_s)
         queue_s = answers.queue_s(len(waiting), now)
-        seen = Seen(wanted, ready, len(ends) + len(waiting), refused, queue_s, answers.first_token_s())
+        seen = ScaleSignals(
+            wanted, ready, len(ends) + len(waiting), refused, queue_s, answers.first_token_s()
+        )
         decision = decide(scale, past, seen, slots=world.slots, room=world.room, now=now)
         past = decision.past
         if decision.replicas != wanted:

@@ -15,9 +15,9 @@ from windlass.lab.proofs.failover.requests import MODEL, write_model
 from windlass.spec.scale import Scale
 from windlass.spec.serve import Serve
 from windlass.supervisor.autoscale.autoscaler import Autoscale
-from windlass.supervisor.autoscale.capacity import Need, ThisMachine, room_for
+from windlass.supervisor.autoscale.capacity import ReplicaNeeds, ThisMachine, room_for
 from windlass.supervisor.background_service import watched
-from windlass.supervisor.service_spec import Offer
+from windlass.supervisor.service_spec import ServiceSpec
 from windlass.supervisor.supervisor import Supervisor
 
 PATIENCE_S = 60.0
@@ -28,7 +28,7 @@ ASK = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 150, "temperature": 0}
 class Roomy:
     """Two replicas fit, however small the machine is."""
 
-    def room(self, need: Need, running: int) -> int:
+    def room(self, need: ReplicaNeeds, running: int) -> int:
         assert need.memory_bytes > 0
         return 2
 
@@ -61,7 +61,7 @@ def test_a_replica_comes_under_load_and_leaves_in_calm_and_a_killed_gateway_take
         while not stop.is_set():
             statuses.append(httpx.post(f"{url}/v1/completions", json=ASK, timeout=PATIENCE_S).status_code)
 
-    offer = Offer(MODEL, write_model(tmp_path), serve)
+    offer = ServiceSpec(MODEL, write_model(tmp_path), serve)
     ready = f'windlass_replicas{{model="{MODEL}",state="ready"}}'
     with watched(Supervisor(offer, tmp_path / "logs", deciders=[autoscale])) as service:
         assert figure(service.url, ready) == 1
@@ -89,7 +89,7 @@ def test_a_replica_comes_under_load_and_leaves_in_calm_and_a_killed_gateway_take
 
 
 def test_room_is_what_cores_and_free_memory_allow() -> None:
-    need = Need(cores=2, memory_bytes=4 << 30)
+    need = ReplicaNeeds(cores=2, memory_bytes=4 << 30)
     assert room_for(need, 1, cores=8, free_bytes=64 << 30) == 4
     assert room_for(need, 1, cores=64, free_bytes=9 << 30) == 3
     assert room_for(need, 2, cores=64, free_bytes=-(1 << 30)) == 2
@@ -97,4 +97,4 @@ def test_room_is_what_cores_and_free_memory_allow() -> None:
 
 
 def test_this_machine_has_room_for_what_runs_on_it() -> None:
-    assert ThisMachine().room(Need(cores=1, memory_bytes=1 << 50), running=1) == 1
+    assert ThisMachine().room(ReplicaNeeds(cores=1, memory_bytes=1 << 50), running=1) == 1

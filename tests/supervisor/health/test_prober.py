@@ -18,24 +18,24 @@ import pytest
 
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
-from windlass.serve.engine.load import Options, load_engine
+from windlass.serve.engine.load import LoadOptions, load_engine
 from windlass.serve.engine.server import Server
-from windlass.serve.engine.step import Settings
+from windlass.serve.engine.step import EngineSettings
 from windlass.serve.records.golden_answers import KNOWN
-from windlass.spec.protocol.wire import Generate, Offered
-from windlass.spec.rollout import Health
+from windlass.spec.protocol.wire import Generate, ModelInfo
+from windlass.spec.rollout import HealthChecks
 from windlass.spec.shape import LlamaShape
 from windlass.store.database import Database, open_database, sqlite_url
-from windlass.supervisor.desired import Group, Item, Wanted
-from windlass.supervisor.health.engine_client import Asker, NoAnswer
-from windlass.supervisor.health.golden_prompts import Known, differs, known_from, questions_for
+from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
+from windlass.supervisor.health.engine_client import EngineClient, NoAnswer
+from windlass.supervisor.health.golden_prompts import GoldenAnswer, differs, known_from, questions_for
 from windlass.supervisor.health.monitor import HealthWatch
 from windlass.supervisor.health.prober import Probed, Prober, Subject
-from windlass.supervisor.state import Running, View
+from windlass.supervisor.state import RunningReplica, ServiceState
 
 SHAPE = LlamaShape(vocabulary=300, context=256, layers=2, width=32, heads=4, kv_heads=2, ffn_width=48)
-OFFERED = Offered("tiny@1", "llama", SHAPE.parameters, SHAPE.context, SHAPE.vocabulary, SHAPE.width)
-HEALTH = Health(within=20)
+OFFERED = ModelInfo("tiny@1", "llama", SHAPE.parameters, SHAPE.context, SHAPE.vocabulary, SHAPE.width)
+HEALTH = HealthChecks(within=20)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def db(tmp_path: Path) -> Iterator[Database]:
 def serving(folder: Path) -> Iterator[Path]:
     """An engine in a thread, on a socket of its own."""
     scratch = Path(tempfile.mkdtemp(prefix="wl-"))
-    engine = load_engine(folder, Options(Settings(slots=4), threads=1))
+    engine = load_engine(folder, LoadOptions(EngineSettings(slots=4), threads=1))
     server = Server(engine, [OFFERED], 4, scratch / "s")
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -112,7 +112,7 @@ def test_one_flipped_bit_in_the_weights_is_found(model: Path, db: Database, tmp_
 
 
 def test_answers_do_not_change_while_clients_keep_the_engine_busy(model: Path, db: Database) -> None:
-    with serving(model) as path, Asker(path) as client:
+    with serving(model) as path, EngineClient(path) as client:
         for number in range(6):
             client._send(Generate(f"c{number}", [number + 1] * 40, 180, seed=number))
         one = prober(path, model, db)
@@ -132,21 +132,21 @@ def test_an_engine_that_never_says_a_word_is_silent(monkeypatch: pytest.MonkeyPa
         listener.bind(str(scratch / "s"))
         listener.listen()
         with pytest.raises(NoAnswer, match="in time"):
-            Asker(scratch / "s")
+            EngineClient(scratch / "s")
     shutil.rmtree(scratch)
 
 
 def test_questions_are_the_same_everywhere_and_fit_the_context() -> None:
     assert questions_for(OFFERED) == questions_for(OFFERED)
-    short = Offered("x", "llama", 1, 16, 10, 8)
+    short = ModelInfo("x", "llama", 1, 16, 10, 8)
     assert all(len(each.prompt) <= 8 and max(each.prompt) < 10 for each in questions_for(short))
 
 
 def test_what_is_no_number_is_never_recorded_and_never_right(model: Path) -> None:
-    with serving(model) as path, Asker(path) as asker:
+    with serving(model) as path, EngineClient(path) as asker:
         heard = asker.ask(questions_for(OFFERED)[0].request("tiny@1"), 20)
     expected = known_from(heard)
-    assert isinstance(expected, Known)
+    assert isinstance(expected, GoldenAnswer)
     assert differs(expected, heard) == ""
     heard.scores[1] = float("nan")
     assert known_from(heard) is None
@@ -156,12 +156,12 @@ def test_what_is_no_number_is_never_recorded_and_never_right(model: Path) -> Non
 def test_a_wrong_replica_is_replaced_and_its_healthy_neighbour_left_alone(
     model: Path, db: Database, tmp_path: Path
 ) -> None:
-    health = Health(within=20, every=0.05)
-    group = Group((Item("tiny@1", model),), replicas=2)
+    health = HealthChecks(within=20, every=0.05)
+    group = ReplicaGroup((Item("tiny@1", model),), replicas=2)
     with serving(model) as good, serving(flipped(model, tmp_path / "bad")) as bad:
         prober(good, model, db).step(0)
         watch = HealthWatch(health, db)
-        view = View(Wanted((group,)), (running("good", good), running("bad", bad)))
+        view = ServiceState(DesiredService((group,)), (running("good", good), running("bad", bad)))
         changes = settled(watch, view)
         watch.close()
     assert set(changes) == {"bad"}
@@ -169,12 +169,12 @@ def test_a_wrong_replica_is_replaced_and_its_healthy_neighbour_left_alone(
 
 
 def test_a_replica_takes_requests_after_its_first_right_answer(model: Path, db: Database) -> None:
-    group = Group((Item("tiny@1", model),))
+    group = ReplicaGroup((Item("tiny@1", model),))
     with serving(model) as path:
-        watch = HealthWatch(Health(within=20, every=0.05), db)
+        watch = HealthWatch(HealthChecks(within=20, every=0.05), db)
         newcomer = running("new", path)
-        first = watch.decide(View(Wanted((group,)), (newcomer,)), 0.0)
-        unwell = View(Wanted((group,)), (replace(newcomer, phase="unwell"),))
+        first = watch.decide(ServiceState(DesiredService((group,)), (newcomer,)), 0.0)
+        unwell = ServiceState(DesiredService((group,)), (replace(newcomer, phase="unwell"),))
         wait = threading.Event()
         for step in range(600):
             later = watch.decide(unwell, float(step))
@@ -189,18 +189,18 @@ def test_answers_of_earlier_starts_are_forgotten_where_that_is_asked_for(model: 
     with serving(model) as path:
         prober(path, model, db).step(0)
         recorded = db.read("SELECT made FROM known_answers")
-        group = Group((Item("tiny@1", model),))
-        watch = HealthWatch(Health(remember=False, within=20), db)
-        watch.decide(View(Wanted((group,)), (running("one", path),)), 0.0)
+        group = ReplicaGroup((Item("tiny@1", model),))
+        watch = HealthWatch(HealthChecks(remember=False, within=20), db)
+        watch.decide(ServiceState(DesiredService((group,)), (running("one", path),)), 0.0)
         watch.close()
     assert db.read("SELECT made FROM known_answers") != recorded
 
 
-def running(name: str, path: Path) -> Running:
-    return Running(name, "tiny@1", path, os.getpid(), "ready", 0.0, 0.0)
+def running(name: str, path: Path) -> RunningReplica:
+    return RunningReplica(name, "tiny@1", path, os.getpid(), "ready", 0.0, 0.0)
 
 
-def settled(watch: HealthWatch, view: View) -> dict[str, str]:
+def settled(watch: HealthWatch, view: ServiceState) -> dict[str, str]:
     """Step until somebody is to be replaced."""
     wait = threading.Event()
     for step in range(600):

@@ -14,13 +14,13 @@ import torch
 
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
-from windlass.serve.engine.load import Options, load_engine
+from windlass.serve.engine.load import LoadOptions, load_engine
 from windlass.serve.engine.server import Server
-from windlass.serve.engine.step import Settings
+from windlass.serve.engine.step import EngineSettings
 from windlass.spec.errors import BadInput
-from windlass.spec.protocol.wire import Offered
+from windlass.spec.protocol.wire import ModelInfo
 from windlass.spec.shape import BertShape, LlamaShape, Network
-from windlass.supervisor.health.engine_client import Asker, NoAnswer
+from windlass.supervisor.health.engine_client import EngineClient, NoAnswer
 from windlass.supervisor.rollout.ab_rounds import Rounds, Side, side_of
 from windlass.supervisor.rollout.eval_texts import OWN_PASSAGES, Passages, cut, find_passages, read_held_out
 
@@ -42,8 +42,10 @@ def side(folder: Path, name: str, shape: Network) -> Iterator[Side]:
     """A version behind a socket, in a thread."""
     scratch = Path(tempfile.mkdtemp(prefix="wl-"))
     family = "bert" if isinstance(shape, BertShape) else "llama"
-    offered = Offered(name, family, 1, shape.context, shape.vocabulary, 32)
-    server = Server(load_engine(folder, Options(Settings(slots=2), threads=1)), [offered], 2, scratch / "s")
+    offered = ModelInfo(name, family, 1, shape.context, shape.vocabulary, 32)
+    server = Server(
+        load_engine(folder, LoadOptions(EngineSettings(slots=2), threads=1)), [offered], 2, scratch / "s"
+    )
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -58,7 +60,7 @@ def side(folder: Path, name: str, shape: Network) -> Iterator[Side]:
 def rounds(stable: Side, candidate: Side) -> Iterator[tuple[Rounds, Passages]]:
     """Rounds to be stepped by hand, and what they are about."""
     made = Rounds(stable, candidate, "", None)
-    with Asker(stable.socket) as asker:
+    with EngineClient(stable.socket) as asker:
         yield made, find_passages("", None, stable.served, asker)
 
 

@@ -12,14 +12,14 @@ from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.rollouts import RolloutRecord, Rollouts
 from windlass.serve.records.state import open_state
 from windlass.spec.errors import InUse, StoreFailed
-from windlass.spec.rollout import Health, Rollout
+from windlass.spec.rollout import HealthChecks, Rollout
 from windlass.store.database import Database, sqlite_url
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
-from windlass.supervisor.desired import Group, Item, Wanted
+from windlass.store.store_dir import StoreDir
+from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
 from windlass.supervisor.health.monitor import HealthWatch
-from windlass.supervisor.rollout.controller import Director
-from windlass.supervisor.state import Running, View
+from windlass.supervisor.rollout.controller import RolloutController
+from windlass.supervisor.state import RunningReplica, ServiceState
 
 ME = Actor("", "cli tester")
 POLICY = Rollout(gate=False, requests=0, seconds=0.5, standby=20)
@@ -31,14 +31,14 @@ class Service:
     def __init__(self, home: Path, db: Database) -> None:
         self.registry, self.rollouts = Registry(home), Rollouts(db)
         for number in (1, 2, 3):
-            writer = DirectoryWriter(Place(home / f"source-{number}"))
+            writer = DirectoryWriter(StoreDir(home / f"source-{number}"))
             writer.write("config.json", b'{"n": %d}' % number)
             writer.commit({"kind": "model"})
             self.registry.register("base", home / f"source-{number}")
         self.registry.promote("base@1")
-        self.director = Director(home, db, POLICY, HealthWatch(Health(), db))
+        self.director = RolloutController(home, db, POLICY, HealthWatch(HealthChecks(), db))
         first = self.registry.find("base@1")
-        self.wanted = Wanted((Group((Item("base@1", first.path, first.aliases),), 2),))
+        self.wanted = DesiredService((ReplicaGroup((Item("base@1", first.path, first.aliases),), 2),))
         self.now = 0.0
         self.old_answers = False
 
@@ -46,12 +46,12 @@ class Service:
         for _ in range(steps):
             self.now += 1.0
             running = tuple(
-                Running(f"{g.version}-{n}", g.version, Path("/none"), 1, "ready", 0.0, 0.0)
+                RunningReplica(f"{g.version}-{n}", g.version, Path("/none"), 1, "ready", 0.0, 0.0)
                 for g in self.wanted.groups
                 for n in range(g.replicas)
                 if g.version != "base@1" or self.old_answers
             )
-            view = View(self.wanted, running, **more)  # type: ignore[arg-type]
+            view = ServiceState(self.wanted, running, **more)  # type: ignore[arg-type]
             self.wanted = self.director.decide(view, self.now).wanted or self.wanted
 
     def weights(self) -> dict[str, float]:
@@ -115,7 +115,7 @@ def test_a_version_that_cannot_start_is_rolled_back_with_a_report(service: Servi
 
 
 def test_a_version_whose_tokenizer_is_broken_is_rolled_back(service: Service, tmp_path: Path) -> None:
-    writer = DirectoryWriter(Place(tmp_path / "broken"))
+    writer = DirectoryWriter(StoreDir(tmp_path / "broken"))
     writer.write("config.json", b"{}")
     writer.write("tokenizer.json", b"{")
     writer.commit({"kind": "model"})
@@ -138,7 +138,7 @@ def test_a_version_that_is_served_already_or_gone_is_refused(service: Service) -
 
 def test_a_model_that_shares_its_engine_cannot_be_rolled_out(service: Service) -> None:
     (group,) = service.wanted.groups
-    service.wanted = Wanted((Group((*group.items, Item("other@1", Path("/other")))),))
+    service.wanted = DesiredService((ReplicaGroup((*group.items, Item("other@1", Path("/other")))),))
     service.rollouts.start("base@2", "canary", POLICY, ME)
     service.step(2)
     assert "shares its engines" in service.newest().reason

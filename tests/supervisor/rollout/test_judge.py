@@ -7,16 +7,16 @@ import random
 import pytest
 
 from windlass.spec.rollout import Rollout
-from windlass.supervisor.rollout.criteria import Sample, compare, compare_text
-from windlass.supervisor.rollout.judge import Case
+from windlass.supervisor.rollout.criteria import AnswerSample, compare, compare_text
+from windlass.supervisor.rollout.judge import RolloutEvidence
 
 POLICY = Rollout()
 
 
 def drawn(draw: random.Random, *, errors: float = 0.01, slow: float = 1.0, repeats: float = 0.0,
-          length: float = 1.0) -> Sample:  # fmt: skip
+          length: float = 1.0) -> AnswerSample:  # fmt: skip
     """An answer: times spread over a factor of two, lengths and repetition as texts have them."""
-    return Sample(
+    return AnswerSample(
         failed=draw.random() < errors,
         first_token_s=slow * 0.1 * draw.uniform(0.7, 1.4),
         per_token_s=slow * 0.02 * draw.uniform(0.8, 1.25),
@@ -25,9 +25,9 @@ def drawn(draw: random.Random, *, errors: float = 0.01, slow: float = 1.0, repea
     )
 
 
-def judged(draw: random.Random, pairs: int, worse_text: float = 0.0, **worse: float) -> Case:
+def judged(draw: random.Random, pairs: int, worse_text: float = 0.0, **worse: float) -> RolloutEvidence:
     """The case at its first verdict, looked at after every pair."""
-    case = Case.opened(POLICY)
+    case = RolloutEvidence.opened(POLICY)
     for _ in range(pairs):
         bits = draw.uniform(1.5, 2.5)
         case = case.after(compare(POLICY, drawn(draw), drawn(draw, **worse)))
@@ -62,7 +62,7 @@ def test_a_worse_version_is_rolled_back_for_what_is_worse(criterion: str, worse:
 
 
 def test_nothing_is_promoted_without_evidence() -> None:
-    case = Case.opened(POLICY)
+    case = RolloutEvidence.opened(POLICY)
     assert case.verdict == "hold"
     assert set(case.unsure) == set(case.findings)
 
@@ -74,10 +74,10 @@ def test_a_fault_decides_at_once_whatever_spoke_for_the_version() -> None:
 
 
 def test_a_failed_answer_says_nothing_about_time_or_text() -> None:
-    assert compare(POLICY, Sample(failed=True), Sample()) == {"errors": -1.0}
+    assert compare(POLICY, AnswerSample(failed=True), AnswerSample()) == {"errors": -1.0}
 
 
 def test_the_table_says_what_was_found_by_every_criterion() -> None:
     table = judged(random.Random(2), 300).table()
-    assert [row["criterion"] for row in table] == list(Case.opened(POLICY).findings)
+    assert [row["criterion"] for row in table] == list(RolloutEvidence.opened(POLICY).findings)
     assert all(row["for"] >= row["for_needed"] for row in table)

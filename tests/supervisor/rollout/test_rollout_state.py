@@ -8,39 +8,39 @@ from pathlib import Path
 import pytest
 
 from windlass.serve.records.rollouts import Kind, RolloutRecord
-from windlass.spec.protocol.routing import Outcome
+from windlass.spec.protocol.routing import AnswerOutcome
 from windlass.spec.rollout import Rollout
-from windlass.supervisor.desired import Group, Item, Wanted
+from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
 from windlass.supervisor.rollout.ab_rounds import bits_per_byte, repetition_of
 from windlass.supervisor.rollout.report import markdown, report_of
-from windlass.supervisor.rollout.rollout_state import Drive
+from windlass.supervisor.rollout.rollout_state import RolloutState
 from windlass.supervisor.rollout.stages import course_of
-from windlass.supervisor.state import Phase, Running, View
+from windlass.supervisor.state import Phase, RunningReplica, ServiceState
 
-STABLE = Group((Item("base@3", Path("/3")),), replicas=2)
+STABLE = ReplicaGroup((Item("base@3", Path("/3")),), replicas=2)
 NEW = Item("base@4", Path("/4"))
 POLICY = Rollout(gate=False, requests=10, seconds=5, patience=10_000)
 
 
-def drive_of(kind: Kind = "canary", policy: Rollout = POLICY) -> Drive:
-    return Drive(RolloutRecord("ro-1", "base", "", "base@4", kind, policy, "", "me"), STABLE, NEW, 0.0)
+def drive_of(kind: Kind = "canary", policy: Rollout = POLICY) -> RolloutState:
+    return RolloutState(RolloutRecord("ro-1", "base", "", "base@4", kind, policy, "", "me"), STABLE, NEW, 0.0)
 
 
-def replica(version: str, number: int, phase: Phase = "ready", why: str = "") -> Running:
-    return Running(f"{version}-{number}", version, Path("/s"), 1, phase, 0.0, 0.0, why=why)
+def replica(version: str, number: int, phase: Phase = "ready", why: str = "") -> RunningReplica:
+    return RunningReplica(f"{version}-{number}", version, Path("/s"), 1, phase, 0.0, 0.0, why=why)
 
 
 class Stage:
     """A supervisor played by hand: what is wanted runs at once, and clients ask all the time."""
 
-    def __init__(self, drive: Drive) -> None:
+    def __init__(self, drive: RolloutState) -> None:
         self.drive, self.now, self.draw = drive, 0.0, random.Random(5)
-        self.wanted = drive.place(Wanted((STABLE,)))
+        self.wanted = drive.place(DesiredService((STABLE,)))
         self.weights: list[float] = []
 
-    def view(self, outcomes: tuple[Outcome, ...] = (), **more: object) -> View:
+    def view(self, outcomes: tuple[AnswerOutcome, ...] = (), **more: object) -> ServiceState:
         running = [replica(g.version, n) for g in self.wanted.groups for n in range(g.replicas)]
-        return View(self.wanted, tuple(running), outcomes, **more)  # type: ignore[arg-type]
+        return ServiceState(self.wanted, tuple(running), outcomes, **more)  # type: ignore[arg-type]
 
     def play(self, steps: int, *, code: str = "", slow: float = 1.0) -> None:
         for _ in range(steps):
@@ -56,14 +56,14 @@ class Stage:
         group = self.wanted.group(version)
         return group is not None and bool(group.weight or group.shadow)
 
-    def outcome(self, version: str, code: str, slow: float) -> Outcome:
+    def outcome(self, version: str, code: str, slow: float) -> AnswerOutcome:
         bad = version == "base@4"
         seconds = self.draw.uniform(0.1, 0.15) * (slow if bad else 1.0)
         tokens = self.draw.randrange(5, 50)
-        return Outcome(version, "r", code if bad else "", seconds, seconds / 5, tokens, 0.1)
+        return AnswerOutcome(version, "r", code if bad else "", seconds, seconds / 5, tokens, 0.1)
 
 
-def judged_text(drive: Drive) -> None:
+def judged_text(drive: RolloutState) -> None:
     """Evidence about held-out text, which rounds of real engines give elsewhere."""
     for _ in range(40):
         drive.case = drive.case.after({"held_out": 0.0})
@@ -116,14 +116,14 @@ def test_a_worse_version_loses_all_requests_at_once(worse: dict[str, float], sai
 def test_one_answer_that_is_no_number_is_enough() -> None:
     stage = Stage(drive_of())
     stage.play(2)
-    stage.drive.step(stage.view((Outcome("base@4", "r", "not_a_number"),)), 3.0)
+    stage.drive.step(stage.view((AnswerOutcome("base@4", "r", "not_a_number"),)), 3.0)
     stage.drive.step(stage.view(), 4.0)
     assert stage.drive.state == "rolled_back"
 
 
 def test_a_version_that_crashes_at_load_never_gets_a_request() -> None:
     stage = Stage(drive_of())
-    view = View(stage.wanted, (replica("base@3", 0),), given_up={"base@4": "it ended with code 1"})
+    view = ServiceState(stage.wanted, (replica("base@3", 0),), given_up={"base@4": "it ended with code 1"})
     stage.drive.step(view, 1.0)
     assert stage.drive.state == "rolled_back"
     assert "does not stay up" in stage.drive.reason
@@ -135,8 +135,8 @@ def test_replicas_that_die_again_and_again_end_it() -> None:
     stage = Stage(drive_of())
     stage.play(3)
     for number in (7, 8):
-        stage.drive.step(View(stage.wanted, (replica("base@4", number),)), 4.0)
-    stage.drive.step(View(stage.wanted, (replica("base@4", 9),)), 5.0)
+        stage.drive.step(ServiceState(stage.wanted, (replica("base@4", number),)), 4.0)
+    stage.drive.step(ServiceState(stage.wanted, (replica("base@4", 9),)), 5.0)
     assert stage.drive.state == "rolled_back"
     assert "died" in stage.drive.reason
 
@@ -146,9 +146,9 @@ def test_a_replica_that_was_drained_did_not_die() -> None:
     stage.play(3)
     for number in (7, 8):
         stage.drive.step(
-            View(stage.wanted, (replica("base@4", 0), replica("base@4", number, "draining"))), 4.0
+            ServiceState(stage.wanted, (replica("base@4", 0), replica("base@4", number, "draining"))), 4.0
         )
-    stage.drive.step(View(stage.wanted, (replica("base@4", 0),)), 5.0)
+    stage.drive.step(ServiceState(stage.wanted, (replica("base@4", 0),)), 5.0)
     assert stage.drive.state == "canary"
 
 
@@ -164,7 +164,7 @@ def test_more_requests_come_only_when_enough_replicas_are_ready_for_them() -> No
     stage = Stage(drive_of("blue_green"))
     stage.drive.step(stage.view(), 1.0)
     stage.wanted = stage.drive.place(stage.wanted)
-    one_ready = View(stage.wanted, (replica("base@4", 0),))
+    one_ready = ServiceState(stage.wanted, (replica("base@4", 0),))
     stage.drive.step(one_ready, 2.0)
     stage.wanted = stage.drive.place(stage.wanted)
     new = stage.wanted.group("base@4")

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.supervisor.rollout.sequential_test import STAKES, Claim, Evidence
+from windlass.supervisor.rollout.sequential_test import STAKES, BoundedMean, Evidence
 
-CLAIM = Claim(-1.0, 1.0, 0.05)
+CLAIM = BoundedMean(-1.0, 1.0, 0.05)
 numbers = st.lists(st.floats(-1, 1), max_size=60)
 
 
-def weighed(claim: Claim, seen: list[float]) -> Evidence:
+def weighed(claim: BoundedMean, seen: list[float]) -> Evidence:
     evidence = Evidence(claim)
     for number in seen:
         evidence = evidence.after(number)
@@ -62,7 +62,7 @@ def test_numbers_outside_the_range_count_as_its_ends() -> None:
     assert weighed(CLAIM, [7.0]) == weighed(CLAIM, [1.0])
 
 
-def fortunes(claim: Claim, runs_RN: np.ndarray) -> np.ndarray:
+def fortunes(claim: BoundedMean, runs_RN: np.ndarray) -> np.ndarray:
     """The fortune of every run after every number, as `Evidence` has it."""
     logs = [np.log1p(stake * (runs_RN - claim.bound)).cumsum(axis=1) for stake in claim.stakes]
     return np.exp(np.stack(logs)).mean(axis=0)
@@ -94,12 +94,12 @@ def test_looking_after_every_number_raises_no_more_false_alarms_than_promised(
 @pytest.mark.parametrize(
     ("claim", "mean", "within"),
     [
-        (Claim(-1, 1, 0.02), 0.3, 90),  # 30% of the answers fail
-        (Claim(0, 1, 0.5), 0.98, 20),  # nearly every answer is slow
-        (Claim(0, 1, 0.75), 0.98, 60),  # nearly every answer is the longer one
+        (BoundedMean(-1, 1, 0.02), 0.3, 90),  # 30% of the answers fail
+        (BoundedMean(0, 1, 0.5), 0.98, 20),  # nearly every answer is slow
+        (BoundedMean(0, 1, 0.75), 0.98, 60),  # nearly every answer is the longer one
     ],
 )
-def test_a_false_claim_is_refuted_soon(claim: Claim, mean: float, within: int) -> None:
+def test_a_false_claim_is_refuted_soon(claim: BoundedMean, mean: float, within: int) -> None:
     """Nine of ten gamblers know it after so many numbers, at the alpha of one of seven criteria."""
     draw = np.random.default_rng(12)
     runs = (draw.random((2000, within)) < mean).astype(float)

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 from windlass.parallel.async_pipeline import AsyncPipeline
 from windlass.train.async_pipeline.async_trainer import AsyncTrainer
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 from windlass.train.loop import load_run
 from windlass.train.trainer import Trainer
 
@@ -40,7 +40,7 @@ def play(folder: Path, rank: int) -> None:
 
 
 def _train(folder: Path, rank: int, told: list[dict[str, Any]], stop_after: int | None = None) -> Trainer:
-    run, record = load_run(folder), Record(folder, quiet=True, rank=rank)
+    run, record = load_run(folder), EventLog(folder, quiet=True, rank=rank)
     trainer = (AsyncTrainer if run.layout.asynchronous else Trainer)(run, folder, record)
     trainer.restore()
     calls = 0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from windlass.parallel.param_shard import Holding, whole
+from windlass.parallel.param_shard import ParamShard, whole
 from windlass.plan.local.machine import MachineFacts
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.runs.training import corpus_facts
@@ -250,10 +250,10 @@ def test_compression_that_leaves_something_out_is_refused_where_ends_are_tied(
     assert bool(list(refusals(run, sync))) == refused
 
 
-def held(name: str, gradient: list[float] | None) -> Holding:
+def held(name: str, gradient: list[float] | None) -> ParamShard:
     parameter = nn.Parameter(torch.zeros(2))
     parameter.grad = None if gradient is None else torch.tensor(gradient)
-    return Holding(name, (2,), whole((2,)), parameter, copies=1)
+    return ParamShard(name, (2,), whole((2,)), parameter, copies=1)
 
 
 def test_a_stage_is_clipped_by_its_own_norm() -> None:

@@ -20,30 +20,30 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from windlass.parallel.param_shard import Box, Holding, holdings_of, whole
-from windlass.parallel.process_group import Alone, Crew
+from windlass.parallel.param_shard import ParamShard, Slice, holdings_of, whole
+from windlass.parallel.process_group import ProcessGroup, SingleProcess
 from windlass.spec.errors import StoreFailed, WindlassError
-from windlass.spec.layout import Cut, Layout
+from windlass.spec.layout import Layout, Partition
 from windlass.store.manifest import DirectoryWriter, verify
 from windlass.store.mirror import Mirror
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.async_save import (
-    Means,
-    Saving,
+    AsyncSave,
+    SaveOptions,
     State,
     committed,
     restore_newest,
     save_checkpoint,
 )
-from windlass.train.checkpoint.reader import Assembled, without
+from windlass.train.checkpoint.reader import CheckpointReader, without
 from windlass.train.checkpoint.shard import Buffers, claims_of, divide, take_part
 
 T = TypeVar("T")
-Boxes = Sequence[Sequence[tuple[str, Box]]]
+Boxes = Sequence[Sequence[tuple[str, Slice]]]
 """For each rank, what it holds."""
 
 SHAPES = {"embedding.weight": (6, 4), "norm.weight": (5,), "scale": ()}
-CUT = Cut(pieces=(), features={}, how="by hand")
+CUT = Partition(pieces=(), features={}, how="by hand")
 
 
 class Threads:
@@ -80,12 +80,12 @@ class Threads:
 class Worker:
     """A rank with its holdings and their optimizer."""
 
-    def __init__(self, boxes: Sequence[tuple[str, Box]], seed: int | None = None) -> None:
+    def __init__(self, boxes: Sequence[tuple[str, Slice]], seed: int | None = None) -> None:
         self.holdings = []
         for name, box in boxes:
             values = whole_values(name, seed)[box.within(whole(SHAPES[name]))].clone()
             parameter = nn.Parameter(values)
-            self.holdings.append(Holding(name, SHAPES[name], box, parameter, copies=1))
+            self.holdings.append(ParamShard(name, SHAPES[name], box, parameter, copies=1))
         self.optimizer = torch.optim.AdamW([h.tensor for h in self.holdings], lr=0.1, fused=True)
 
     def step(self) -> None:
@@ -94,14 +94,14 @@ class Worker:
             holding.tensor.grad = whole_values(holding.name, 99)[inside].clone()
         self.optimizer.step()
 
-    def save(self, folder: Path, crew: Crew, step: int = 1, keep: int = 10, **more: Any) -> Path:
+    def save(self, folder: Path, crew: ProcessGroup, step: int = 1, keep: int = 10, **more: Any) -> Path:
         state = State(step, step * 4, step * 0.5)
         layout = Layout(dp=crew.world)
         return save_checkpoint(
             folder, self.holdings, self.optimizer, state, keep=keep, crew=crew, layout=layout, cut=CUT, **more
         )
 
-    def restore(self, folder: Path, crew: Crew, **more: Any) -> Any:
+    def restore(self, folder: Path, crew: ProcessGroup, **more: Any) -> Any:
         return restore_newest(folder, self.holdings, self.optimizer, crew=crew, **more)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -129,7 +129,7 @@ def parts_of(world: int, dimension: int = 0) -> Boxes:
     """Divide every weight along a dimension, as far as it has one."""
     return [
         [
-            (name, whole(shape).divided(min(dimension, len(shape) - 1), world, rank) if shape else Box(()))
+            (name, whole(shape).divided(min(dimension, len(shape) - 1), world, rank) if shape else Slice(()))
             for name, shape in SHAPES.items()
         ]
         for rank in range(world)
@@ -153,7 +153,7 @@ def same(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
 def random_cuts(draw: st.DrawFn) -> Boxes:
     """Cut each weight into boxes as no layout would, and deal them to ranks; some to several of them."""
     world = draw(st.integers(1, 4))
-    dealt: list[list[tuple[str, Box]]] = [[] for _ in range(world)]
+    dealt: list[list[tuple[str, Slice]]] = [[] for _ in range(world)]
     for name, shape in SHAPES.items():
         for box in draw(cuts_of(whole(shape))):
             ranks = draw(st.sets(st.integers(0, world - 1), min_size=1, max_size=2))
@@ -163,10 +163,10 @@ def random_cuts(draw: st.DrawFn) -> Boxes:
     return one_of_each(dealt)
 
 
-def one_of_each(dealt: list[list[tuple[str, Box]]]) -> Boxes:
-    ranks: list[list[tuple[str, Box]]] = []
+def one_of_each(dealt: list[list[tuple[str, Slice]]]) -> Boxes:
+    ranks: list[list[tuple[str, Slice]]] = []
     for own in dealt:
-        layers: list[dict[str, Box]] = [{}]
+        layers: list[dict[str, Slice]] = [{}]
         for name, box in own:
             free = next((layer for layer in layers if name not in layer), None)
             if free is None:
@@ -177,7 +177,7 @@ def one_of_each(dealt: list[list[tuple[str, Box]]]) -> Boxes:
 
 
 @st.composite
-def cuts_of(draw: st.DrawFn, box: Box, times: int = 2) -> list[Box]:
+def cuts_of(draw: st.DrawFn, box: Slice, times: int = 2) -> list[Slice]:
     """Cut a box in two at random places, and perhaps the halves again."""
     cuttable = [d for d, size in enumerate(box.shape) if size > 1]
     if times == 0 or not cuttable or draw(st.booleans()):
@@ -186,15 +186,16 @@ def cuts_of(draw: st.DrawFn, box: Box, times: int = 2) -> list[Box]:
     start, stop = box.spans[dimension]
     at = draw(st.integers(start + 1, stop - 1))
     halves = [
-        Box((*box.spans[:dimension], span, *box.spans[dimension + 1 :])) for span in ((start, at), (at, stop))
+        Slice((*box.spans[:dimension], span, *box.spans[dimension + 1 :]))
+        for span in ((start, at), (at, stop))
     ]
     return [piece for half in halves for piece in draw(cuts_of(half, times - 1))]
 
 
 @st.composite
-def box_in(draw: st.DrawFn, shape: Sequence[int]) -> Box:
+def box_in(draw: st.DrawFn, shape: Sequence[int]) -> Slice:
     spans = [sorted(draw(st.tuples(st.integers(0, n), st.integers(0, n)))) for n in shape]
-    return Box(tuple((start, stop) for start, stop in spans))
+    return Slice(tuple((start, stop) for start, stop in spans))
 
 
 @pytest.mark.parametrize("world", [1, 3])
@@ -205,7 +206,7 @@ def test_the_crew_of_these_tests_is_a_crew(world: int) -> None:
     assert (
         crew.run(lambda rank: crew.share({"rank": crew.rank, "text": "x" * (10 * rank)})) == [facts] * world
     )
-    assert world > 1 or Alone().share(facts[0]) == facts
+    assert world > 1 or SingleProcess().share(facts[0]) == facts
 
 
 @settings(max_examples=20, deadline=None)
@@ -232,7 +233,7 @@ def test_any_box_of_any_weight_can_be_read(
 ) -> None:
     folder = tmp_path_factory.mktemp("checkpoints")
     save_as(written, folder)
-    source, like = Assembled(committed(folder)[-1]), alone(seed=1)
+    source, like = CheckpointReader(committed(folder)[-1]), alone(seed=1)
     like.step()
     assert source.names() == sorted(SHAPES)
     for holding in like.holdings:
@@ -285,10 +286,10 @@ def stored_in(path: Path) -> list[str]:
 
 
 def test_before_the_first_step_there_are_no_moments(tmp_path: Path) -> None:
-    alone(seed=1).save(tmp_path, Alone(), step=0)
+    alone(seed=1).save(tmp_path, SingleProcess(), step=0)
     worker, like = alone(), alone(seed=1)
     worker.step()
-    state, _, _ = worker.restore(tmp_path, Alone())
+    state, _, _ = worker.restore(tmp_path, SingleProcess())
     assert state.step == 0
     assert all(torch.equal(a.tensor, b.tensor) for a, b in zip(worker.holdings, like.holdings, strict=True))
     like.step()
@@ -300,9 +301,9 @@ def test_a_model_that_is_whole_has_whole_holdings(tmp_path: Path) -> None:
     model, other = nn.Linear(3, 2), nn.Linear(3, 2)
     save_checkpoint(
         tmp_path, holdings_of(model), torch.optim.AdamW(model.parameters()), State(1, 1, 1.0),
-        keep=1, crew=Alone(), layout=Layout(), cut=CUT,
+        keep=1, crew=SingleProcess(), layout=Layout(), cut=CUT,
     )  # fmt: skip
-    restore_newest(tmp_path, holdings_of(other), torch.optim.AdamW(other.parameters()), crew=Alone())
+    restore_newest(tmp_path, holdings_of(other), torch.optim.AdamW(other.parameters()), crew=SingleProcess())
     assert torch.equal(model.weight, other.weight)
     assert torch.equal(model.bias, other.bias)
 
@@ -322,7 +323,7 @@ def test_extras_come_back_as_they_were(tmp_path: Path) -> None:
     ]
     crew.run(lambda rank: workers[rank].save(tmp_path, crew, extra=extras[rank]))
     reader = alone()
-    _, extra, _ = reader.restore(tmp_path, Alone(), extra_kinds=("outer", "residual"))
+    _, extra, _ = reader.restore(tmp_path, SingleProcess(), extra_kinds=("outer", "residual"))
     assert sorted(extra) == ["outer"]
     assert sorted(extra["outer"]) == ["embedding.weight", "norm.weight"]
     assert all(torch.equal(t, whole_values(name, 1) * 3) for name, t in extra["outer"].items())
@@ -351,7 +352,7 @@ def replicas_saved(folder: Path) -> list[Worker]:
 def test_a_replica_finds_its_own_again(tmp_path: Path, replica: int | None, whose: int) -> None:
     replicas_saved(tmp_path)
     worker = alone()
-    _, extra, _ = worker.restore(tmp_path, Alone(), extra_kinds=["residual"], replica=replica)
+    _, extra, _ = worker.restore(tmp_path, SingleProcess(), extra_kinds=["residual"], replica=replica)
     for holding in worker.holdings:
         state = worker.optimizer.state[holding.tensor]
         assert state["exp_avg"].unique().tolist() == [whose + 1]
@@ -378,7 +379,7 @@ def test_the_oldest_are_forgotten_with_their_debris(tmp_path: Path) -> None:
 
 def test_what_only_looks_like_a_checkpoint_is_left_alone(tmp_path: Path) -> None:
     for name in ("step-notes", "step-00000001.old", "notes"):
-        DirectoryWriter(Place(tmp_path / name)).commit()
+        DirectoryWriter(StoreDir(tmp_path / name)).commit()
     save_as(parts_of(2), tmp_path, 1, keep=1)
     save_as(parts_of(2), tmp_path, 2, keep=1)
     assert [path.name for path in committed(tmp_path)] == ["step-00000002"]
@@ -428,24 +429,24 @@ def test_damage_to_any_part_is_found_by_all(tmp_path: Path, part: int, world: in
 def test_a_checkpoint_of_another_model_is_passed_over(tmp_path: Path) -> None:
     worker = alone(seed=1)
     worker.holdings = worker.holdings[:1]
-    worker.save(tmp_path, Alone(), 1)
-    state, _, passed_over = alone().restore(tmp_path, Alone())
+    worker.save(tmp_path, SingleProcess(), 1)
+    state, _, passed_over = alone().restore(tmp_path, SingleProcess())
     assert state is None
     assert "no part holds 'norm.weight'" in passed_over[0]
 
 
 def test_a_weight_of_another_size_is_named_with_both(tmp_path: Path) -> None:
     worker = alone(seed=1)
-    worker.save(tmp_path, Alone(), 1)
+    worker.save(tmp_path, SingleProcess(), 1)
     first = worker.holdings[0]
     worker.holdings[0] = replace(first, shape=(9, 4))
-    _, _, passed_over = worker.restore(tmp_path, Alone())
+    _, _, passed_over = worker.restore(tmp_path, SingleProcess())
     assert "'embedding.weight' is [6, 4] here, not [9, 4]" in passed_over[0]
 
 
 def test_nothing_to_restore_leaves_the_weights_alone(tmp_path: Path) -> None:
     worker = alone(seed=1)
-    assert worker.restore(tmp_path / "absent", Alone()) == (None, {}, [])
+    assert worker.restore(tmp_path / "absent", SingleProcess()) == (None, {}, [])
     assert torch.equal(worker.holdings[0].tensor, whole_values("embedding.weight", 1))
 
 
@@ -463,15 +464,15 @@ def test_a_disk_that_is_full_for_one_fails_all_alike_and_the_run_goes_on(
     assert "no space left on the device" in told[0]
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["step-00000001"]
     crew.run(lambda rank: workers[rank].save(tmp_path, crew, 2))
-    verify(Place(committed(tmp_path)[-1]))
+    verify(StoreDir(committed(tmp_path)[-1]))
 
 
 def fill_disk_at(name: str, patch: pytest.MonkeyPatch) -> None:
     """Let the disk be full from the second write into a file on: the kernel's own error."""
-    writing = Place.writing
+    writing = StoreDir.writing
 
     @contextmanager
-    def full(self: Place, target: str) -> Iterator[IO[bytes]]:
+    def full(self: StoreDir, target: str) -> Iterator[IO[bytes]]:
         with writing(self, target) as file:
             if not target.startswith(name):
                 yield file
@@ -479,7 +480,7 @@ def fill_disk_at(name: str, patch: pytest.MonkeyPatch) -> None:
             with open("/dev/full", "wb", buffering=0) as full_disk:
                 yield full_disk
 
-    patch.setattr(Place, "writing", full)
+    patch.setattr(StoreDir, "writing", full)
 
 
 def failure_of(work: Callable[[], object]) -> str:
@@ -501,7 +502,7 @@ def test_a_copy_made_later_is_of_the_moment_of_the_save(tmp_path: Path) -> None:
     worker, like = alone(seed=1), alone(seed=1)
     worker.step()
     like.step()
-    means = Means(buffers=Buffers())
+    means = SaveOptions(buffers=Buffers())
     for step in (1, 2):  # the second time into the same memory
         saving = saving_of(worker, tmp_path, step, means=means)
         saving.begin(worker.holdings, worker.optimizer, beside=True, copy_later=True)
@@ -509,7 +510,7 @@ def test_a_copy_made_later_is_of_the_moment_of_the_save(tmp_path: Path) -> None:
         worker.step()
         path = saving.end()
         reader = alone()
-        reader.restore(tmp_path, Alone())
+        reader.restore(tmp_path, SingleProcess())
         assert path.name == f"step-{step:08d}"
         assert all(
             torch.equal(a.tensor, b.tensor) for a, b in zip(reader.holdings, like.holdings, strict=True)
@@ -517,9 +518,9 @@ def test_a_copy_made_later_is_of_the_moment_of_the_save(tmp_path: Path) -> None:
         like.step()
 
 
-def saving_of(worker: Worker, folder: Path, step: int, **more: Any) -> Saving:
+def saving_of(worker: Worker, folder: Path, step: int, **more: Any) -> AsyncSave:
     state = State(step, step * 4, step * 0.5)
-    return Saving(folder, state, keep=10, crew=Alone(), layout=Layout(), cut=CUT, **more)
+    return AsyncSave(folder, state, keep=10, crew=SingleProcess(), layout=Layout(), cut=CUT, **more)
 
 
 def test_a_commit_beside_is_told_when_it_is_done(tmp_path: Path) -> None:
@@ -528,7 +529,7 @@ def test_a_commit_beside_is_told_when_it_is_done(tmp_path: Path) -> None:
     saving.begin(worker.holdings, worker.optimizer, beside=True)
     path = saving.end(told.put)
     assert told.get(timeout=60) == path
-    verify(Place(path))
+    verify(StoreDir(path))
 
 
 def test_a_commit_beside_that_fails_is_told_and_leaves_nothing(
@@ -551,7 +552,7 @@ def test_a_save_that_is_given_up_is_debris(tmp_path: Path) -> None:
     saving.begin(worker.holdings, worker.optimizer, beside=True)
     saving.give_up()
     assert committed(tmp_path) == []
-    worker.save(tmp_path, Alone(), 2)
+    worker.save(tmp_path, SingleProcess(), 2)
     assert [path.name for path in committed(tmp_path)] == ["step-00000002"]
 
 
@@ -564,11 +565,11 @@ def test_a_part_of_many_files_is_read_as_one(tmp_path: Path) -> None:
     files = part.files(3, most_bytes=100)
     assert list(files)[:2] == ["part-00003.safetensors", "part-00003-001.safetensors"]
     assert sum(file.bytes for file in files.values()) == part.bytes
-    writer = DirectoryWriter(Place(tmp_path))
+    writer = DirectoryWriter(StoreDir(tmp_path))
     for name, file in files.items():
         file.write(writer, name)
     writer.commit()
-    source = Assembled(tmp_path)
+    source = CheckpointReader(tmp_path)
     for name, kind, box, tensor in part.pieces():
         assert torch.equal(source.read(name, box, kind), tensor)
 
@@ -580,21 +581,27 @@ def test_a_file_that_did_not_change_is_not_written_again(tmp_path: Path) -> None
         model.weight.data += change
         save_checkpoint(
             tmp_path, holdings_of(model), torch.optim.AdamW(model.parameters()), State(step, step, 1.0),
-            keep=10, crew=Alone(), layout=Layout(), cut=CUT,
+            keep=10, crew=SingleProcess(), layout=Layout(), cut=CUT,
         )  # fmt: skip
     one, two, three = ((path / "part-00000.safetensors").stat().st_ino for path in committed(tmp_path))
     assert one == two != three
     for path in committed(tmp_path):
-        verify(Place(path))
-    assert torch.equal(Assembled(committed(tmp_path)[0]).read("weight"), first)
+        verify(StoreDir(path))
+    assert torch.equal(CheckpointReader(committed(tmp_path)[0]).read("weight"), first)
 
 
 def test_one_of_every_so_many_steps_stays(tmp_path: Path) -> None:
     worker = alone(seed=1)
     for step in (2, 4, 6, 8, 10, 12):
-        means = Means(keep_every=5, spared=lambda: ["step-00000004"])
-        saving = Saving(
-            tmp_path, State(step, step, 1.0), keep=1, crew=Alone(), layout=Layout(), cut=CUT, means=means
+        means = SaveOptions(keep_every=5, spared=lambda: ["step-00000004"])
+        saving = AsyncSave(
+            tmp_path,
+            State(step, step, 1.0),
+            keep=1,
+            crew=SingleProcess(),
+            layout=Layout(),
+            cut=CUT,
+            means=means,
         )
         saving.begin(worker.holdings, worker.optimizer)
         saving.end()
@@ -605,7 +612,7 @@ class Shelf:
     """Copies in another directory, as a store would have them."""
 
     def __init__(self, folder: Path) -> None:
-        self._mirror = Mirror(Place(folder))
+        self._mirror = Mirror(StoreDir(folder))
         self.asked = 0
 
     def keep(self, path: Path) -> None:
@@ -624,8 +631,8 @@ class Shelf:
 
 def test_what_is_whole_here_is_used_and_no_store_is_asked(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path / "store")
-    shelf.keep(alone(seed=1).save(tmp_path / "here", Alone(), 1))
-    state, _, passed_over = alone().restore(tmp_path / "here", Alone(), spare=shelf)
+    shelf.keep(alone(seed=1).save(tmp_path / "here", SingleProcess(), 1))
+    state, _, passed_over = alone().restore(tmp_path / "here", SingleProcess(), spare=shelf)
     assert (state.step, passed_over, shelf.asked) == (1, [], 0)
 
 
@@ -645,27 +652,27 @@ def test_a_copy_takes_the_place_of_what_is_damaged_or_lost(tmp_path: Path, harm:
     for state, _, passed_over in crew.run(lambda rank: workers[rank].restore(here, crew, spare=shelf)):
         assert state.step == 2
         assert len(passed_over) == (2 if harm == "flip all" else 0)
-    verify(Place(committed(here)[-1]))
+    verify(StoreDir(committed(here)[-1]))
 
 
 def test_the_one_before_is_nearer_than_a_copy_of_the_newest(tmp_path: Path) -> None:
     shelf, here = Shelf(tmp_path / "store"), tmp_path / "here"
     for step in (1, 2):
-        shelf.keep(alone(seed=step).save(here, Alone(), step))
+        shelf.keep(alone(seed=step).save(here, SingleProcess(), step))
     (committed(here)[-1] / "part-00000.safetensors").write_bytes(b"rotten")
-    state, _, passed_over = alone().restore(here, Alone(), spare=shelf)
+    state, _, passed_over = alone().restore(here, SingleProcess(), spare=shelf)
     assert (state.step, len(passed_over), shelf.asked) == (1, 1, 0)
 
 
 def test_a_copy_that_is_damaged_too_gives_way_to_the_one_before(tmp_path: Path) -> None:
     shelf, here = Shelf(tmp_path / "store"), tmp_path / "here"
     for step in (1, 2):
-        shelf.keep(alone(seed=step).save(here, Alone(), step))
+        shelf.keep(alone(seed=step).save(here, SingleProcess(), step))
     (committed(here)[0] / "part-00000.safetensors").unlink()
     newest, name = committed(here)[-1], "part-00000.safetensors"
-    digest = verify(Place(newest)).files[name].sha256
+    digest = verify(StoreDir(newest)).files[name].sha256
     (tmp_path / "store" / "objects" / digest).write_bytes(b"rotten")
     (newest / name).unlink()
-    state, _, passed_over = alone().restore(here, Alone(), spare=shelf)
+    state, _, passed_over = alone().restore(here, SingleProcess(), spare=shelf)
     assert state.step == 1
     assert len(passed_over) == 3

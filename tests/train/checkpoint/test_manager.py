@@ -13,15 +13,15 @@ import torch
 from torch import nn
 
 from windlass.parallel.param_shard import holdings_of
-from windlass.parallel.process_group import Alone
+from windlass.parallel.process_group import SingleProcess
 from windlass.spec.job import Job
-from windlass.spec.layout import Cut, Layout
+from windlass.spec.layout import Layout, Partition
 from windlass.store.mirror import Mirror
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.async_save import State, committed
-from windlass.train.checkpoint.manager import Checkpoints, settle_store
+from windlass.train.checkpoint.manager import CheckpointManager, settle_store
 
-CUT = Cut(pieces=(), features={}, how="by hand")
+CUT = Partition(pieces=(), features={}, how="by hand")
 MINUTE = 60.0
 
 
@@ -54,7 +54,7 @@ class Learner:
         self.model = nn.Linear(4, 3)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.1)
         job = Job.model_validate({"name": "learner", "checkpoint": checkpoint})
-        self.checkpoints = Checkpoints(folder, job, told)
+        self.checkpoints = CheckpointManager(folder, job, told)
         self.step_number = 0
 
     def step(self) -> None:
@@ -72,12 +72,12 @@ class Learner:
     def begin(self) -> bool:
         state = State(self.step_number, self.step_number * 2, 1.0)
         return self.checkpoints.begin(
-            state, holdings_of(self.model), self.optimizer, crew=Alone(), layout=Layout(), cut=CUT
+            state, holdings_of(self.model), self.optimizer, crew=SingleProcess(), layout=Layout(), cut=CUT
         )
 
     def restore(self) -> State | None:
         state, _, self.passed_over = self.checkpoints.restore(
-            holdings_of(self.model), self.optimizer, crew=Alone()
+            holdings_of(self.model), self.optimizer, crew=SingleProcess()
         )
         return state
 
@@ -119,7 +119,7 @@ def test_copies_reach_the_store_and_both_tiers_keep_their_own_number(folder: Pat
         told.wait(count, event="checkpoint", tier="store")
     learner.checkpoints.close(MINUTE)
     assert [path.name for path in committed(folder / "checkpoints")] == ["step-00000005"]
-    mirror = Mirror(Place(json.loads((folder / "store.json").read_bytes())["url"]))
+    mirror = Mirror(StoreDir(json.loads((folder / "store.json").read_bytes())["url"]))
     assert mirror.names() == [f"step-0000000{n}" for n in (0, 3, 4, 5)]
     assert mirror.place.url.startswith(str(tmp_path / "store" / "learner" / "1-"))
 

@@ -36,8 +36,8 @@ RANK = """
 import json, sys
 import torch, torch.distributed as dist
 from torch import nn
-from windlass.parallel.process_group import Together
-from windlass.parallel.param_shard import Holding, whole
+from windlass.parallel.process_group import DistributedGroup
+from windlass.parallel.param_shard import ParamShard, whole
 from windlass.train.checkpoint.async_save import State
 from windlass.train.checkpoint.shard import claims_of, take_part
 from windlass.train.checkpoint.peer_memory import MemoryTier
@@ -55,13 +55,13 @@ def typed(name, tensor):
 def holding(name):
     box = whole(SHAPES[name]).divided(0, world, rank) if SHAPES[name] else whole(())
     data = values(name)[box.within(whole(SHAPES[name]))].clone()
-    return Holding(name, SHAPES[name], box, nn.Parameter(typed(name, data)), 1)
+    return ParamShard(name, SHAPES[name], box, nn.Parameter(typed(name, data)), 1)
 
 held = [holding(name) for name in SHAPES]
 optimizer = torch.optim.AdamW([h.tensor for h in held], lr=0.0, weight_decay=0.0)
 for h in held:
     h.tensor.grad = torch.ones_like(h.tensor)
-tier, crew = MemoryTier(Together(), nodes=["one", "two", "one", "two"][:world]), Together()
+tier, crew = MemoryTier(DistributedGroup(), nodes=["one", "two", "one", "two"][:world]), DistributedGroup()
 for step in (1, 2, 3):
     optimizer.step()
     part = take_part(held, optimizer, {}, keys=claims_of(held, None), replica=None)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from windlass.train.checkpoint.async_save import committed
-from windlass.train.checkpoint.reader import Assembled
+from windlass.train.checkpoint.reader import CheckpointReader
 
 pytestmark = pytest.mark.slow
 
@@ -22,16 +22,16 @@ import json, resource, signal, sys
 from pathlib import Path
 import torch, torch.distributed as dist
 from torch import nn
-from windlass.parallel.process_group import Together
-from windlass.parallel.param_shard import Holding, whole
+from windlass.parallel.process_group import DistributedGroup
+from windlass.parallel.param_shard import ParamShard, whole
 from windlass.spec.errors import StoreFailed
-from windlass.spec.layout import Cut, Layout
+from windlass.spec.layout import Partition, Layout
 from windlass.train.checkpoint.async_save import State, restore_newest, save_checkpoint
 
 order, folder, meet = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 rank, world = int(sys.argv[4]), int(sys.argv[5])
 dist.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=world)
-crew = Together()
+crew = DistributedGroup()
 SHAPES = {"in": (300, 40), "out": (40, 300), "norm": (300,)}
 
 def values(name, seed):
@@ -40,7 +40,7 @@ def values(name, seed):
 def holding(name, dimension):
     box = whole(SHAPES[name]).divided(min(dimension, len(SHAPES[name]) - 1), world, rank)
     parameter = nn.Parameter(values(name, 1)[box.within(whole(SHAPES[name]))].clone())
-    return Holding(name, SHAPES[name], box, parameter, copies=1)
+    return ParamShard(name, SHAPES[name], box, parameter, copies=1)
 
 def trained(dimension):
     held = [holding(name, dimension) for name in SHAPES]
@@ -53,7 +53,7 @@ def trained(dimension):
 def save(step, dimension=0):
     held, optimizer = trained(dimension)
     save_checkpoint(folder, held, optimizer, State(step, step, 1.0), keep=3, crew=crew,
-                    layout=Layout(sharded=world), cut=Cut(pieces=(), features={}, how="by hand"))
+                    layout=Layout(sharded=world), cut=Partition(pieces=(), features={}, how="by hand"))
 
 told = {}
 if order == "save":
@@ -126,5 +126,5 @@ def test_a_quota_of_one_process_fails_all_alike_and_they_go_on(tmp_path: Path) -
     assert "the checkpoint could not be written: rank 1: " in told[0]["failed"]
     (only,) = committed(tmp_path / "checkpoints")
     assert only.name == "step-00000003"
-    assert torch.isfinite(Assembled(only).read("in")).all()
+    assert torch.isfinite(CheckpointReader(only).read("in")).all()
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000003"]

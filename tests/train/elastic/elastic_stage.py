@@ -19,21 +19,21 @@ from typing import Any
 from windlass.spec.layout import parse_layout
 from windlass.spec.protocol.elastic import (
     COORDINATOR,
-    Abandon,
+    AbortGeneration,
     Assign,
-    Beat,
-    Border,
-    Dismiss,
-    Done,
-    Hello,
-    Lobby,
+    DrainAtStep,
+    ElasticHello,
+    Heartbeat,
+    Shutdown,
+    WaitingForAssignment,
+    WorkerDone,
     heard,
     said,
 )
 from windlass.spec.protocol.link import Link, wait_for
 from windlass.spec.run import RUN_FILE, Run
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 PATIENCE_S = 150.0
 COME_S = 20.0
@@ -48,9 +48,9 @@ class Actor:
         self.process, self.name = process, name
         self.link: Link | None = None
         self.store = ""
-        self.lobby: Lobby | None = None
-        self.beat = Beat()
-        self.done: Done | None = None
+        self.lobby: WaitingForAssignment | None = None
+        self.beat = Heartbeat()
+        self.done: WorkerDone | None = None
 
     def send(self, word: Any) -> None:
         assert self.link is not None
@@ -79,8 +79,8 @@ class Stage:
         self._server.setblocking(False)
         address = f"127.0.0.1:{self._server.getsockname()[1]}"
         claim = {"epoch": self.epoch, "holder": "test", "address": address}
-        Place(self.folder / COORDINATOR).write(f"epoch-{self.epoch:06d}.json", json.dumps(claim).encode())
-        Place(self.folder / COORDINATOR).write(f"beat-{self.epoch:06d}", b"1")
+        StoreDir(self.folder / COORDINATOR).write(f"epoch-{self.epoch:06d}.json", json.dumps(claim).encode())
+        StoreDir(self.folder / COORDINATOR).write(f"beat-{self.epoch:06d}", b"1")
 
     def replace_coordinator(self) -> None:
         """The coordinator dies, and another one takes over at another address."""
@@ -143,7 +143,7 @@ class Stage:
 
     def border(self, *names: str, stop: bool = False, departs: bool = False) -> None:
         for name in names:
-            self.actors[name].send(Border(self.epoch, self.generation, stop, departs))
+            self.actors[name].send(DrainAtStep(self.epoch, self.generation, stop, departs))
 
     def abandon(self, *names: str) -> None:
         self._abandoned = self.generation
@@ -151,10 +151,10 @@ class Stage:
             self._send_abandon(self.actors[name])
 
     def _send_abandon(self, actor: Actor) -> None:
-        actor.send(Abandon(self.epoch, self._abandoned, "the test says so"))
+        actor.send(AbortGeneration(self.epoch, self._abandoned, "the test says so"))
 
     def dismiss(self, name: str) -> None:
-        self.actors[name].send(Dismiss(self.epoch, "the test says so"))
+        self.actors[name].send(Shutdown(self.epoch, "the test says so"))
 
     def kill(self, name: str, how: int = signal.SIGKILL) -> None:
         self._killed.add(name)
@@ -191,7 +191,7 @@ class Stage:
             self._strangers.append(Link(self._server.accept()[0]))
         for link in list(self._strangers):
             first, *others = [heard(message) for message in link.receive()] or [None]
-            if isinstance(first, Hello):
+            if isinstance(first, ElasticHello):
                 actor = self.actors[first.worker]
                 actor.link, actor.store = link, first.store
                 self._strangers.remove(link)
@@ -204,12 +204,12 @@ class Stage:
 
     def _hear(self, actor: Actor, words: Iterable[object]) -> None:
         for word in words:
-            if isinstance(word, Lobby):
+            if isinstance(word, WaitingForAssignment):
                 actor.lobby = word
-            elif isinstance(word, Beat):
+            elif isinstance(word, Heartbeat):
                 actor.beat = word
-                actor.send(Beat(epoch=self.epoch))
-            elif isinstance(word, Done):
+                actor.send(Heartbeat(epoch=self.epoch))
+            elif isinstance(word, WorkerDone):
                 actor.done = word
 
     def states(self) -> str:
@@ -223,7 +223,7 @@ class Stage:
         return "\n".join(f"{p.name}: {p.read_text()[-3000:]}" for p in self.folder.glob("*.log"))
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        return [r for r in Journal(Place(self.folder), "journal.jsonl").read() if r["event"] == kind]
+        return [r for r in Journal(StoreDir(self.folder), "journal.jsonl").read() if r["event"] == kind]
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ import pytest
 
 from windlass.spec.run import RUN_FILE, Run
 from windlass.train.elastic.state_sync import settle
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 from windlass.train.trainer import Trainer
 
 MakeRun = Callable[..., Run]
@@ -20,7 +20,7 @@ def test_whoever_holds_no_state_goes_back_as_little_as_it_can(
 ) -> None:
     run = make_run(train={"checkpoint_every": 10_000, "evaluate_every": 10_000})
     (tmp_path / RUN_FILE).write_text(run.model_dump_json())
-    lost = Trainer(run, tmp_path, Record(tmp_path, rank=0), generation=1)
+    lost = Trainer(run, tmp_path, EventLog(tmp_path, rank=0), generation=1)
     for _ in range(7):
         lost.step()
         if lost.step_number == remembered:
@@ -28,7 +28,7 @@ def test_whoever_holds_no_state_goes_back_as_little_as_it_can(
         if lost.step_number == saved:
             lost.save()
     lost.ledger.write(durable=True)
-    newcomer = Trainer(run, tmp_path, Record(tmp_path, rank=0), fill=False, generation=2)
+    newcomer = Trainer(run, tmp_path, EventLog(tmp_path, rank=0), fill=False, generation=2)
     newcomer.memory = lost.memory
 
     settled = settle(newcomer, None, [None])

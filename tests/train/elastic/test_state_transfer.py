@@ -6,20 +6,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.parallel.param_shard import Box, whole
-from windlass.parallel.process_group import Alone
-from windlass.train.elastic.state_transfer import Piece, exchange, listed, plan_moves, unlisted
+from windlass.parallel.param_shard import Slice, whole
+from windlass.parallel.process_group import SingleProcess
+from windlass.train.elastic.state_transfer import LocalSlice, exchange, listed, plan_moves, unlisted
 
 SHAPE = (7, 5)
 KEY = ("layers.0.up", "")
 
 
-def boxes() -> st.SearchStrategy[Box]:
+def boxes() -> st.SearchStrategy[Slice]:
     span = [st.tuples(st.integers(0, size), st.integers(0, size)).map(sorted) for size in SHAPE]
-    return st.tuples(*span).map(lambda spans: Box(tuple((a, b) for a, b in spans)))
+    return st.tuples(*span).map(lambda spans: Slice(tuple((a, b) for a, b in spans)))
 
 
-def cells(box: Box) -> set[tuple[int, int]]:
+def cells(box: Slice) -> set[tuple[int, int]]:
     (a, b), (c, d) = box.spans
     return {(i, j) for i in range(a, b) for j in range(c, d)}
 
@@ -28,7 +28,7 @@ def cells(box: Box) -> set[tuple[int, int]]:
     st.lists(st.lists(boxes(), max_size=3), min_size=1, max_size=4), st.lists(boxes(), min_size=1, max_size=4)
 )
 def test_a_plan_brings_every_cell_once_or_says_that_nobody_has_it(
-    have: list[list[Box]], need: list[Box]
+    have: list[list[Slice]], need: list[Slice]
 ) -> None:
     world = max(len(have), len(need))
     stocks = [{KEY: have[rank] if rank < len(have) else []} for rank in range(world)]
@@ -57,13 +57,13 @@ def test_those_who_have_the_same_share_the_sending() -> None:
 
 def test_what_is_already_in_its_place_is_not_touched() -> None:
     values = torch.arange(35.0).reshape(SHAPE)
-    stock = {KEY: [Piece(whole(SHAPE), values)]}
-    half = Box(((2, 6), (0, 5)))
-    room = {KEY: [Piece(half, torch.zeros(half.shape))]}
+    stock = {KEY: [LocalSlice(whole(SHAPE), values)]}
+    half = Slice(((2, 6), (0, 5)))
+    room = {KEY: [LocalSlice(half, torch.zeros(half.shape))]}
     moves, missing = plan_moves([unlisted(listed(stock))], [unlisted(listed(room))])
     assert not missing
-    assert exchange(Alone(), moves, stock, room) == 0
+    assert exchange(SingleProcess(), moves, stock, room) == 0
     assert torch.equal(room[KEY][0].tensor, values[2:6])
     same, _ = plan_moves([unlisted(listed(stock))], [unlisted(listed(stock))])
-    exchange(Alone(), same, stock, stock)
+    exchange(SingleProcess(), same, stock, stock)
     assert torch.equal(values, torch.arange(35.0).reshape(SHAPE))

@@ -18,7 +18,7 @@ from windlass.corpus.batches import digest_of_range
 from windlass.spec.protocol.elastic import MEMBERS
 from windlass.spec.run import CHECKPOINTS, Run
 from windlass.train.checkpoint.async_save import committed
-from windlass.train.checkpoint.reader import Assembled
+from windlass.train.checkpoint.reader import CheckpointReader
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ def elastic_run(make_run: MakeRun, layout: dict[str, Any], **elastic: Any) -> Ru
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:
-    source = Assembled(committed(folder / CHECKPOINTS)[-1])
+    source = CheckpointReader(committed(folder / CHECKPOINTS)[-1])
     return {name: source.read(name) for name in source.names()}
 
 

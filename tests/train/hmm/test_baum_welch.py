@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.train.hmm.problems import random_tokens, random_weights
-from windlass.models.hmm.weights import Weights
+from windlass.models.hmm.weights import HmmWeights
 from windlass.train.hmm.exact_sum import Counts
 from windlass.train.hmm.maximise import log_prior, maximise
 from windlass.train.hmm.sweep import sweep
@@ -21,13 +21,13 @@ from windlass.train.hmm.text import text_of
 Tokens = NDArray[np.int64]
 
 
-def counted(weights: Weights, tokens_NT: Tokens, **options: object) -> Counts:
+def counted(weights: HmmWeights, tokens_NT: Tokens, **options: object) -> Counts:
     tally = sweep(weights, text_of(tokens_NT), **options)  # type: ignore[arg-type]
     assert tally is not None
     return tally.counts()
 
 
-def climb(weights: Weights, tokens_NT: Tokens, iterations: int, smoothing: float = 0.0) -> list[float]:
+def climb(weights: HmmWeights, tokens_NT: Tokens, iterations: int, smoothing: float = 0.0) -> list[float]:
     """Return what Baum and Welch let never fall, iteration by iteration."""
     reached = []
     for _ in range(iterations):
@@ -137,7 +137,7 @@ def test_a_long_sequence_of_rare_tokens_does_not_underflow(kind: torch.dtype) ->
     rare = weights.emission_KV * np.array([1e-30, 1e-30, 1e-30, 1e-30, 0.0])
     rare[:, 4] = 1 - rare.sum(1)
     tokens_NT = random_tokens(1, 5000, 4)
-    counts = counted(Weights(weights.start_K, weights.transition_KK, rare), tokens_NT, dtype=kind)
+    counts = counted(HmmWeights(weights.start_K, weights.transition_KK, rare), tokens_NT, dtype=kind)
     assert counts.impossible == 0
     assert counts.log_likelihood == pytest.approx(5000 * math.log(1e-30 / 5), rel=0.05)
     assert float(counts.emission_VK.sum()) == pytest.approx(5000, rel=1e-4)
@@ -148,7 +148,7 @@ def test_an_impossible_sequence_teaches_nothing_and_is_counted() -> None:
     emission_KV = weights.emission_KV.copy()
     emission_KV[:, 2] = 0
     emission_KV /= emission_KV.sum(1, keepdims=True)
-    weights = Weights(weights.start_K, weights.transition_KK, emission_KV)
+    weights = HmmWeights(weights.start_K, weights.transition_KK, emission_KV)
     possible, impossible = [0, 1, 3, 4], [0, 1, 2, 4]
     both, one = counted(weights, np.array([possible, impossible])), counted(weights, np.array([possible]))
     assert (both.impossible, one.impossible) == (1, 0)
@@ -162,7 +162,7 @@ def test_a_state_that_dies_keeps_its_rows() -> None:
     start_K, transition_KK = weights.start_K.copy(), weights.transition_KK.copy()
     start_K[2], transition_KK[:, 2] = 0, 0
     transition_KK /= transition_KK.sum(1, keepdims=True)
-    weights = Weights(start_K / start_K.sum(), transition_KK, weights.emission_KV)
+    weights = HmmWeights(start_K / start_K.sum(), transition_KK, weights.emission_KV)
     after = maximise(counted(weights, random_tokens(3, 9, 4)), weights, 0.0)
     np.testing.assert_array_equal(after.emission_KV[2], weights.emission_KV[2])
     np.testing.assert_array_equal(after.transition_KK[2], weights.transition_KK[2])

@@ -19,11 +19,11 @@ from windlass.plan.count_models import plan_statistic
 from windlass.runs.training import corpus_facts
 from windlass.spec.errors import BadInput
 from windlass.spec.job import Job
-from windlass.spec.protocol.rank import Member
+from windlass.spec.protocol.rank import RankInfo
 from windlass.spec.run import Run
 from windlass.spec.settings import Settings
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.async_save import committed
 from windlass.train.checkpoint_verify import verify_checkpoint
 from windlass.train.hmm import expectation
@@ -207,7 +207,7 @@ def test_a_checkpoint_is_held_to_what_the_run_said_of_it(make: MakeRun, step: in
     assert found.ok, found.message
     assert ("the evaluation" if step == 2 else "step 4") in found.message
     path = folder / "checkpoints" / f"step-{step:08d}"
-    writer = DirectoryWriter(Place(path))  # whole, but with the probabilities of another step
+    writer = DirectoryWriter(StoreDir(path))  # whole, but with the probabilities of another step
     write_weights(writer, load_checkpoint(folder / "checkpoints" / "step-00000001")[0])
     writer.adopt("state.json")
     writer.commit({"kind": KIND, "step": step})
@@ -261,7 +261,7 @@ def test_what_belongs_to_gradients_is_refused(make: MakeRun) -> None:
 def workers(folder: Path, world: int) -> Iterator[subprocess.Popen[bytes]]:
     meeting = f"127.0.0.1:{free_port('127.0.0.1', hash(str(folder)))}"
     for rank in range(world):
-        arguments = Member(rank, world, meeting).arguments
+        arguments = RankInfo(rank, world, meeting).arguments
         yield subprocess.Popen(
             [sys.executable, "-m", "windlass.train", "run", str(folder), *arguments], stdout=subprocess.PIPE
         )

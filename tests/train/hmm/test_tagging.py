@@ -11,12 +11,12 @@ import pytest
 from windlass.cli.main import main
 from windlass.corpus.build import build_corpus
 from windlass.corpus.corpus_dir import load_corpus
-from windlass.models.hmm.weights import Weights, write_model
+from windlass.models.hmm.weights import HmmWeights, write_model
 from windlass.spec.errors import BadInput
-from windlass.spec.job import Clean, Corpus, Tokenizer
+from windlass.spec.job import Clean, Corpus, TokenizerSpec
 from windlass.spec.shape import HmmShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.hmm.tagging import tag_text
 
 VOWELS = "aeiou"
@@ -30,17 +30,17 @@ def spelling(tmp_path_factory: pytest.TempPathFactory) -> Path:
     job = Corpus(
         sources=(str(folder / "text.txt"),),
         clean=Clean(duplicates="keep", most_repetition=1.0),
-        tokenizer=Tokenizer(kind="char"),
+        tokenizer=TokenizerSpec(kind="char"),
     )
     tokenizer = load_corpus(build_corpus(job, folder / "home")).tokenizer
     is_vowel_V = np.array([tokenizer.token(i) in tuple(VOWELS) for i in range(tokenizer.vocabulary)])
     emission_KV = np.stack([np.where(is_vowel_V, 0.9, 0.02), np.where(is_vowel_V, 0.02, 0.9)])
-    weights = Weights(
+    weights = HmmWeights(
         np.array([0.3, 0.7]),
         np.array([[0.2, 0.8], [0.7, 0.3]]),
         emission_KV / emission_KV.sum(1, keepdims=True),
     )
-    writer = DirectoryWriter(Place(folder / "model"))
+    writer = DirectoryWriter(StoreDir(folder / "model"))
     shape = HmmShape(vocabulary=tokenizer.vocabulary, context=16, states=2)
     write_model(writer, shape, weights.astype(np.float32), {"eos_token_id": tokenizer.end_id})
     writer.write("tokenizer.json", tokenizer.json)

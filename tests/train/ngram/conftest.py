@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from windlass.models.ngram.files import load, save_model
-from windlass.models.ngram.model import Ngram
+from windlass.models.ngram.model import NgramModel
 from windlass.spec.shape import NgramShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.ngram.blocks import Packing
 from windlass.train.ngram.build import Build
 from windlass.train.ngram.discounts import discounts_of
-from windlass.train.ngram.settings import Settings
+from windlass.train.ngram.settings import CountSettings
 from windlass.train.ngram.source import ArraySource
 
 END = 0
@@ -99,7 +99,7 @@ class Naive:
         return math.log(self.probability(words[-1], tuple(known[max(0, len(known) - self.order + 1) :])))
 
 
-Make = Callable[..., Ngram]
+Make = Callable[..., NgramModel]
 
 
 @pytest.fixture(autouse=True)
@@ -121,13 +121,13 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
         block: int | None = None,
         processes: int = 1,
         native: bool = True,
-    ) -> Ngram:
+    ) -> NgramModel:
         folder = tmp_path_factory.mktemp("ngram")
         packing = Packing(order, vocabulary, END)
-        settings = Settings(packing, thresholds_of(prune, order), 1 << 30, processes, block)
+        settings = CountSettings(packing, thresholds_of(prune, order), 1 << 30, processes, block)
         made = Build(ArraySource(stream_of(documents)), settings, folder / "work").run()
         assert made is not None
-        writer = DirectoryWriter(Place(folder / "model"))
+        writer = DirectoryWriter(StoreDir(folder / "model"))
         shape = NgramShape(vocabulary=vocabulary, context=64, order=order, ngrams=made.ngrams(order))
         save_model(writer, shape, made.promises(), special_tokens={"eos_token_id": END})
         writer.commit()
@@ -144,12 +144,12 @@ def naive() -> type[Naive]:
 
 
 @pytest.fixture
-def digest_of() -> Callable[[Ngram], str]:
+def digest_of() -> Callable[[NgramModel], str]:
     from windlass.store.manifest import load_manifest
 
-    def digest(model: Ngram) -> str:
+    def digest(model: NgramModel) -> str:
         folder: Path = model.folder  # type: ignore[attr-defined]
-        manifest = load_manifest(Place(folder))
+        manifest = load_manifest(StoreDir(folder))
         assert manifest is not None
         return manifest.digest
 

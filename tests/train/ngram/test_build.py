@@ -14,7 +14,7 @@ from windlass.spec.errors import BadInput
 from windlass.train.ngram import build as build_module
 from windlass.train.ngram.blocks import Packing
 from windlass.train.ngram.build import Build
-from windlass.train.ngram.settings import Settings
+from windlass.train.ngram.settings import CountSettings
 from windlass.train.ngram.source import ArraySource
 
 VOCABULARY = 6
@@ -102,7 +102,7 @@ def test_numpy_makes_the_same_bytes_as_the_library(
 
 def test_a_build_that_was_stopped_goes_on_with_the_blocks_it_has(tmp_path: Path) -> None:
     source = ArraySource(np.array([t for d in _documents(50) for t in (*d, 0)], np.uint16))
-    settings = Settings(Packing(3, 50, 0), (0, 0, 0), 1 << 30, 1, block=100)
+    settings = CountSettings(Packing(3, 50, 0), (0, 0, 0), 1 << 30, 1, block=100)
     counted: list[int] = []
     stopping = Build(source, settings, tmp_path, lambda p: counted.append(p.done), lambda: len(counted) >= 3)
     assert stopping.run() is None
@@ -123,7 +123,7 @@ def test_a_build_that_was_stopped_goes_on_with_the_blocks_it_has(tmp_path: Path)
 
 def test_a_committed_stage_is_not_done_again(tmp_path: Path) -> None:
     source = ArraySource(np.array([t for d in _documents(50) for t in (*d, 0)], np.uint16))
-    settings = Settings(Packing(3, 50, 0), (0, 0, 0), 1 << 30, 1)
+    settings = CountSettings(Packing(3, 50, 0), (0, 0, 0), 1 << 30, 1)
     stages: list[int] = []
     assert Build(source, settings, tmp_path, stopped=lambda: len(stages) == 2).run(stages.append) is None
     told: list[str] = []
@@ -132,7 +132,7 @@ def test_a_committed_stage_is_not_done_again(tmp_path: Path) -> None:
 
 
 def test_debris_of_another_text_is_cleared_away(tmp_path: Path) -> None:
-    settings = Settings(Packing(2, 50, 0), (0, 0), 1 << 30, 1)
+    settings = CountSettings(Packing(2, 50, 0), (0, 0), 1 << 30, 1)
     first = ArraySource(np.array([5, 6, 7, 0], np.uint16))
     other = ArraySource(np.array([8, 9, 0], np.uint16))
     Build(first, settings, tmp_path).run()
@@ -143,7 +143,7 @@ def test_debris_of_another_text_is_cleared_away(tmp_path: Path) -> None:
 
 def test_text_that_is_too_small_for_discounts_is_told_so(make: Any, tmp_path: Path) -> None:
     source = ArraySource(np.array([5, 6, 7, 0], np.uint16))
-    made = Build(source, Settings(Packing(2, 50, 0), (0, 0), 1 << 30, 1), tmp_path).run()
+    made = Build(source, CountSettings(Packing(2, 50, 0), (0, 0), 1 << 30, 1), tmp_path).run()
     assert made is not None
     assert made.notes[0] == (
         "order 1: the text is too small or too regular for its own discounts (none has the count 2 or 3);"
@@ -153,11 +153,11 @@ def test_text_that_is_too_small_for_discounts_is_told_so(make: Any, tmp_path: Pa
 
 def test_memory_in_which_nothing_can_be_counted_is_refused() -> None:
     with pytest.raises(BadInput, match="too little to count in"):
-        Settings(Packing(3, 50, 0), (0, 0, 0), 1 << 20, 1)
+        CountSettings(Packing(3, 50, 0), (0, 0, 0), 1 << 20, 1)
 
 
 def test_text_without_an_end_is_refused(tmp_path: Path) -> None:
-    settings = Settings(Packing(3, 50, 0), (0, 0, 0), 1 << 30, 1)
+    settings = CountSettings(Packing(3, 50, 0), (0, 0, 0), 1 << 30, 1)
     with pytest.raises(BadInput, match="end with the end token"):
         Build(ArraySource(np.array([5, 6], np.uint16)), settings, tmp_path).run()
 

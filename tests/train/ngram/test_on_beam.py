@@ -9,7 +9,7 @@ import pytest
 
 from windlass.train.ngram.blocks import Packing
 from windlass.train.ngram.build import Build
-from windlass.train.ngram.settings import Settings
+from windlass.train.ngram.settings import CountSettings
 from windlass.train.ngram.source import ArraySource
 
 pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
@@ -17,14 +17,14 @@ pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
 
 @pytest.mark.slow
 def test_beam_gives_the_same_bytes_as_the_pool(tmp_path: Path) -> None:
-    from windlass.store.beam import Runner
-    from windlass.train.ngram.on_beam import BeamHands
+    from windlass.store.beam import BeamRunner
+    from windlass.train.ngram.on_beam import BeamCountExecutor
 
     random = np.random.default_rng(5)
     tokens = np.where(random.random(5000) < 0.05, 0, random.geometric(0.05, 5000) % 3000).astype(np.uint16)
     tokens[-1] = 0
-    settings = Settings(Packing(4, 3000, 0), (0, 0, 1, 1), 1 << 30, 1, block=700)
-    hands = BeamHands(Runner(), str(tmp_path / "scratch"))
+    settings = CountSettings(Packing(4, 3000, 0), (0, 0, 1, 1), 1 << 30, 1, block=700)
+    hands = BeamCountExecutor(BeamRunner(), str(tmp_path / "scratch"))
     there = Build(ArraySource(tokens), settings, tmp_path / "there", hands=hands).run()
     here = Build(ArraySource(tokens), settings, tmp_path / "here").run()
     assert there is not None

@@ -14,11 +14,11 @@ from windlass.models.recurrent_state import load_statistical
 from windlass.plan.count_models import plan_statistic
 from windlass.runs.training import corpus_facts
 from windlass.spec.errors import BadInput
-from windlass.spec.job import Job, Ngram
-from windlass.spec.protocol.rank import Member
+from windlass.spec.job import Job, NgramSpec
+from windlass.spec.protocol.rank import RankInfo
 from windlass.spec.shape import NgramShape
 from windlass.store.manifest import load_manifest
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.loop import save_run
 from windlass.train.ngram.run import train
 
@@ -38,7 +38,7 @@ def events(folder: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def digest_of(folder: Path) -> dict[str, str]:
-    manifest = load_manifest(Place(folder / "model"))
+    manifest = load_manifest(StoreDir(folder / "model"))
     assert manifest is not None
     return {name: record.sha256 for name, record in manifest.files.items() if name != "windlass.json"}
 
@@ -83,10 +83,10 @@ def test_a_run_counted_on_beam_ends_with_the_same_model(corpus_path: Path, tmp_p
 )
 def test_runners_and_their_options_go_together(asked: dict[str, str], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
-        Ngram.model_validate(asked)
+        NgramSpec.model_validate(asked)
 
 
 def test_several_workers_are_refused(corpus_path: Path, tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "run", corpus_path, order=2)
     with pytest.raises(BadInput, match="counted by one worker"):
-        train(folder, lambda: False, Member(rank=0, world=2))
+        train(folder, lambda: False, RankInfo(rank=0, world=2))

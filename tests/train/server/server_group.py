@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from windlass.spec.run import Run
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 from windlass.train.loop import save_run
 from windlass.train.server.employment import work
-from windlass.train.server.rpc_server import Hall, open_hall
+from windlass.train.server.rpc_server import RpcServer, open_hall
 from windlass.train.server.stages import open_chief, open_hand, open_shard, stage_of, untold
 from windlass.train.server.worker import serve
 
@@ -19,10 +19,10 @@ class Company:
     def __init__(self, run: Run, folder: Path) -> None:
         save_run(folder, run)
         self.run, self.folder = run, folder
-        self.record = Record(folder, quiet=True)
+        self.record = EventLog(folder, quiet=True)
         self._threads: list[threading.Thread] = []
         self._leaving: dict[str, bool] = {}
-        self._halls: list[Hall] = []
+        self._halls: list[RpcServer] = []
         stage = self.stage = stage_of(run, folder)
         first = open_shard(stage, run, folder, 0, self.record.tell)
         self.chief = open_chief(run, folder, self.record, first)

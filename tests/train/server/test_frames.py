@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from windlass.train.server.frames import MAGIC, PREFIX, Garbled, Line, buffers_of
-from windlass.train.server.log import Log
+from windlass.train.server.frames import MAGIC, PREFIX, BadFrame, FrameConnection, buffers_of
+from windlass.train.server.log import UpdateLog
 
 
-def pair() -> tuple[Line, Line]:
+def pair() -> tuple[FrameConnection, FrameConnection]:
     one, other = socket.create_server(("127.0.0.1", 0)), socket.socket()
     other.connect(one.getsockname())
     accepted, _ = one.accept()
     one.close()
-    return Line(accepted), Line(other)
+    return FrameConnection(accepted), FrameConnection(other)
 
 
 def test_arrays_arrive_as_they_were_sent() -> None:
@@ -62,40 +62,40 @@ def test_nonsense_ends_a_connection(said: bytes) -> None:
 def test_a_stranger_cannot_make_a_server_allocate() -> None:
     here, there = pair()
     here._socket.sendall(PREFIX.pack(MAGIC, 10, 1 << 40))
-    with pytest.raises(Garbled):
+    with pytest.raises(BadFrame):
         there.receive(most_head=4096, body=False)
 
 
 def test_a_log_gives_back_what_was_written_up_to_a_torn_end(tmp_path: Path) -> None:
     path = tmp_path / "servers" / "log-0"
-    log = Log(path, number=0, servers=2, stage="network")
+    log = UpdateLog(path, number=0, servers=2, stage="network")
     assert log.reopen(5) == []
     log.append({"task": "a"}, {"w": torch.ones(4)})
     log.append({"commit": {"number": 6}})
     log.append({"task": "b"}, {"w": torch.ones(4)})
     log.close()
     os.truncate(path, path.stat().st_size - 3)  # its writer died in the middle of it
-    again = Log(path, number=0, servers=2, stage="network")
+    again = UpdateLog(path, number=0, servers=2, stage="network")
     assert [frame.head for frame in again.reopen(5)] == [{"task": "a"}, {"commit": {"number": 6}}]
     again.append({"task": "c"})
     again.close()
-    assert len(Log(path, number=0, servers=2, stage="network").reopen(5)) == 3
+    assert len(UpdateLog(path, number=0, servers=2, stage="network").reopen(5)) == 3
 
 
 @pytest.mark.parametrize(("servers", "base", "kept"), [(3, 5, True), (2, 6, True), (2, 5, False)])
 def test_a_log_of_something_else_is_begun_anew(tmp_path: Path, servers: int, base: int, kept: bool) -> None:
     path = tmp_path / "log-0"
-    log = Log(path, number=0, servers=2, stage="network")
+    log = UpdateLog(path, number=0, servers=2, stage="network")
     log.reopen(5)
     log.append({"task": "a"})
     log.close()
-    assert Log(path, number=0, servers=servers, stage="network", kept=kept).reopen(base) == []
-    assert Log(path, number=0, servers=2, stage="network").reopen(5) == []
+    assert UpdateLog(path, number=0, servers=servers, stage="network", kept=kept).reopen(base) == []
+    assert UpdateLog(path, number=0, servers=2, stage="network").reopen(5) == []
 
 
 def test_a_log_of_another_boot_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = Log(tmp_path / "log-0", number=0, servers=1, stage="network")
+    log = UpdateLog(tmp_path / "log-0", number=0, servers=1, stage="network")
     log.reopen(0)
     log.append({"task": "a"})
     monkeypatch.setattr("windlass.train.server.log.boot_id", lambda: "another")
-    assert Log(tmp_path / "log-0", number=0, servers=1, stage="network").reopen(0) == []
+    assert UpdateLog(tmp_path / "log-0", number=0, servers=1, stage="network").reopen(0) == []

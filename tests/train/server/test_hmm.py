@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.train.conftest import MACHINE, tiny_job
-from windlass.models.hmm.weights import Weights
+from windlass.models.hmm.weights import HmmWeights
 from windlass.plan.count_models import plan_statistic
 from windlass.runs.training import corpus_facts
 from windlass.spec.job import Job
@@ -23,7 +23,7 @@ from windlass.spec.protocol.elastic import WORKERS
 from windlass.spec.run import CHECKPOINTS, JOURNAL, Run
 from windlass.spec.sync import Sync
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.async_save import committed
 from windlass.train.hmm import expectation
 from windlass.train.hmm.checkpoints import load_checkpoint
@@ -79,12 +79,12 @@ def on_servers(run: Run, folder: Path, workers: int, stopped: Callable[[Any], bo
     return str(company.train(lambda: stopped(company.chief)))
 
 
-def weights(folder: Path) -> Weights:
+def weights(folder: Path) -> HmmWeights:
     return load_checkpoint(committed(folder / CHECKPOINTS)[-1])[0]
 
 
 def steps(folder: Path, key: str = "loss") -> list[float]:
-    return [r[key] for r in Journal(Place(folder), JOURNAL).read() if r["event"] == "step"]
+    return [r[key] for r in Journal(StoreDir(folder), JOURNAL).read() if r["event"] == "step"]
 
 
 def assert_same(one: Path, other: Path) -> None:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from windlass.corpus.batches import share_of
 from windlass.models.word2vec import (
-    Options,
     Sampler,
+    Word2VecOptions,
     changes,
     draw,
     first_matrices,
@@ -17,7 +17,7 @@ from windlass.models.word2vec import (
     some_groups,
 )
 from windlass.train.server.hmm.hmm_shard import states_of
-from windlass.train.server.word2vec.pair_batches import BATCHES, SIZE, UNITS, Grid
+from windlass.train.server.word2vec.pair_batches import BATCHES, SIZE, UNITS, PairBatches
 from windlass.train.server.word2vec.word2vec_shard import rows_of
 from windlass.train.server.word2vec.word2vec_worker import MANY, damp
 from windlass.train.word2vec import learner
@@ -36,7 +36,7 @@ def test_blocks_cover_the_text_and_none_crosses_two_chunks(small: None) -> None:
 
 
 def test_a_step_is_found_again_from_where_it_stands(small: None) -> None:
-    grid = Grid(1500, epochs=2)
+    grid = PairBatches(1500, epochs=2)
     for step in range(0, grid.steps, BATCHES):
         epoch, position = grid.standing(step)
         if position == 1500:
@@ -47,7 +47,7 @@ def test_a_step_is_found_again_from_where_it_stands(small: None) -> None:
 
 @given(st.integers(1, 9), st.integers(0, 40), st.integers(0, 300))
 def test_the_parts_of_a_batch_are_its_groups_in_order(parts: int, batch: int, count: int) -> None:
-    grid = Grid(12345, epochs=30)
+    grid = PairBatches(12345, epochs=30)
     places = [grid.place(share_of(batch * SIZE, SIZE, part, parts)) for part in range(parts)]
     groups = [range(count * p.first // UNITS, count * p.until // UNITS) for p in places]
     first = (batch % BATCHES) * SIZE
@@ -65,7 +65,7 @@ def test_servers_divide_rows_and_states_without_a_gap(count: int, servers: int) 
 
 def test_pieces_of_a_block_learn_in_turn_what_the_block_learns() -> None:
     tokens = np.random.default_rng(1).integers(0, 40, 600).astype(np.int32)
-    sampler = Sampler(np.bincount(tokens, minlength=40), 0, Options())
+    sampler = Sampler(np.bincount(tokens, minlength=40), 0, Word2VecOptions())
     whole, pieces = first_matrices(40, 12, 1), first_matrices(40, 12, 1)
     groups = draw(sampler, 5, tokens, 0)
     learn(whole, groups, 0.05)
@@ -83,7 +83,7 @@ def test_pieces_of_a_block_learn_in_turn_what_the_block_learns() -> None:
 def test_changes_of_frequent_rows_become_a_mean_and_those_of_rare_ones_stay() -> None:
     tokens = np.zeros(30_000, np.int32)
     tokens[::100] = np.arange(300) % 50 + 1
-    sampler = Sampler(np.bincount(tokens, minlength=52), 51, Options(subsample=0))
+    sampler = Sampler(np.bincount(tokens, minlength=52), 51, Word2VecOptions(subsample=0))
     groups = draw(sampler, 5, tokens, 0)
     matrices = first_matrices(52, 8, 1)
     rows = matrices.inputs_VS[groups.inputs, :8], matrices.outputs_VS[groups.outputs, :8]

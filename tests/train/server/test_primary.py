@@ -19,9 +19,9 @@ from windlass.spec.settings import AS_PLANNED
 from windlass.spec.sync import Sync
 from windlass.store.journal import Journal
 from windlass.store.settings_file import drafted, write
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.async_save import committed
-from windlass.train.checkpoint.reader import Assembled
+from windlass.train.checkpoint.reader import CheckpointReader
 from windlass.train.loop import save_run, train
 
 pytestmark = pytest.mark.slow
@@ -59,7 +59,7 @@ def done(run: Run, folder: Path, workers: int) -> list[dict[str, Any]]:
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    return list(Journal(Place(folder), JOURNAL).read())
+    return list(Journal(StoreDir(folder), JOURNAL).read())
 
 
 def local(run: Run, folder: Path) -> Path:
@@ -71,7 +71,7 @@ def local(run: Run, folder: Path) -> Path:
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    source = Assembled(committed(folder / CHECKPOINTS)[-1])
+    source = CheckpointReader(committed(folder / CHECKPOINTS)[-1])
     kinds = (None, "first", "second")
     return {f"{name} {kind}": source.read(name, kind=kind) for name in source.names() for kind in kinds}
 

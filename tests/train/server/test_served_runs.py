@@ -16,9 +16,9 @@ from windlass.runs.server_run import Troupe
 from windlass.runs.training import RunFolder
 from windlass.spec.run import CHECKPOINTS, JOURNAL, Run
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.async_save import committed
-from windlass.train.checkpoint.reader import Assembled
+from windlass.train.checkpoint.reader import CheckpointReader
 from windlass.train.loop import save_run, train
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def served(make_run: MakeRun, *, workers: int = 1, family: str = "llama", **sync
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    source = Assembled(committed(folder / CHECKPOINTS)[-1])
+    source = CheckpointReader(committed(folder / CHECKPOINTS)[-1])
     kinds = (None, "first", "second")
     return {f"{name} {kind}": source.read(name, kind=kind) for name in source.names() for kind in kinds}
 
@@ -70,7 +70,7 @@ def on_servers(
 
 
 def records(folder: Path) -> Told:
-    return list(Journal(Place(folder), JOURNAL).read())
+    return list(Journal(StoreDir(folder), JOURNAL).read())
 
 
 def strikes(**plan: int) -> Callable[[Troupe, int], None]:

@@ -10,20 +10,20 @@ import torch
 from torch import Tensor
 
 from windlass.models.build import build
-from windlass.parallel.param_shard import Holding, holdings_of, whole
+from windlass.parallel.param_shard import ParamShard, holdings_of, whole
 from windlass.spec.errors import BadInput
 from windlass.spec.run import Run
 from windlass.train.checkpoint.async_save import State
 from windlass.train.optimize import build_optimizer, set_rate
 from windlass.train.server.network.network_shard import NetworkPart
 from windlass.train.server.peers import StarCrew
-from windlass.train.server.shard import Shard
+from windlass.train.server.shard import ServerShard
 from windlass.train.server.shard_state import ROWS
 from windlass.train.server.stages import open_shard, untold
-from windlass.train.server.updates import Update
+from windlass.train.server.updates import ServerUpdate
 
 MakeRun = Callable[..., Run]
-UPDATE = Update(
+UPDATE = ServerUpdate(
     number=1,
     batch=0,
     tasks=("a",),
@@ -43,12 +43,12 @@ def served(make_run: MakeRun, **sync: Any) -> Run:
     return make_run(sync={"policy": "server", **sync})
 
 
-def holdings(shard: Shard) -> list[Holding]:
+def holdings(shard: ServerShard) -> list[ParamShard]:
     assert isinstance(shard.part, NetworkPart)
     return shard.part.holdings
 
 
-def gradient(shard: Shard, seed: int) -> dict[str, Tensor]:
+def gradient(shard: ServerShard, seed: int) -> dict[str, Tensor]:
     """Return a gradient of the whole model, cut to the boxes of a server."""
     found = {}
     for holding in holdings(shard):
@@ -58,7 +58,7 @@ def gradient(shard: Shard, seed: int) -> dict[str, Tensor]:
     return found
 
 
-def weights(shard: Shard) -> dict[str, Tensor]:
+def weights(shard: ServerShard) -> dict[str, Tensor]:
     return shard.pull({})[1]
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from windlass.models.word2vec_files import load_vectors
-from windlass.parallel.process_group import Alone
+from windlass.parallel.process_group import SingleProcess
 from windlass.spec.run import JOURNAL, Run
 from windlass.spec.sync import Sync
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
-from windlass.train.event_log import Record
+from windlass.store.store_dir import StoreDir
+from windlass.train.event_log import EventLog
 from windlass.train.loop import save_run
 from windlass.train.word2vec import learner
 from windlass.train.word2vec.start import prepare
@@ -60,8 +60,8 @@ def local(run: Run, folder: Path) -> Path:
     folder.mkdir()
     job = run.job.model_copy(update={"sync": Sync()})
     save_run(folder, run.model_copy(update={"job": job}))
-    record = Record(folder, quiet=True)
-    assert prepare(run, folder, record, Alone(), lambda: False)
+    record = EventLog(folder, quiet=True)
+    assert prepare(run, folder, record, SingleProcess(), lambda: False)
     return folder
 
 
@@ -74,7 +74,7 @@ def on_servers(run: Run, folder: Path, workers: int, stopped: Callable[[Any], bo
 
 
 def passes(folder: Path) -> list[dict[str, Any]]:
-    return [r for r in Journal(Place(folder), JOURNAL).read() if r["event"] == "vectors"]
+    return [r for r in Journal(StoreDir(folder), JOURNAL).read() if r["event"] == "vectors"]
 
 
 def test_one_synchronous_worker_learns_the_bits_of_the_local_run(make_run: MakeRun, tmp_path: Path) -> None:

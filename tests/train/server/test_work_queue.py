@@ -4,26 +4,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.spec.sync import Sync
-from windlass.train.server.work_queue import Dispenser, Piece, Task
+from windlass.train.server.work_queue import BatchPart, WorkerTask, WorkQueue
 
 
-def dispenser(mode: str, *, limit: int = 100, workers: int = 2, parts: int = 2, **more: int) -> Dispenser:
+def dispenser(mode: str, *, limit: int = 100, workers: int = 2, parts: int = 2, **more: int) -> WorkQueue:
     sync = Sync.model_validate({"policy": "server", "mode": mode, **more})
-    made = Dispenser(sync, "life")
+    made = WorkQueue(sync, "life")
     made.limit, made.parts = limit, parts
     for worker in range(workers):
         made.join(worker)
     return made
 
 
-def end(made: Dispenser, worker: int, task: Task) -> None:
+def end(made: WorkQueue, worker: int, task: WorkerTask) -> None:
     """Let a worker finish, and commit what it did."""
     done = made.finish(worker, task.id, {})
     assert done is not None
     made.settle(done)
 
 
-def ask(made: Dispenser, worker: int) -> Task:
+def ask(made: WorkQueue, worker: int) -> WorkerTask:
     task = made.ask(worker)
     assert task is not None
     return task
@@ -92,7 +92,7 @@ def test_nobody_waits_in_asynchronous_mode_and_every_part_is_an_update() -> None
     assert [(t.batch, t.part) for t in tasks] == [(0, 0), (0, 1), (1, 0)]
     done = made.finish(2, tasks[2].id, {"loss": 1})
     assert done is not None
-    assert (done.piece, done.tasks, done.facts) == (Piece(1, 0, 2), (tasks[2].id,), ({"loss": 1},))
+    assert (done.piece, done.tasks, done.facts) == (BatchPart(1, 0, 2), (tasks[2].id,), ({"loss": 1},))
     assert not made.quiet
 
 
@@ -108,7 +108,7 @@ def test_nothing_beyond_a_border_is_handed_out() -> None:
 
 def test_a_successor_hands_out_what_was_begun_and_not_committed() -> None:
     sync = Sync.model_validate({"policy": "server", "mode": "asynchronous"})
-    made = Dispenser(sync, "second", committed=[Piece(4), Piece(6), Piece(7, 1, 3)], first=4)
+    made = WorkQueue(sync, "second", committed=[BatchPart(4), BatchPart(6), BatchPart(7, 1, 3)], first=4)
     made.limit = 100
     tasks = [ask(made, 0) for _ in range(4)]
     assert [(t.batch, t.part, t.parts) for t in tasks] == [(7, 0, 3), (7, 2, 3), (5, 0, 1), (8, 0, 1)]
@@ -130,8 +130,8 @@ class Play:
 
     def __init__(self, mode: str, *, parts: int = 3, **more: int) -> None:
         self.made = dispenser(mode, limit=8, workers=4, parts=parts, **more)
-        self.held: dict[int, tuple[Task, int]] = {}
-        self.commits: list[Piece] = []
+        self.held: dict[int, tuple[WorkerTask, int]] = {}
+        self.commits: list[BatchPart] = []
         self.stale: list[int] = []
 
     def act(self, worker: int, deed: str) -> None:
@@ -166,9 +166,9 @@ def test_everything_is_committed_once_whoever_comes_and_goes(mode: str, story: l
         play.act(worker, deed)
     play.end()
     pieces = (
-        [Piece(b) for b in range(8)]
+        [BatchPart(b) for b in range(8)]
         if mode == "synchronous"
-        else [Piece(b, p, 3) for b in range(8) for p in range(3)]
+        else [BatchPart(b, p, 3) for b in range(8) for p in range(3)]
     )
     assert sorted(play.commits) == pieces
     assert play.made.quiet

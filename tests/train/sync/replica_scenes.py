@@ -15,9 +15,9 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from windlass.parallel.param_shard import Holding, whole
+from windlass.parallel.param_shard import ParamShard, whole
 from windlass.spec.sync import Sync
-from windlass.train.sync.data_parallel import Replicas
+from windlass.train.sync.data_parallel import DataParallel
 
 SHAPES = {"embedding": (300, 256), "up": (96, 64), "down": (64, 96), "norm": (64,)}
 RATE = 0.1
@@ -49,8 +49,8 @@ class Learner:
         self.rank = dist.get_rank()
         values = weights or start_weights()
         self.held = {name: nn.Parameter(t.clone()) for name, t in values.items()}
-        holdings = [Holding(n, SHAPES[n], whole(SHAPES[n]), w, 1) for n, w in self.held.items()]
-        self.replicas = Replicas(holdings, dist.group.WORLD, sync, step)
+        holdings = [ParamShard(n, SHAPES[n], whole(SHAPES[n]), w, 1) for n, w in self.held.items()]
+        self.replicas = DataParallel(holdings, dist.group.WORLD, sync, step)
         self.step = step
 
     def walk(self, steps: int, second_s: float = 1.0) -> list[int]:

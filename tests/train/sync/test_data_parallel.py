@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from windlass.parallel.param_shard import Holding, whole
+from windlass.parallel.param_shard import ParamShard, whole
 from windlass.spec.sync import Sync
-from windlass.train.sync.data_parallel import KEPT_SHARE, Replicas
+from windlass.train.sync.data_parallel import KEPT_SHARE, DataParallel
 
 SCENES_FILE = Path(__file__).with_name("replica_scenes.py")
 Weights = dict[str, Tensor]
@@ -116,7 +116,7 @@ def ring_bytes(world: int, values: int, width: int = 4) -> int:
 
 def test_a_single_replica_has_nobody_to_talk_to() -> None:
     weight = nn.Parameter(torch.ones(3))
-    alone = Replicas([Holding("w", (3,), whole((3,)), weight, 1)], None, Sync(policy="diloco"))
+    alone = DataParallel([ParamShard("w", (3,), whole((3,)), weight, 1)], None, Sync(policy="diloco"))
     weight.grad = torch.full((3,), 2.0)
     alone.after_backward(0)
     alone.after_update(1, 1.0)

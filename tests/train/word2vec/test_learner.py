@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from windlass.corpus.corpus_dir import BuiltCorpus, load_corpus
-from windlass.models.word2vec import Options
+from windlass.models.word2vec import Word2VecOptions
 from windlass.models.word2vec_files import TokenVectors, first_embedding, load_vectors, save_vectors
 from windlass.spec.errors import BadInput, Damaged
 from windlass.train.word2vec import learner
-from windlass.train.word2vec.learner import PASSES, Learner, Plan
+from windlass.train.word2vec.learner import PASSES, Word2VecLearner, Word2VecPlan
 
 
 @pytest.fixture
@@ -24,15 +24,19 @@ def corpus(corpus_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuiltCorpus:
     return load_corpus(corpus_path)
 
 
-def begin(corpus: BuiltCorpus, folder: Path, **more: Any) -> Learner:
+def begin(corpus: BuiltCorpus, folder: Path, **more: Any) -> Word2VecLearner:
     size = len(corpus.tokenizer.special_ids) + 200
     plan = {"vocabulary": size, "width": 12, "end_token": corpus.tokenizer.end_id, "epochs": 2, "seed": 3}
-    return Learner(
-        corpus.train, Plan(**plan | more, options=Options()), folder, digest=corpus.digest, threads=1
+    return Word2VecLearner(
+        corpus.train,
+        Word2VecPlan(**plan | more, options=Word2VecOptions()),
+        folder,
+        digest=corpus.digest,
+        threads=1,
     )
 
 
-def finished(one: Learner, folder: Path) -> TokenVectors:
+def finished(one: Word2VecLearner, folder: Path) -> TokenVectors:
     while not one.finished:
         one.advance()
     return one.finish(folder / "word2vec")

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from windlass.models.word2vec_files import first_embedding, load_vectors
 from windlass.spec.run import Run
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.async_save import committed
 from windlass.train.loop import save_run, train
 from windlass.train.word2vec import learner, start
@@ -46,7 +46,7 @@ def never() -> bool:
 
 
 def events(folder: Path, kind: str) -> list[dict[str, Any]]:
-    return [e for e in Journal(Place(folder)).read() if e["event"] == kind]
+    return [e for e in Journal(StoreDir(folder)).read() if e["event"] == kind]
 
 
 def test_the_model_starts_from_the_vectors(begun: Callable[..., Path]) -> None:

@@ -13,7 +13,7 @@ from windlass.cli.terminal import print_json, print_table
 from windlass.completion import kinds
 from windlass.completion.complete import complete
 from windlass.completion.from_cli import complete_cli
-from windlass.completion.suggestions import Offer
+from windlass.completion.suggestions import Suggestions
 
 SHOWN = 10
 """Candidates that are printed for people; `--json` has all."""
@@ -30,7 +30,7 @@ def tell_offer(args: argparse.Namespace) -> int:
     return 0
 
 
-def _offer(args: argparse.Namespace) -> tuple[Offer, str]:
+def _offer(args: argparse.Namespace) -> tuple[Suggestions, str]:
     """Return the offer, and where the knowledge for it came from."""
     kind = kinds.kind_of(args.text) if args.kind == "auto" else args.kind
     if kind == kinds.CLI:
@@ -51,7 +51,7 @@ def _offer(args: argparse.Namespace) -> tuple[Offer, str]:
     return offer, source
 
 
-def _show(offer: Offer, source: str) -> None:
+def _show(offer: Suggestions, source: str) -> None:
     """Print the offer for people."""
     _show_candidates(offer)
     for about in dict.fromkeys(fix.about for fix in offer.fixes):
@@ -66,11 +66,11 @@ def _show(offer: Offer, source: str) -> None:
     print(f"\n(names and parameters from {source})")
 
 
-def _language(offer: Offer) -> str:
+def _language(offer: Suggestions) -> str:
     return "python" if offer.kind == kinds.PYTHON else "curl"
 
 
-def _show_candidates(offer: Offer) -> None:
+def _show_candidates(offer: Suggestions) -> None:
     rows: list[tuple[Any, ...]] = [
         (each.text, each.type, each.range, each.default, _short(each.about))
         for each in offer.candidates[:SHOWN]
@@ -86,7 +86,7 @@ def _show_candidates(offer: Offer) -> None:
         print(f"... and {left} more")
 
 
-def _show_explanation(offer: Offer) -> None:
+def _show_explanation(offer: Suggestions) -> None:
     told = offer.explains
     assert told is not None
     facts = [

@@ -6,7 +6,7 @@ import argparse
 
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import print_json, print_table
-from windlass.lab.bench.families import FAMILIES, HEADS, Wanted, compare, table
+from windlass.lab.bench.families import FAMILIES, HEADS, FamilyBenchOptions, compare, table
 from windlass.runs.progress_line import ProgressLine
 from windlass.spec.errors import BadInput
 from windlass.spec.job import STDLIB
@@ -24,7 +24,7 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    usual = Wanted(())
+    usual = FamilyBenchOptions(())
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--corpus", action="append", metavar="URL", help="text (default: Python's library)")
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"--seconds {args.seconds}: must be more than 0")
     line = ProgressLine(quiet=args.json)
     sources, names = tuple(args.corpus or [STDLIB]), tuple(args.families.split(","))
-    wanted = Wanted(sources, args.seconds, args.vocabulary, args.context, names)
+    wanted = FamilyBenchOptions(sources, args.seconds, args.vocabulary, args.context, names)
     result = compare(wanted, home_of(args), line, line.say)
     line.close()
     if args.json:

@@ -8,10 +8,10 @@ from pathlib import Path
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import print_json, print_table
 from windlass.lab.bench.contenders import PEERS_IN, default_folder, installed_peers
-from windlass.lab.bench.gateway import LITELLM, Asked, bench_gateway
+from windlass.lab.bench.gateway import LITELLM, GatewayBenchOptions, bench_gateway
 from windlass.runs.progress_line import ProgressLine
 
-ASKED = Asked()
+ASKED = GatewayBenchOptions()
 EPILOG = """\
 Our gateway in front of an engine that only pretends, a bare Starlette application in front of the same, one
 that answers out of its memory (canned), and LiteLLM's proxy in front of such a one take turns on one core;
@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    asked = Asked(args.rounds, args.seconds, args.connections, args.streams, args.idle)
+    asked = GatewayBenchOptions(args.rounds, args.seconds, args.connections, args.streams, args.idle)
     line = ProgressLine(quiet=args.json)
     found = [] if args.no_litellm else installed_peers(args.peers_in or default_folder())
     peer = next((peer for peer in found if peer.name == LITELLM), None)

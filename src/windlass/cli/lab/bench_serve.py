@@ -9,12 +9,12 @@ from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import print_json, print_table
 from windlass.lab.bench.contenders import PEERS_IN, default_folder, installed_peers
 from windlass.lab.bench.limits import limit_figures
-from windlass.lab.bench.serve import Asked, Cell, as_json, bench_serve, figures
+from windlass.lab.bench.serve import ServeBenchOptions, ServeCell, as_json, bench_serve, figures
 from windlass.runs.progress_line import ProgressLine
 from windlass.spec.errors import BadInput
 from windlass.spec.units import format_bytes
 
-ASKED = Asked()
+ASKED = ServeBenchOptions()
 EPILOG = """\
 Peers live in environments of their own, which bench/peers makes. All contenders get the same model (made
 once, from a fixed seed), prompts and output lengths, greedy, and take turns; 'ratio' is our tokens/s, right
@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    asked = Asked(
+    asked = ServeBenchOptions(
         models=_names(args.models),
         precisions=_names(args.precisions),
         concurrency=_counts(args.concurrency),
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 HEAD = ("cell", "who", "tokens/s", "ratio", "first p50", "p99", "between p50", "p99", "memory")
 
 
-def _rows(cell: Cell) -> list[tuple[str, ...]]:
+def _rows(cell: ServeCell) -> list[tuple[str, ...]]:
     return [
         (
             cell.name,

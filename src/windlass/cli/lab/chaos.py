@@ -7,7 +7,7 @@ import argparse
 from windlass.cli.home import add_home, home_of
 from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.terminal import print_json
-from windlass.lab.chaos.baseline import Ask
+from windlass.lab.chaos.baseline import ChaosRequest
 from windlass.lab.chaos.cleanup import clean
 from windlass.lab.chaos.harness import REPORT_FILE, chaos
 from windlass.lab.chaos.schedule import KINDS
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if report.good else 1
 
 
-def asked(args: argparse.Namespace) -> Ask:
+def asked(args: argparse.Namespace) -> ChaosRequest:
     """Read what is asked for, or refuse what cannot be."""
     if args.workers < 2:
         raise BadInput(f"--workers {args.workers}: must be at least 2, so that somebody survives")
@@ -84,7 +84,7 @@ def asked(args: argparse.Namespace) -> Ask:
         raise BadInput(f"--spares {args.spares}: must be at least 0")
     if args.minutes <= 0:
         raise BadInput(f"--minutes {args.minutes:g}: must be more than 0")
-    return Ask(
+    return ChaosRequest(
         job=_job(args),
         workers=args.workers,
         spares=args.spares,

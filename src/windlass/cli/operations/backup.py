@@ -10,7 +10,7 @@ from typing import Any
 from windlass.backup.contents import FOLDER
 from windlass.backup.make import make
 from windlass.backup.prune import prune
-from windlass.backup.schedule import Schedule
+from windlass.backup.schedule import BackupSchedule
 from windlass.backup.verify import verify
 from windlass.cli.home import home_of
 from windlass.cli.operations.backup_argument import (
@@ -153,7 +153,7 @@ def run_schedule(args: argparse.Namespace) -> int:
         raise AskedWrongly(f"--times {args.times}: must be at least 1")
     settings, line = settings_of(args), ProgressLine(quiet=args.json)
     vault_of(args, settings, create=True)  # what is asked wrongly is said now, not in an hour
-    schedule = Schedule(
+    schedule = BackupSchedule(
         home_of(args),
         lambda: vault_of(args, settings, create=True),
         settings.every,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.backup.databases import KINDS, SERVICE
-from windlass.backup.make import Options
+from windlass.backup.make import BackupOptions
 from windlass.backup.repository import Vault, open_vault
 from windlass.cli.home import add_home, home_of
 from windlass.serve.records.state import VARIABLE as STATE_VARIABLE
@@ -105,8 +105,8 @@ def vault_of(args: argparse.Namespace, settings: Backup, *, create: bool = False
     return open_vault(url, _secret(args, settings), create=create)
 
 
-def options_of(args: argparse.Namespace, settings: Backup) -> Options:
-    return Options(
+def options_of(args: argparse.Namespace, settings: Backup) -> BackupOptions:
+    return BackupOptions(
         databases=databases_of(args, args.state or os.environ.get(STATE_VARIABLE)),
         corpora=settings.corpora,
         parallel=settings.parallel,

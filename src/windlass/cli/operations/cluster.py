@@ -9,7 +9,7 @@ from typing import Any
 
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import print_json, print_table
-from windlass.cluster.backend import Backend, Member, Node, Resources, Standing, Survey
+from windlass.cluster.backend import ClusterBackend, ClusterState, GroupStatus, Member, Node, Resources
 from windlass.cluster.backends import backend_of
 from windlass.spec.cluster import Cluster
 from windlass.spec.errors import AskedWrongly, NotFound
@@ -84,7 +84,7 @@ def run_stop(args: argparse.Namespace) -> int:
     return 0
 
 
-def _backend(args: argparse.Namespace) -> Backend:
+def _backend(args: argparse.Namespace) -> ClusterBackend:
     """Return the backend of the job, or of the options, which go first."""
     cluster = read_job(args.job).cluster if args.job is not None else Cluster()
     asked = {"backend": args.backend, "address": args.address}
@@ -94,7 +94,7 @@ def _backend(args: argparse.Namespace) -> Backend:
     return backend_of(parse(Cluster, {**cluster.model_dump(), **given}, "[cluster]"), home_of(args))
 
 
-def facts_of(survey: Survey) -> dict[str, Any]:
+def facts_of(survey: ClusterState) -> dict[str, Any]:
     """What a script wants to know about a cluster."""
     return {
         "nodes": [asdict(node) for node in survey.nodes],
@@ -113,7 +113,7 @@ def facts_of(survey: Survey) -> dict[str, Any]:
     }
 
 
-def _print(survey: Survey, now_s: float) -> None:
+def _print(survey: ClusterState, now_s: float) -> None:
     rows = [_node_row(node) for node in survey.nodes]
     print_table(rows, ("node", "address", "is", "cores free", "memory free", "GPUs free"))
     members = [_member_row(s, member, now_s) for s in survey.groups for member in s.members]
@@ -136,7 +136,7 @@ def _free(free: Resources, total: Resources) -> tuple[str, str, str]:
     )
 
 
-def _member_row(standing: Standing, member: Member, now_s: float) -> tuple[object, ...]:
+def _member_row(standing: GroupStatus, member: Member, now_s: float) -> tuple[object, ...]:
     since = format_seconds(max(0.0, now_s - member.since_s)) if member.since_s else ""
     state = "ending" if standing.stopping else member.state
     return standing.group.key, member.index, state, member.node, since, member.restarts, member.reason

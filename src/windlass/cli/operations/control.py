@@ -11,13 +11,13 @@ from windlass.cli.home import add_home, home_of
 from windlass.cli.serving.state_argument import duration
 from windlass.cli.terminal import print_json, print_table
 from windlass.cluster.backends import backend_of
-from windlass.control.api.control_keys import Keys
+from windlass.control.api.control_keys import ControlKeys
 from windlass.spec.cluster import Cluster
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.read import parse
 
 if TYPE_CHECKING:
-    from windlass.control.plane.control_plane import Setting
+    from windlass.control.plane.control_plane import ControlPlaneConfig
 
 OWNER = "owner"
 EPILOG = """\
@@ -100,7 +100,7 @@ def _add_queue(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     home = home_of(args)
-    keys = Keys(home)
+    keys = ControlKeys(home)
     if args.read_only and args.new_key is None:
         raise AskedWrongly("--read-only goes with --new-key NAME")
     if args.tenant is not None and args.new_key is None:
@@ -123,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _serve(args: argparse.Namespace, home: Path, keys: Keys) -> None:
+def _serve(args: argparse.Namespace, home: Path, keys: ControlKeys) -> None:
     from windlass.control.api.control_server import serve_control
 
     token = None if keys.list() else keys.make(OWNER)
@@ -142,19 +142,19 @@ def _serve(args: argparse.Namespace, home: Path, keys: Keys) -> None:
         serve_control(home, args.host, args.port, listening, _setting(args, home))
 
 
-def _setting(args: argparse.Namespace, home: Path) -> Setting:
+def _setting(args: argparse.Namespace, home: Path) -> ControlPlaneConfig:
     """Return what the queue works with; a backend that cannot be had is told before anything listens."""
-    from windlass.control.plane.control_plane import Setting
+    from windlass.control.plane.control_plane import ControlPlaneConfig
     from windlass.control.plane.job_store import plane_url
     from windlass.control.plane.job_to_group import groups_for
-    from windlass.control.tenants.tenant_registry import House, users_from
+    from windlass.control.tenants.tenant_registry import TenantRegistry, users_from
 
     cluster = parse(Cluster, {"backend": args.backend, "address": args.address}, "--backend")
     backend_of(cluster, home)
     users = None if args.tenant_users is None else users_from(args.tenant_users)
-    house = House(home, users=users, python=args.tenant_python)
+    house = TenantRegistry(home, users=users, python=args.tenant_python)
     house.prepare()
-    return Setting(
+    return ControlPlaneConfig(
         home=home,
         state=plane_url(home, args.state),
         backend_name=args.backend,
@@ -173,7 +173,7 @@ def _tell_key(args: argparse.Namespace, name: str, token: str) -> None:
         print(f"key '{name}', shown only this once: {token}")
 
 
-def _list(keys: Keys, *, as_json: bool) -> None:
+def _list(keys: ControlKeys, *, as_json: bool) -> None:
     found = keys.list()
     if as_json:
         print_json([key.model_dump(mode="json", exclude={"sha256"}) for key in found])

@@ -11,13 +11,13 @@ from typing import Any
 from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.serving.state_argument import add_state, opened_state
 from windlass.cli.terminal import print_json
-from windlass.cluster.kubernetes.cronjob import DAILY, Schedule, backup
+from windlass.cluster.kubernetes.cronjob import DAILY, BackupCron, backup
 from windlass.cluster.kubernetes.labels import Manifest
 from windlass.cluster.kubernetes.pod import setting_of
 from windlass.cluster.kubernetes.render import claims, service, training
 from windlass.cluster.kubernetes.rules import against_rules
 from windlass.cluster.kubernetes.schemas import against_schemas, known_versions
-from windlass.cluster.kubernetes.tenancy import OUTSIDE, Egress, Quota, priority_classes, tenancy
+from windlass.cluster.kubernetes.tenancy import OUTSIDE, Egress, NamespaceQuota, priority_classes, tenancy
 from windlass.cluster.kubernetes.yaml_io import from_files, to_yaml
 from windlass.cluster.training_group import TenantJob, at_home
 from windlass.serve.records.tenants import Tenants
@@ -141,7 +141,7 @@ def rendered_files(args: argparse.Namespace) -> dict[str, list[Manifest]]:
     files: dict[str, list[Manifest]] = {}
     if args.tenant is not None:
         files["00-cluster.yaml"] = priority_classes()
-        quota = quota_of(args.quota, recorded_quota(args) if args.recorded else Quota())
+        quota = quota_of(args.quota, recorded_quota(args) if args.recorded else NamespaceQuota())
         files["10-tenant.yaml"] = tenancy(args.tenant, quota, egress_of(args.allow))
     if args.job is None:
         return files
@@ -155,7 +155,7 @@ def rendered_files(args: argparse.Namespace) -> dict[str, list[Manifest]]:
     if args.backup is not None:
         files["30-backup.yaml"] = [
             backup(
-                Schedule(
+                BackupCron(
                     args.backup,
                     asked.tenant,
                     at_home(asked.cluster),
@@ -167,14 +167,14 @@ def rendered_files(args: argparse.Namespace) -> dict[str, list[Manifest]]:
     return files
 
 
-def recorded_quota(args: argparse.Namespace) -> Quota:
+def recorded_quota(args: argparse.Namespace) -> NamespaceQuota:
     """Return what admission and this machine go by, too: the quota in the state of the service."""
     with opened_state(args) as state:
         quota = Tenants(state).get(args.tenant).allowance.quota
-    return Quota(quota.cores, quota.memory, quota.gpus, jobs=quota.jobs, storage_bytes=quota.disk)
+    return NamespaceQuota(quota.cores, quota.memory, quota.gpus, jobs=quota.jobs, storage_bytes=quota.disk)
 
 
-def quota_of(texts: list[str], recorded: Quota) -> Quota:
+def quota_of(texts: list[str], recorded: NamespaceQuota) -> NamespaceQuota:
     """Read --quota cores=64 --quota memory=256GiB, over what is recorded."""
     told: dict[str, Any] = {}
     for text in texts:

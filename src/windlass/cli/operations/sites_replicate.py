@@ -15,11 +15,11 @@ from windlass.cli.home import home_of
 from windlass.cli.operations.sites_argument import check_site, until_stopped
 from windlass.cli.terminal import print_json
 from windlass.runs.progress_line import ProgressLine
-from windlass.sites.replication.artifact_store import Depot, open_depot
+from windlass.sites.replication.artifact_store import ArtifactStore, open_depot
 from windlass.sites.replication.lag import SiteCopies, copies
 from windlass.sites.replication.publish import Publisher
-from windlass.sites.replication.puller import Bringer
-from windlass.sites.replication.watch import Watch, Worker
+from windlass.sites.replication.puller import Puller
+from windlass.sites.replication.watch import ReplicationWatch, Worker
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.read import parse
 from windlass.spec.sites import Replicate, Sites, read_sites
@@ -57,7 +57,9 @@ def run(args: argparse.Namespace) -> int:
         print_json(done.facts()) if args.json else print(sentence(done.facts()))
         return 1 if done.facts()["refused"] else 0
     with until_stopped(at_once=True) as stopped:  # of what has arrived, nothing is lost
-        Watch(rule, worker, lambda event: _tell(event, args, line), stopped, create=args.site is None).run()
+        ReplicationWatch(
+            rule, worker, lambda event: _tell(event, args, line), stopped, create=args.site is None
+        ).run()
     line.close()
     return 0
 
@@ -80,7 +82,7 @@ def worker_of(args: argparse.Namespace, sites: Sites, rule: Replicate, line: Pro
     if args.site is None:
         return lambda depot: Publisher(home, depot, rule, report=line)
     check_site(args.site, sites)
-    return lambda depot: Bringer(home, depot, args.site, rule, show=line)
+    return lambda depot: Puller(home, depot, args.site, rule, show=line)
 
 
 @contextlib.contextmanager
@@ -91,7 +93,7 @@ def publishing(home: Path, sites: Sites, tell: Any) -> Iterator[None]:
         return
     rule = rule_of(sites)
     stopped = threading.Event()
-    watch = Watch(rule, lambda depot: Publisher(home, depot, rule), tell, stopped, create=True)
+    watch = ReplicationWatch(rule, lambda depot: Publisher(home, depot, rule), tell, stopped, create=True)
     thread = threading.Thread(target=watch.run, name="publish", daemon=True)
     thread.start()
     try:
@@ -103,7 +105,7 @@ def publishing(home: Path, sites: Sites, tell: Any) -> Iterator[None]:
 
 def copies_of(sites: Sites) -> list[SiteCopies]:
     """Ask the depot which version is where."""
-    depot: Depot = open_depot(rule_of(sites).depot)
+    depot: ArtifactStore = open_depot(rule_of(sites).depot)
     names = [site.name for site in sites.site]
     return copies(names, depot.versions(), depot.reports(), time.time())
 

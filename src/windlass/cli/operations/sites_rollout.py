@@ -11,8 +11,8 @@ from windlass.cli.operations.sites_replicate import rule_of
 from windlass.cli.serving.state_argument import when
 from windlass.cli.terminal import print_json, print_table
 from windlass.runs.progress_line import ProgressLine
-from windlass.sites.replication.artifact_store import Depot, open_depot
-from windlass.sites.rollout.rollout_record import Record, all_names, load
+from windlass.sites.replication.artifact_store import ArtifactStore, open_depot
+from windlass.sites.rollout.rollout_record import SitesRolloutRecord, all_names, load
 from windlass.sites.rollout.start import give_up, opened, preview
 from windlass.spec.errors import AskedWrongly, NotFound
 from windlass.spec.read import parse
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     return _drive(args, sites, depot)
 
 
-def _drive(args: argparse.Namespace, sites: Sites, depot: Depot) -> int:
+def _drive(args: argparse.Namespace, sites: Sites, depot: ArtifactStore) -> int:
     """Take steps until it is over or somebody stops this process; what was done stays done."""
     line, shown, over = ProgressLine(quiet=args.json), dict[str, str](), False
     back = sites.rollout.on_failure == "back"
@@ -92,7 +92,7 @@ def _drive(args: argparse.Namespace, sites: Sites, depot: Depot) -> int:
     return _print(args, journey.record, failure=journey.record.state != "done")
 
 
-def _status(args: argparse.Namespace, depot: Depot) -> int:
+def _status(args: argparse.Namespace, depot: ArtifactStore) -> int:
     names = [args.model.partition("@")[0]] if args.model else all_names(depot)
     found = [record for name in names if (record := load(depot, name)) is not None]
     if args.model and not found:
@@ -109,7 +109,7 @@ def _status(args: argparse.Namespace, depot: Depot) -> int:
     return 0
 
 
-def _preview(args: argparse.Namespace, sites: Sites, depot: Depot) -> int:
+def _preview(args: argparse.Namespace, sites: Sites, depot: ArtifactStore) -> int:
     rows = preview(sites, depot, args.model, folder_of(args, sites))
     if args.json:
         print_json({"model": args.model, "sites": rows})
@@ -123,7 +123,7 @@ def _preview(args: argparse.Namespace, sites: Sites, depot: Depot) -> int:
     return 0
 
 
-def _print(args: argparse.Namespace, record: Record, *, failure: bool = False) -> int:
+def _print(args: argparse.Namespace, record: SitesRolloutRecord, *, failure: bool = False) -> int:
     if args.json:
         print_json(record.facts())
     else:
@@ -136,7 +136,7 @@ def _print(args: argparse.Namespace, record: Record, *, failure: bool = False) -
     return 1 if failure else 0
 
 
-def _told(record: Record) -> dict[str, str]:
+def _told(record: SitesRolloutRecord) -> dict[str, str]:
     return {
         site: f"{turn.phase}{f' ({turn.why})' if turn.why else ''}" for site, turn in record.sites.items()
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.cli.terminal import print_table
-from windlass.spec.layout import Cut, Layout, Piece
+from windlass.spec.layout import Layout, Partition, StageSlice
 from windlass.spec.run import Run
 from windlass.spec.units import format_bytes, format_count
 
@@ -19,7 +19,7 @@ BAR = 24
 
 def draw_cut(run: Run, found: dict[str, Any]) -> None:
     """Print what `runs.show_partition.describe_cut` found."""
-    layout, shape, cut = run.layout, run.network, Cut.model_validate(found["cut"])
+    layout, shape, cut = run.layout, run.network, Partition.model_validate(found["cut"])
     print(f"{shape.family}, {format_count(shape.parameters)} weights, {shape.layers} layers on {layout}")
     print()
     rows = [_row(position, cut, found) for position in range(layout.pp)]
@@ -29,7 +29,7 @@ def draw_cut(run: Run, found: dict[str, Any]) -> None:
         print(f"- {line}")
 
 
-def _row(position: int, cut: Cut, found: dict[str, Any]) -> tuple[str, ...]:
+def _row(position: int, cut: Partition, found: dict[str, Any]) -> tuple[str, ...]:
     loads = found["loads"]
     return (
         str(position),
@@ -40,7 +40,7 @@ def _row(position: int, cut: Cut, found: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _stage(piece: Piece) -> str:
+def _stage(piece: StageSlice) -> str:
     layers = str(piece.first) if piece.until == piece.first + 1 else f"{piece.first}-{piece.until - 1}"
     return " ".join(filter(None, ("embedding" * piece.embedding, layers, "head" * piece.head)))
 
@@ -50,7 +50,7 @@ def _bar(share: float) -> str:
     return "#" * filled + "." * (BAR - filled)
 
 
-def _notes(layout: Layout, cut: Cut, found: dict[str, Any]) -> list[str]:
+def _notes(layout: Layout, cut: Partition, found: dict[str, Any]) -> list[str]:
     each = layout.world // layout.pp
     uneven = found["unevenness"]
     notes = [f"cut: {cut.how}"]
@@ -76,7 +76,7 @@ def _block(layout: Layout) -> str:
     return " x ".join(f"{axis} {getattr(layout, axis)}" for axis in axes if getattr(layout, axis) > 1)
 
 
-def _divided(cut: Cut) -> dict[str, str]:
+def _divided(cut: Partition) -> dict[str, str]:
     """Name the divided weights by what divides them; a bias goes with its matrix."""
     groups: dict[str, list[str]] = {"words": [], "outputs": [], "inputs": []}
     for kind, dimension in cut.features.items():

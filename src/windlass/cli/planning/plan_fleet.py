@@ -12,7 +12,7 @@ from windlass.cli.job_argument import job_of
 from windlass.cli.terminal import print_json, print_table
 from windlass.plan.cost.fitted_constants import documented
 from windlass.plan.cost.money import format_dollars
-from windlass.plan.fleet.request import Wish, planned
+from windlass.plan.fleet.request import PlanRequest, planned
 from windlass.plan.fleet.work import sizes_named
 from windlass.plan.report.page import report_html
 from windlass.runs.progress_line import ProgressLine
@@ -101,13 +101,13 @@ def plan_for_fleet(args: argparse.Namespace) -> int:
     return NO_SOLUTION
 
 
-def wish_of(args: argparse.Namespace) -> Wish:
+def wish_of(args: argparse.Namespace) -> PlanRequest:
     """Read options and files; what they mean together is for the planner to say."""
     if args.workers is not None:
         raise AskedWrongly("--workers does not go with --fleet, whose machines say how many there are")
     if args.pilot:
         raise AskedWrongly("--pilot makes runs on this machine; it does not go with --fleet")
-    return Wish(
+    return PlanRequest(
         job=job_of(args),
         fleet=fleet_of(args.fleet, args.price),
         sizes=sizes_named(args.sizes) if args.sizes is not None else None,

@@ -13,7 +13,7 @@ from windlass.lab.planner.serving_validation import Judgement, judge
 from windlass.plan.cost.catalogue import device_named
 from windlass.plan.cost.models import model_of
 from windlass.plan.serving.fitted_constants import TABLE, published, reach_of, spread, text_of
-from windlass.plan.serving.search import Option, Traffic, cheapest
+from windlass.plan.serving.search import ServingOption, TrafficSpec, cheapest
 from windlass.plan.serving.times import FORMATS
 from windlass.spec.errors import AskedWrongly, NotFound
 from windlass.spec.units import format_bytes, format_count, parse_seconds
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.rate is None and args.concurrency is None:
         raise AskedWrongly("plan serving: how much traffic?", hint="give --rate 20 or --concurrency 64")
-    traffic = Traffic(args.input, args.output, args.rate, args.concurrency, args.ttft, args.per_token)
+    traffic = TrafficSpec(args.input, args.output, args.rate, args.concurrency, args.ttft, args.per_token)
     model, devices = model_of(args.model), [device_named(name) for name in args.device.split(",")]
     options = cheapest(model, devices, args.weights, traffic, reach_of(args.engine), args.most_devices)
     if args.json:
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print(options: list[Option], engine: str) -> None:
+def _print(options: list[ServingOption], engine: str) -> None:
     head = (
         "replicas",
         "layout",
@@ -112,7 +112,7 @@ def _print(options: list[Option], engine: str) -> None:
         print(f"- '{engine}' was not measured: the middle of {', '.join(published())} is taken")
 
 
-def _row(one: Option) -> tuple[object, ...]:
+def _row(one: ServingOption) -> tuple[object, ...]:
     return (
         one.replicas,
         _layout(one),
@@ -126,12 +126,12 @@ def _row(one: Option) -> tuple[object, ...]:
     )
 
 
-def _layout(one: Option) -> str:
+def _layout(one: ServingOption) -> str:
     axes = {"tp": one.replica.tp, "pp": one.replica.pp, "dp": one.replica.dp}
     return ",".join(f"{name}={size}" for name, size in axes.items() if size > 1) or "one device"
 
 
-def _plain(one: Option) -> dict[str, Any]:
+def _plain(one: ServingOption) -> dict[str, Any]:
     return {
         "replicas": one.replicas,
         "device": one.replica.device.name,

@@ -9,8 +9,8 @@ from windlass.cli.home import add_home, home_of
 from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.terminal import print_json
 from windlass.plan.sweep.report import as_text
-from windlass.plan.sweep.stages import Options
-from windlass.runs.planning.sweep import Asked, sweep_corpus
+from windlass.plan.sweep.stages import SweepOptions
+from windlass.runs.planning.sweep import SweepRequest, sweep_corpus
 from windlass.runs.progress_line import ProgressLine
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.read import parse, read_toml
@@ -57,13 +57,15 @@ def run(args: argparse.Namespace) -> int:
     if args.processes < 1:
         raise AskedWrongly(f"--processes {args.processes}: must be at least 1")
     home, job = home_of(args), job_of(args)
-    options = parse(Options, read_toml(args.options), str(args.options)) if args.options else Options()
+    options = (
+        parse(SweepOptions, read_toml(args.options), str(args.options)) if args.options else SweepOptions()
+    )
     out = args.out or str(home / "sweeps" / job.name)
     if "://" not in out:
         out = str(Path(out).absolute())
     flags = tuple(flag_of(text) for text in args.runner_option)
     line = ProgressLine(quiet=args.json)
-    asked = Asked(job, options, args.fleet, out, args.runner, args.processes, flags)
+    asked = SweepRequest(job, options, args.fleet, out, args.runner, args.processes, flags)
     rows = sweep_corpus(asked, home, line)
     line.close()
     if args.json:

@@ -6,7 +6,7 @@ import argparse
 
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import print_json, print_table
-from windlass.plan.local.profile import Profile, Setting, save_profile
+from windlass.plan.local.profile import ProbeSetting, Profile, save_profile
 from windlass.runs.planning.probe import probe
 from windlass.runs.progress_line import ProgressLine
 from windlass.spec.units import format_bytes, format_seconds
@@ -55,7 +55,7 @@ def _print_profile(profile: Profile) -> None:
     )
 
 
-def _row(setting: Setting) -> tuple[str, ...]:
+def _row(setting: ProbeSetting) -> tuple[str, ...]:
     """The best figure of each kind, of one process."""
     flops = max(2.0 * p.tokens * p.inputs * p.outputs / p.forward_s for p in setting.products)
     stream, update = setting.streams[-1], setting.updates[-1]

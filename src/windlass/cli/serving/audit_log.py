@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 from windlass.cli.serving.state_argument import described, duration, opened_state, person, when
 from windlass.cli.terminal import print_json, print_table
-from windlass.serve.records.audit_log import Record, newest_records, read_head
-from windlass.serve.records.audit_verify import Verdict, fold, verify
+from windlass.serve.records.audit_log import AuditRecord, newest_records, read_head
+from windlass.serve.records.audit_verify import AuditVerdict, fold, verify
 from windlass.spec.errors import AskedWrongly
 
 EPILOG = """\
@@ -86,13 +86,13 @@ def run_fold(args: argparse.Namespace) -> int:
     return 0
 
 
-def _row(record: Record) -> tuple[object, ...]:
+def _row(record: AuditRecord) -> tuple[object, ...]:
     who = f"{record.who} ({record.key_id})" if record.key_id else record.who
     what = f"{record.action} {record.target}".rstrip()
     return record.number, when(record.at_ms / 1000), who, record.address, what, record.result, record.note
 
 
-def _lines(verdict: Verdict) -> list[str]:
+def _lines(verdict: AuditVerdict) -> list[str]:
     if not verdict.ok:
         return ["the audit log is not as it was written:", *(f"- {reason}" for reason in verdict.reasons)]
     if not verdict.records:

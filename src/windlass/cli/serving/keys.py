@@ -17,7 +17,7 @@ from windlass.cli.serving.state_argument import (
     when,
 )
 from windlass.cli.terminal import print_json, print_table
-from windlass.serve.records.keys import SCOPES, Key, Keys
+from windlass.serve.records.keys import SCOPES, ApiKey, ApiKeys
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.tenancy import DEFAULT
 from windlass.spec.units import format_seconds
@@ -84,7 +84,7 @@ def _configure_make(parser: argparse.ArgumentParser) -> None:
 
 def run_make(args: argparse.Namespace) -> int:
     with opened_state(args) as state:
-        key, token = Keys(state).make(
+        key, token = ApiKeys(state).make(
             args.name,
             person(),
             tenant=args.tenant,
@@ -97,7 +97,7 @@ def run_make(args: argparse.Namespace) -> int:
 
 def run_list(args: argparse.Namespace) -> int:
     with opened_state(args) as state:
-        found = Keys(state).list()
+        found = ApiKeys(state).list()
     keys = [key for key in found if args.tenant in (None, key.tenant) and (args.all or key.revoked_s is None)]
     now_s = time.time()
     if args.json:
@@ -122,7 +122,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_show(args: argparse.Namespace) -> int:
     with opened_state(args) as state:
-        key = Keys(state).get(args.name)
+        key = ApiKeys(state).get(args.name)
     return _tell(args, key)
 
 
@@ -131,13 +131,13 @@ def run_limit(args: argparse.Namespace) -> int:
     if limits is None:
         raise AskedWrongly("say which limits", hint="--limit NAME=VALUE, or --no-limits")
     with opened_state(args) as state:
-        key = Keys(state).limit(args.name, None if args.no_limits else limits, person())
+        key = ApiKeys(state).limit(args.name, None if args.no_limits else limits, person())
     return _tell(args, key)
 
 
 def run_revoke(args: argparse.Namespace) -> int:
     with opened_state(args) as state:
-        key = Keys(state).revoke(args.name, person())
+        key = ApiKeys(state).revoke(args.name, person())
     if args.json:
         print_json(key.facts(time.time()))
     else:
@@ -148,13 +148,13 @@ def run_revoke(args: argparse.Namespace) -> int:
 def run_rotate(args: argparse.Namespace) -> int:
     grace_s = duration(args.grace, "--grace")
     with opened_state(args) as state:
-        key, token = Keys(state).rotate(args.name, person(), grace_s=grace_s)
+        key, token = ApiKeys(state).rotate(args.name, person(), grace_s=grace_s)
     if grace_s and not args.json:
         print(f"the former token works for another {format_seconds(grace_s)}")
     return _tell_token(args, key, token)
 
 
-def _tell(args: argparse.Namespace, key: Key) -> int:
+def _tell(args: argparse.Namespace, key: ApiKey) -> int:
     facts = key.facts(time.time())
     if args.json:
         print_json(facts)
@@ -173,7 +173,7 @@ def _tell(args: argparse.Namespace, key: Key) -> int:
     return 0
 
 
-def _tell_token(args: argparse.Namespace, key: Key, token: str) -> int:
+def _tell_token(args: argparse.Namespace, key: ApiKey, token: str) -> int:
     if args.json:
         print_json({**key.facts(time.time()), "key": token})
     else:

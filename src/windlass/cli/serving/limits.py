@@ -15,8 +15,8 @@ from windlass.cli.serving.state_argument import (
 )
 from windlass.cli.terminal import print_json, print_table
 from windlass.serve.records.bucket import Rule, rules_of
-from windlass.serve.records.keys import Keys
-from windlass.serve.records.quotas import ALL, Name, Standing, known_budgets, standings
+from windlass.serve.records.keys import ApiKeys
+from windlass.serve.records.quotas import ALL, Name, QuotaState, known_budgets, standings
 from windlass.serve.records.tenants import Tenants
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.limits import Limits
@@ -59,7 +59,7 @@ def run_set(args: argparse.Namespace) -> int:
         if args.whose == "tenant":
             given = Tenants(state).set(args.name, person(), limits=limits).limits
         else:
-            given = Keys(state).limit(args.name, None if args.no_limits else limits, person()).limits
+            given = ApiKeys(state).limit(args.name, None if args.no_limits else limits, person()).limits
     if args.json:
         print_json({args.whose: args.name, "limits": _facts(given)})
     else:
@@ -85,7 +85,7 @@ def _rules(state: Database) -> tuple[dict[str, str], dict[Name, Rule]]:
     """Return names for people, and the rules of all who have limits; others as they were last counted."""
     limited: dict[str, Limits | None] = {f"tenant:{each.name}": each.limits for each in Tenants(state).list()}
     names = {ALL: "everybody"} | {scope: scope.replace(":", " ", 1) for scope in limited}
-    for key in Keys(state).list():
+    for key in ApiKeys(state).list():
         if key.revoked_s is None:
             names[f"key:{key.id}"] = f"key {key.name}"
             limited[f"key:{key.id}"] = key.limits
@@ -95,7 +95,7 @@ def _rules(state: Database) -> tuple[dict[str, str], dict[Name, Rule]]:
     return names, rules
 
 
-def _row(standing: Standing, names: dict[str, str], rule: Rule) -> dict[str, Any]:
+def _row(standing: QuotaState, names: dict[str, str], rule: Rule) -> dict[str, Any]:
     name = standing.name
     return {
         "whose": names[name.scope],

@@ -10,14 +10,14 @@ from pathlib import Path
 from windlass.cli.home import add_home, home_of
 from windlass.cli.serving.models_near import configure_near, run_near
 from windlass.cli.terminal import print_json, print_table
-from windlass.registry.compress import WEIGHTS, Wanted, compress
+from windlass.registry.compress import WEIGHTS, CompressRequest, compress
 from windlass.registry.import_export import convert, give_arpa, is_arpa, take_adapter, take_arpa
 from windlass.registry.versions import Registry, Version, resolve_model
 from windlass.runs.progress_line import ProgressLine
 from windlass.spec.errors import BadInput, InUse, NotFound
 from windlass.spec.units import format_bytes, format_count
 from windlass.store.manifest import verify
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 EPILOG = """\
 examples:
@@ -169,7 +169,7 @@ def run_export(args: argparse.Namespace) -> int:
     _, path, _ = resolve_model(home, args.model)
     if args.target.exists():
         raise InUse(f"{args.target}: exists already", hint="give a directory that does not exist yet")
-    verify(Place(path))
+    verify(StoreDir(path))
     if is_arpa(args.target):
         told = give_arpa(path, args.target.absolute(), home / "logs")
         print_json(told) if args.json else print(f"wrote {args.target}")
@@ -190,7 +190,7 @@ def run_export(args: argparse.Namespace) -> int:
 
 def run_compress(args: argparse.Namespace) -> int:
     line = ProgressLine(quiet=args.json)
-    wanted = Wanted(args.weights, args.calibrate, args.text, args.name)
+    wanted = CompressRequest(args.weights, args.calibrate, args.text, args.name)
     version = compress(home_of(args), args.model, wanted, line)
     line.close()
     told = version.lineage["compressed"]

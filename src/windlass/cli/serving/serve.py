@@ -21,7 +21,7 @@ from windlass.spec.read import override_in, parse, read_toml
 from windlass.spec.serve import Serve
 from windlass.supervisor.controllers import deciders_of
 from windlass.supervisor.desired import Item
-from windlass.supervisor.service_spec import Offer
+from windlass.supervisor.service_spec import ServiceSpec
 from windlass.supervisor.supervisor import Supervisor
 
 EPILOG = """\
@@ -165,7 +165,7 @@ def run(args: argparse.Namespace) -> int:
 
 def offer_of(
     home: Path, models: Sequence[str], adapters: Sequence[str], serve: Serve, standby: Sequence[str] = ()
-) -> tuple[Offer, list[Version]]:
+) -> tuple[ServiceSpec, list[Version]]:
     """Find what is to be served; return it with the registered versions among it."""
     found = [resolve_model(home, model) for model in models]
     names = [name for name, _, _ in found]
@@ -184,7 +184,7 @@ def offer_of(
         Item(name, path, version.aliases if version else (), of_model[name]) for name, path, version in found
     )
     waiting, held = standby_of(home, standby, names)
-    offer = Offer(first.name, first.model, serve, first.aliases, first.adapters, tuple(others), waiting)
+    offer = ServiceSpec(first.name, first.model, serve, first.aliases, first.adapters, tuple(others), waiting)
     return offer, versions + held
 
 
@@ -220,7 +220,7 @@ def read_adapter(text: str, models: Sequence[str]) -> tuple[str, str, str]:
     raise BadInput(f"--adapter {text}: no model '{model}' is served", hint=did_you_mean(model, list(models)))
 
 
-def run_service(home: Path, offer: Offer, versions: Sequence[Version], *, as_json: bool) -> None:
+def run_service(home: Path, offer: ServiceSpec, versions: Sequence[Version], *, as_json: bool) -> None:
     """Serve until interrupted."""
     line = ProgressLine(quiet=as_json)
     names = [item.name for item in offer.items]

@@ -18,10 +18,10 @@ from windlass.cli.serving.state_argument import (
 from windlass.cli.terminal import print_json, print_table
 from windlass.cluster.process.sandbox import MOST_SECRET_BYTES
 from windlass.control.tenants.tenant_registry import keep_secret
-from windlass.serve.records.tenants import Settings, Tenant, Tenants
+from windlass.serve.records.tenants import Tenant, Tenants, TenantSettings
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.read import parse
-from windlass.spec.tenancy import Allowance, Quota, quota_from
+from windlass.spec.tenancy import Allowance, TenantResourceQuota, quota_from
 from windlass.spec.units import format_bytes
 
 EPILOG = """\
@@ -91,7 +91,7 @@ def _add_allowance(verb: argparse.ArgumentParser) -> None:
         metavar="WHAT=AMOUNT,...",
         action="append",
         default=[],
-        help=f"the most at once: {', '.join(Quota.model_fields)}; WHAT=none lifts one (may be repeated)",
+        help=f"the most at once: {', '.join(TenantResourceQuota.model_fields)}; WHAT=none lifts one (may be repeated)",
     )
     group.add_argument("--weight", type=float, help="its share beside other tenants (default: 1)")
     group.add_argument("--priority", type=int, help="the highest that its jobs may ask for (default: 0)")
@@ -184,8 +184,8 @@ def _print(tenants: tuple[Tenant, ...]) -> None:
     print_table(rows, ("tenant", "is", "prefixes", "limits", "weight", "quota", "root", "made"))
 
 
-def _settings(args: argparse.Namespace) -> Settings | None:
-    return None if args.shared_prefix is None else Settings(shared_prefix=args.shared_prefix)
+def _settings(args: argparse.Namespace) -> TenantSettings | None:
+    return None if args.shared_prefix is None else TenantSettings(shared_prefix=args.shared_prefix)
 
 
 def _allowed(args: argparse.Namespace, old: Allowance) -> Allowance:
@@ -211,7 +211,7 @@ def _credential(text: str) -> tuple[str, str]:
     return variable, reference
 
 
-def _quota_text(quota: Quota) -> str:
+def _quota_text(quota: TenantResourceQuota) -> str:
     told = quota.model_dump(exclude_none=True)
     sizes = ("memory", "disk", "log")
     return " ".join(f"{k}={format_bytes(v) if k in sizes else f'{v:g}'}" for k, v in told.items())

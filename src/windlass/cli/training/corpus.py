@@ -15,14 +15,14 @@ from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import print_json, print_table
 from windlass.corpus.build import build_corpus, find_built, is_whole
 from windlass.corpus.corpus_dir import PARTS, BuiltCorpus, load_corpus
-from windlass.corpus.executor import Hands
+from windlass.corpus.executor import Executor
 from windlass.corpus.stats import draw_lengths
 from windlass.runs.progress_line import ProgressLine
 from windlass.spec.errors import AskedWrongly, BadInput, NotFound
 from windlass.spec.job import STDLIB, Job
 from windlass.spec.read import job_from, read_job
 from windlass.spec.units import format_bytes, format_count, format_seconds
-from windlass.store.beam import RUNNERS, Runner, check_beam, flag_of
+from windlass.store.beam import RUNNERS, BeamRunner, check_beam, flag_of
 
 EPILOG = """\
 examples:
@@ -126,7 +126,7 @@ def run_build(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _hands(args: argparse.Namespace, home: Path, line: ProgressLine) -> Iterator[Hands | None]:
+def _hands(args: argparse.Namespace, home: Path, line: ProgressLine) -> Iterator[Executor | None]:
     """Say who builds, if it is not the pool, and clear up behind them."""
     if args.runner == "pool":
         if args.runner_option or args.scratch:
@@ -141,14 +141,14 @@ def _hands(args: argparse.Namespace, home: Path, line: ProgressLine) -> Iterator
             hint="example: --scratch s3://bucket/scratch",
         )
     check_beam("corpus build --runner")
-    from windlass.corpus.on_beam import BeamHands
+    from windlass.corpus.on_beam import BeamExecutor
 
     log = home / "logs" / "corpus-beam.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     flags = tuple(flag_of(text) for text in args.runner_option)
-    runner = Runner(args.runner, args.processes or 1, str(log), flags)
+    runner = BeamRunner(args.runner, args.processes or 1, str(log), flags)
     scratch = f"{(args.scratch or str(home / 'scratch')).rstrip('/')}/corpus-{secrets.token_hex(4)}"
-    made = BeamHands(runner, scratch, line)
+    made = BeamExecutor(runner, scratch, line)
     try:
         yield made
     finally:

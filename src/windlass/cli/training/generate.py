@@ -10,7 +10,7 @@ from windlass.cli.terminal import print_json
 from windlass.registry.versions import resolve_model
 from windlass.sdk import Client
 from windlass.spec.serve import Serve
-from windlass.supervisor.service_spec import Offer
+from windlass.supervisor.service_spec import ServiceSpec
 from windlass.supervisor.supervisor import Supervisor
 
 EPILOG = """\
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         "seed": args.seed,
     }
     with (
-        Supervisor(Offer(name, path, Serve(port=0, slots=1, open=True)), home / "logs") as service,
+        Supervisor(ServiceSpec(name, path, Serve(port=0, slots=1, open=True)), home / "logs") as service,
         Client(service.url) as client,
     ):
         if args.json:

@@ -9,7 +9,7 @@ from pathlib import Path
 from windlass.spec.errors import InUse
 from windlass.spec.read import name_from
 from windlass.spec.schema import SCHEMA_ID, job_schema, job_template
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 EPILOG = """\
 examples:
@@ -36,6 +36,6 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.path.exists() and not args.force:
         raise InUse(f"{args.path}: exists already", hint="give another name, or --force to write over it")
-    Place(args.path.absolute().parent).write(args.path.name, job_template(name_from(args.path)).encode())
+    StoreDir(args.path.absolute().parent).write(args.path.name, job_template(name_from(args.path)).encode())
     print(f"wrote {args.path}; change what you like, then: windlass train {args.path}")
     return 0

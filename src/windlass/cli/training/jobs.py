@@ -23,8 +23,8 @@ from windlass.cli.training.jobs_control import (
 from windlass.cli.training.jobs_logs import add_logs, clock, run_logs
 from windlass.cli.training.jobs_submit import add_submit
 from windlass.cli.training.jobs_verify import add_verify
-from windlass.runs.run_status import Standing, all_runs, facts_of, find_run, saved_cut, standing_of
-from windlass.spec.layout import Cut, Layout
+from windlass.runs.run_status import RunState, all_runs, facts_of, find_run, saved_cut, standing_of
+from windlass.spec.layout import Layout, Partition
 from windlass.spec.units import format_bytes, format_count
 
 EPILOG = """\
@@ -182,12 +182,12 @@ def run_show(args: argparse.Namespace) -> int:
     return 0
 
 
-def _pending(standing: Standing) -> dict[str, Any]:
+def _pending(standing: RunState) -> dict[str, Any]:
     assert standing.asked is not None
     return {key: value for key, value in standing.asked.values.items() if value != standing.values[key]}
 
 
-def _print_history(standing: Standing) -> None:
+def _print_history(standing: RunState) -> None:
     if not standing.history:
         return
     print()
@@ -204,7 +204,7 @@ def _change_words(record: dict[str, Any]) -> str:
     return undone + (values_words(record.get("changed", {})) or "nothing")
 
 
-def _print_generations(standing: Standing) -> None:
+def _print_generations(standing: RunState) -> None:
     if not standing.generations:
         return
     print()
@@ -219,7 +219,7 @@ def _layout_words(layout: Any) -> str:
     return str(Layout.model_validate(layout)) if isinstance(layout, dict) else str(layout)
 
 
-def _progress_rows(standing: Standing) -> list[tuple[str, str]]:
+def _progress_rows(standing: RunState) -> list[tuple[str, str]]:
     last, rows = standing.last, [("run", standing.folder.name), ("state", standing.stage)]
     rows.append(("step", f"{standing.step} of {standing.run.steps}"))
     if last.get("loss") is not None:
@@ -240,7 +240,7 @@ def _loss(last: dict[str, Any], form: str) -> str:
     return "" if last.get("loss") is None else format(last["loss"], form)
 
 
-def _cut_rows(cut: Cut | None) -> list[tuple[str, str]]:
+def _cut_rows(cut: Partition | None) -> list[tuple[str, str]]:
     if cut is None or len(cut.pieces) == 1:
         return []
     counts = " + ".join(str(piece.until - piece.first) for piece in cut.pieces)

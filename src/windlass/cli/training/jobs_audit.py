@@ -11,15 +11,15 @@ from typing import Any
 
 from windlass.cli.home import add_home, home_of
 from windlass.cli.terminal import print_json, print_table
-from windlass.runs.audit import Audit, audit
+from windlass.runs.audit import LedgerAudit, audit
 from windlass.runs.clock_skew import mended
-from windlass.runs.goodput import MEANINGS, Goodput, goodput
+from windlass.runs.goodput import MEANINGS, GoodputBreakdown, goodput
 from windlass.runs.incidents import Incident, incidents
 from windlass.runs.run_status import find_run
 from windlass.spec.run import JOURNAL
 from windlass.spec.units import format_count, format_seconds
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 MOST_TOLD = 10
 
@@ -47,7 +47,7 @@ def run_audit(args: argparse.Namespace) -> int:
     return 0 if found.ok else 1
 
 
-def audit_lines(name: str, found: Audit) -> list[str]:
+def audit_lines(name: str, found: LedgerAudit) -> list[str]:
     """Say what the ledger proves."""
     if not found.ok:
         head = f"{name}: not every sample was used exactly once, or it cannot be shown"
@@ -58,9 +58,9 @@ def audit_lines(name: str, found: Audit) -> list[str]:
     return [head, *(f"- {line}" for line in [*found.reasons, *_details(found), *found.notes])]
 
 
-def account_of(folder: Path) -> tuple[Goodput, list[Incident]]:
+def account_of(folder: Path) -> tuple[GoodputBreakdown, list[Incident]]:
     """Read where the time of a run went, and what went wrong in it."""
-    records = mended(Journal(Place(folder), JOURNAL).read())
+    records = mended(Journal(StoreDir(folder), JOURNAL).read())
     return goodput(records), incidents(records)
 
 
@@ -83,7 +83,7 @@ def print_account(folder: Path) -> None:
             print(line)
 
 
-def goodput_rows(spent: Goodput) -> list[tuple[str, str, str, str]]:
+def goodput_rows(spent: GoodputBreakdown) -> list[tuple[str, str, str, str]]:
     """Name what took time, most first; a run of no length has nothing to tell."""
     shares = spent.shares
     told = sorted((kind for kind in shares if shares[kind] > 0), key=lambda kind: -shares[kind])
@@ -99,7 +99,7 @@ def incident_lines(happened: list[Incident], *, most: int = MOST_TOLD) -> list[s
     return [f"- {earlier} earlier incidents are in `--json`", *lines] if earlier > 0 else lines
 
 
-def _details(found: Audit) -> list[str]:
+def _details(found: LedgerAudit) -> list[str]:
     told = []
     if found.epochs is not None and found.samples_used:
         whole, epochs = found.epochs.whole, found.epochs

@@ -33,7 +33,7 @@ WAIT_S = 60.0
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangeVerb:
     """A verb: its purpose, what it asks for, and what it says afterwards."""
 
     name: str
@@ -43,32 +43,32 @@ class Change:
 
 
 CHANGES = (
-    Change(
+    ChangeVerb(
         "set",
         "change settings of a run while it goes on: [sync], and learning_rate, micro_batch_sequences, steps,"
         " checkpoint_every, evaluate_every and log_every of [train]",
         lambda folder, args: ask_for(folder, args.settings, by=args.by),
         "will go on from its next step border with",
     ),
-    Change(
+    ChangeVerb(
         "pause",
         "let a run wait at its next step border, with everything kept in memory",
         lambda folder, args: pause(folder, by=args.by),
         "will pause at its next step border",
     ),
-    Change(
+    ChangeVerb(
         "resume",
         "let a paused run go on",
         lambda folder, args: unpause(folder, by=args.by),
         "will go on",
     ),
-    Change(
+    ChangeVerb(
         "stop",
         "save a checkpoint and end a run; `windlass train JOB --resume` goes on from it",
         lambda folder, args: stop(folder, by=args.by),
         "will save a checkpoint at its next step border and stop",
     ),
-    Change(
+    ChangeVerb(
         "undo",
         "go back to the settings before the last change; undone twice, the change is back",
         lambda folder, args: undo(folder, by=args.by),
@@ -77,7 +77,7 @@ CHANGES = (
 )
 
 
-def add_change(parser: argparse.ArgumentParser, change: Change) -> None:
+def add_change(parser: argparse.ArgumentParser, change: ChangeVerb) -> None:
     if change.name == "set":
         parser.add_argument(
             "settings",
@@ -106,7 +106,7 @@ def add_asking(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def run_change(args: argparse.Namespace, change: Change) -> int:
+def run_change(args: argparse.Namespace, change: ChangeVerb) -> int:
     check_asking(args)
     if change.name == "stop" and (queue := queue_of(args)) is not None:
         return stop_job(queue, args)
@@ -167,7 +167,7 @@ def _awaited(folder: RunFolder, settings: Settings, timeout_s: float) -> dict[st
     return await_taken(folder, settings, timeout_s=timeout_s)
 
 
-def _sentence(folder: RunFolder, settings: Settings, change: Change, taken: dict[str, Any]) -> str:
+def _sentence(folder: RunFolder, settings: Settings, change: ChangeVerb, taken: dict[str, Any]) -> str:
     if taken:
         return (
             f"run {folder.name}, after step {taken['step']}: {values_words(taken['changed']) or 'as it was'}"

@@ -33,7 +33,7 @@ from windlass.spec.job import Job
 from windlass.spec.protocol.entrypoint import INTERRUPTED
 from windlass.spec.run import JOURNAL
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 EPILOG = """\
 Ctrl-C stops after the current step and saves a checkpoint; --resume goes on from it, bit for bit.
@@ -154,7 +154,7 @@ def take_part(args: argparse.Namespace, nodes: Nodes, line: ProgressLine) -> boo
 
 def catch_up(folder: RunFolder, follower: Follower) -> None:
     """Let the journal say what the follower may have missed while nobody led."""
-    for record in Journal(Place(folder.path), JOURNAL).read():
+    for record in Journal(StoreDir(folder.path), JOURNAL).read():
         if record.get("event") in ("evaluation", "finished"):
             setattr(follower, str(record["event"]), record)
 

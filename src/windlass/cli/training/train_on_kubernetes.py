@@ -7,9 +7,9 @@ import contextlib
 import time
 
 from windlass.cli.terminal import print_json
-from windlass.cluster.backend import Group, Standing
-from windlass.cluster.kubernetes.api import Api
-from windlass.cluster.kubernetes.follow import Following, Told
+from windlass.cluster.backend import Group, GroupStatus
+from windlass.cluster.kubernetes.api import KubernetesApi
+from windlass.cluster.kubernetes.follow import ClusterEvent, GroupWatch
 from windlass.cluster.kubernetes.kubernetes_backend import KubernetesBackend
 from windlass.cluster.kubernetes.pod import setting_of
 from windlass.cluster.training_group import TenantJob, training_group
@@ -28,7 +28,7 @@ def train_on_kubernetes(args: argparse.Namespace, job: Job) -> int:
     line = ProgressLine(quiet=args.json)
     asked = TenantJob(job, args.tenant)
     group = training_group(asked, "resume" if args.resume else "new")
-    api = Api.find(job.cluster.address)
+    api = KubernetesApi.find(job.cluster.address)
     backend = KubernetesBackend(api, setting_of(asked.cluster))
     try:
         _clear_finished(backend, group, line)
@@ -37,7 +37,7 @@ def train_on_kubernetes(args: argparse.Namespace, job: Job) -> int:
         line.say(f"launched Job {namespace}/{group.name} with {group.count} pods")
         if args.detach:
             return _tell(args, backend.observe(group.key), line)
-        return _follow(args, backend, group, Following(api, namespace, group), line)
+        return _follow(args, backend, group, GroupWatch(api, namespace, group), line)
     finally:
         api.close()
 
@@ -63,7 +63,7 @@ def _follow(
     args: argparse.Namespace,
     backend: KubernetesBackend,
     group: Group,
-    following: Following,
+    following: GroupWatch,
     line: ProgressLine,
 ) -> int:
     try:
@@ -85,8 +85,8 @@ def _follow(
 
 
 def _until_over(
-    backend: KubernetesBackend, group: Group, following: Following, line: ProgressLine
-) -> Standing | None:
+    backend: KubernetesBackend, group: Group, following: GroupWatch, line: ProgressLine
+) -> GroupStatus | None:
     """Tell what happens until all members have ended; None when the group is gone."""
     looked, before = 0.0, ""
     while True:
@@ -108,7 +108,7 @@ def _until_over(
 
 
 def _wait_until_gone(
-    backend: KubernetesBackend, group: Group, following: Following, line: ProgressLine
+    backend: KubernetesBackend, group: Group, following: GroupWatch, line: ProgressLine
 ) -> None:
     with contextlib.suppress(KeyboardInterrupt):  # asked a second time, it ends without us
         while backend.observe(group.key) is not None:
@@ -116,7 +116,7 @@ def _wait_until_gone(
                 line.say(_words(told, group))
 
 
-def states(standing: Standing) -> str:
+def states(standing: GroupStatus) -> str:
     """Say how many members are in which state, and what those that wait are waiting for."""
     counted: dict[str, int] = {}
     for member in standing.members:
@@ -126,13 +126,13 @@ def states(standing: Standing) -> str:
     return f"pods: {told}" + (f" ({'; '.join(reasons[:2])})" if reasons else "")
 
 
-def _words(told: Told, group: Group) -> str:
+def _words(told: ClusterEvent, group: Group) -> str:
     if told.kind == "warning":
         return f"cluster: {told.text}"
     return told.text if group.count == 1 else f"[{told.index}] {told.text}"
 
 
-def _tell(args: argparse.Namespace, standing: Standing | None, line: ProgressLine) -> int:
+def _tell(args: argparse.Namespace, standing: GroupStatus | None, line: ProgressLine) -> int:
     assert standing is not None
     if args.json:
         members = [{"index": m.index, "state": m.state, "node": m.node} for m in standing.members]

@@ -24,7 +24,7 @@ from windlass.spec.protocol.entrypoint import INTERRUPTED
 from windlass.spec.read import anchored, parse
 from windlass.spec.serve import Serve
 from windlass.spec.units import format_count
-from windlass.supervisor.service_spec import Offer
+from windlass.supervisor.service_spec import ServiceSpec
 from windlass.supervisor.supervisor import Supervisor
 
 EPILOG = """\
@@ -76,13 +76,13 @@ def run(args: argparse.Namespace) -> int:
     if version is None:
         line.say("stopped; the same command goes on from here")
         return INTERRUPTED
-    offer = Offer(str(version), version.path, serve, version.aliases)
+    offer = ServiceSpec(str(version), version.path, serve, version.aliases)
     if not args.once:
         _announce(version)
         run_service(home, offer, [version], as_json=False)
         return 0
     alone = Serve(port=0, open=True)
-    with Supervisor(Offer(offer.name, offer.model, alone), home / "logs") as service:
+    with Supervisor(ServiceSpec(offer.name, offer.model, alone), home / "logs") as service:
         answered = answer(service, job)
     if args.json:
         print_json({"model": str(version), "metrics": version.lineage.get("metrics"), **answered})

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from windlass.cluster.kubernetes.kubeconfig import Access, find_access, prove, tls_of
+from windlass.cluster.kubernetes.kubeconfig import ClusterAccess, find_access, prove, tls_of
 from windlass.cluster.kubernetes.labels import MANAGER, Manifest
 from windlass.spec.errors import AskedWrongly, BadInput, InUse, ProcessFailed, WindlassError
 
@@ -27,7 +27,7 @@ TRIES = 3
 
 
 @dataclass(frozen=True)
-class Kind:
+class ResourceKind:
     """Where objects of a kind are found."""
 
     group: str
@@ -42,26 +42,26 @@ class Kind:
 
 
 KINDS = {
-    "Job": Kind("batch", "v1", "jobs"),
-    "CronJob": Kind("batch", "v1", "cronjobs"),
-    "StatefulSet": Kind("apps", "v1", "statefulsets"),
-    "Deployment": Kind("apps", "v1", "deployments"),
-    "Service": Kind("", "v1", "services"),
-    "ConfigMap": Kind("", "v1", "configmaps"),
-    "Pod": Kind("", "v1", "pods"),
-    "Event": Kind("", "v1", "events"),
-    "Node": Kind("", "v1", "nodes", namespaced=False),
-    "Namespace": Kind("", "v1", "namespaces", namespaced=False),
-    "ResourceQuota": Kind("", "v1", "resourcequotas"),
-    "LimitRange": Kind("", "v1", "limitranges"),
-    "ServiceAccount": Kind("", "v1", "serviceaccounts"),
-    "PersistentVolumeClaim": Kind("", "v1", "persistentvolumeclaims"),
-    "NetworkPolicy": Kind("networking.k8s.io", "v1", "networkpolicies"),
-    "Role": Kind("rbac.authorization.k8s.io", "v1", "roles"),
-    "RoleBinding": Kind("rbac.authorization.k8s.io", "v1", "rolebindings"),
-    "PriorityClass": Kind("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False),
-    "HorizontalPodAutoscaler": Kind("autoscaling", "v2", "horizontalpodautoscalers"),
-    "PodDisruptionBudget": Kind("policy", "v1", "poddisruptionbudgets"),
+    "Job": ResourceKind("batch", "v1", "jobs"),
+    "CronJob": ResourceKind("batch", "v1", "cronjobs"),
+    "StatefulSet": ResourceKind("apps", "v1", "statefulsets"),
+    "Deployment": ResourceKind("apps", "v1", "deployments"),
+    "Service": ResourceKind("", "v1", "services"),
+    "ConfigMap": ResourceKind("", "v1", "configmaps"),
+    "Pod": ResourceKind("", "v1", "pods"),
+    "Event": ResourceKind("", "v1", "events"),
+    "Node": ResourceKind("", "v1", "nodes", namespaced=False),
+    "Namespace": ResourceKind("", "v1", "namespaces", namespaced=False),
+    "ResourceQuota": ResourceKind("", "v1", "resourcequotas"),
+    "LimitRange": ResourceKind("", "v1", "limitranges"),
+    "ServiceAccount": ResourceKind("", "v1", "serviceaccounts"),
+    "PersistentVolumeClaim": ResourceKind("", "v1", "persistentvolumeclaims"),
+    "NetworkPolicy": ResourceKind("networking.k8s.io", "v1", "networkpolicies"),
+    "Role": ResourceKind("rbac.authorization.k8s.io", "v1", "roles"),
+    "RoleBinding": ResourceKind("rbac.authorization.k8s.io", "v1", "rolebindings"),
+    "PriorityClass": ResourceKind("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False),
+    "HorizontalPodAutoscaler": ResourceKind("autoscaling", "v2", "horizontalpodautoscalers"),
+    "PodDisruptionBudget": ResourceKind("policy", "v1", "poddisruptionbudgets"),
 }
 
 
@@ -69,15 +69,15 @@ class Expired(WindlassError):
     """A watch began too far in the past; whoever watches lists again."""
 
 
-class Api:
+class KubernetesApi:
     """One API server, as one user."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ClusterAccess) -> None:
         self.access, self._closed = access, False
         self._http = self._connect()
 
     @classmethod
-    def find(cls, context: str | None = None) -> Api:
+    def find(cls, context: str | None = None) -> KubernetesApi:
         return cls(find_access(context))
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from windlass.cluster.backend import Resources
 from windlass.cluster.kubernetes import pod
 from windlass.cluster.kubernetes.labels import GROUP, Manifest, tenant_labels
-from windlass.cluster.kubernetes.pod import DEFAULT, Setting
+from windlass.cluster.kubernetes.pod import DEFAULT, PodSetting
 from windlass.spec.cluster import Cluster
 from windlass.spec.errors import BadInput
 from windlass.spec.processes import CLI
@@ -19,17 +19,17 @@ NAME = "windlass-backup"
 
 
 @dataclass(frozen=True)
-class Schedule:
+class BackupCron:
     """Where backups go, and when."""
 
     store: str
     tenant: str
     cluster: Cluster
     cron: str = DAILY
-    setting: Setting = DEFAULT
+    setting: PodSetting = DEFAULT
 
 
-def backup(schedule: Schedule) -> Manifest:
+def backup(schedule: BackupCron) -> Manifest:
     """Return the CronJob."""
     if len(schedule.cron.split()) != 5:
         raise BadInput(
@@ -59,7 +59,7 @@ def backup(schedule: Schedule) -> Manifest:
     return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": spec}
 
 
-def _pod(schedule: Schedule) -> Manifest:
+def _pod(schedule: BackupCron) -> Manifest:
     cluster, wanted = schedule.cluster, Resources(1.0, 2 << 30)
     container = {
         "name": "backup",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from windlass.cluster.backend import Group
-from windlass.cluster.kubernetes.api import Api, Expired
+from windlass.cluster.kubernetes.api import Expired, KubernetesApi
 from windlass.cluster.kubernetes.labels import Manifest, selector
 from windlass.cluster.kubernetes.members import index_of, is_alive
 from windlass.cluster.kubernetes.messages import event_words
@@ -27,7 +27,7 @@ WATCH_S = 60.0
 
 
 @dataclass(frozen=True)
-class Told:
+class ClusterEvent:
     """Something that happened: a warning of the cluster, or a line that a member printed."""
 
     kind: Literal["warning", "line"]
@@ -35,12 +35,12 @@ class Told:
     index: int | None = None
 
 
-class Following:
+class GroupWatch:
     """Watches one group until it is closed."""
 
-    def __init__(self, api: Api, namespace: str, group: Group) -> None:
+    def __init__(self, api: KubernetesApi, namespace: str, group: Group) -> None:
         self._api, self._namespace, self._group = api, namespace, group
-        self._told: queue.Queue[Told] = queue.Queue()
+        self._told: queue.Queue[ClusterEvent] = queue.Queue()
         self._over = threading.Event()
         self._reading: set[str] = set()
         self._lines: list[threading.Thread] = []
@@ -51,14 +51,14 @@ class Following:
         for watcher in self.watchers:
             watcher.start()
 
-    def next(self, wait_s: float) -> Told | None:
+    def next(self, wait_s: float) -> ClusterEvent | None:
         """Return what happened next; None when nothing did for so long."""
         try:
             return self._told.get(timeout=wait_s)
         except queue.Empty:
             return None
 
-    def rest(self, wait_s: float) -> Iterator[Told]:
+    def rest(self, wait_s: float) -> Iterator[ClusterEvent]:
         """Yield what members printed last, once they have ended."""
         end = time.monotonic() + wait_s
         for thread in self._lines:
@@ -88,7 +88,7 @@ class Following:
             if (about == self._group.name or about.startswith(mine)) and uid not in seen:
                 words = event_words(event)
                 if words is not None:
-                    self._told.put(Told("warning", words))
+                    self._told.put(ClusterEvent("warning", words))
                 seen[uid] = count
 
     def _read(self, pod: Manifest) -> None:
@@ -98,7 +98,7 @@ class Following:
             for line in self._api.log(self._namespace, name, CONTAINER, follow=is_alive(pod)):
                 if self._over.is_set():
                     return
-                self._told.put(Told("line", line, index))
+                self._told.put(ClusterEvent("line", line, index))
 
     def _changes(self, kind: str, labels: Mapping[str, str] | None) -> Iterator[Manifest]:
         """Yield objects as they are and as they become, through the ends of watches."""

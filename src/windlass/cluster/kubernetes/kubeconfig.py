@@ -28,7 +28,7 @@ EXEC_INFO = "KUBERNETES_EXEC_INFO"
 
 
 @dataclass(frozen=True)
-class Access:
+class ClusterAccess:
     """One API server and one user of it."""
 
     server: str
@@ -50,7 +50,7 @@ class Access:
         return self.token
 
 
-def find_access(context: str | None = None, environment: Mapping[str, str] | None = None) -> Access:
+def find_access(context: str | None = None, environment: Mapping[str, str] | None = None) -> ClusterAccess:
     """Return the access of a context: the one named, else the current one, else that of our pod."""
     known = os.environ if environment is None else environment
     paths = [Path(p).expanduser() for p in known.get("KUBECONFIG", str(DEFAULT)).split(os.pathsep) if p]
@@ -65,10 +65,10 @@ def find_access(context: str | None = None, environment: Mapping[str, str] | Non
     )
 
 
-def in_cluster(environment: Mapping[str, str], account: Path = ACCOUNT) -> Access:
+def in_cluster(environment: Mapping[str, str], account: Path = ACCOUNT) -> ClusterAccess:
     """Return the access that Kubernetes gives to every pod that asks for it."""
     host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT", "443")
-    return Access(
+    return ClusterAccess(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         namespace=(account / "namespace").read_text().strip(),
         ca_pem=(account / "ca.crt").read_bytes(),
@@ -88,7 +88,7 @@ def _read(path: Path) -> dict[str, Any]:
     return told
 
 
-def _choose(files: list[tuple[Path, dict[str, Any]]], context: str | None) -> Access:
+def _choose(files: list[tuple[Path, dict[str, Any]]], context: str | None) -> ClusterAccess:
     name = context or next(
         (told["current-context"] for _, told in files if told.get("current-context")), None
     )
@@ -102,7 +102,7 @@ def _choose(files: list[tuple[Path, dict[str, Any]]], context: str | None) -> Ac
     user_at, user = _entry(files, "user", str(chosen["user"])) if chosen.get("user") else (at, {})
     certificate = _bytes(user, "client-certificate", user_at), _bytes(user, "client-key", user_at)
     token_file = user.get("tokenFile")
-    return Access(
+    return ClusterAccess(
         server=str(cluster.get("server", "")).rstrip("/"),
         namespace=chosen.get("namespace") or "default",
         ca_pem=_bytes(cluster, "certificate-authority", at),
@@ -136,7 +136,7 @@ def _bytes(table: Mapping[str, Any], key: str, near: Path) -> bytes | None:
     return None
 
 
-def prove(access: Access) -> Access:
+def prove(access: ClusterAccess) -> ClusterAccess:
     """Return the access with the credentials that its program prints, if it has one."""
     if access.command is None:
         return access
@@ -165,10 +165,10 @@ def prove(access: Access) -> Access:
         raise BadInput(f"'{entry['command']}' printed no ExecCredential") from error
     pair = status.get("clientCertificateData"), status.get("clientKeyData")
     certificate = (pair[0].encode(), pair[1].encode()) if pair[0] and pair[1] else access.certificate
-    return Access(**{**vars(access), "token": status.get("token"), "certificate": certificate})
+    return ClusterAccess(**{**vars(access), "token": status.get("token"), "certificate": certificate})
 
 
-def tls_of(access: Access) -> ssl.SSLContext:
+def tls_of(access: ClusterAccess) -> ssl.SSLContext:
     """Return what a connection trusts, and our certificate."""
     context = ssl.create_default_context(cadata=access.ca_pem.decode() if access.ca_pem else None)
     if not access.verify:

@@ -14,13 +14,22 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 
-from windlass.cluster.backend import Group, Node, Resources, Standing, Survey, check, group_from, refuse_other
-from windlass.cluster.kubernetes.api import Api
+from windlass.cluster.backend import (
+    ClusterState,
+    Group,
+    GroupStatus,
+    Node,
+    Resources,
+    check,
+    group_from,
+    refuse_other,
+)
+from windlass.cluster.kubernetes.api import KubernetesApi
 from windlass.cluster.kubernetes.apply_check import check_stored, quantity
 from windlass.cluster.kubernetes.labels import MANAGER, TENANT, WANTED, Manifest, is_ours, selector
 from windlass.cluster.kubernetes.members import members_of
 from windlass.cluster.kubernetes.messages import event_words
-from windlass.cluster.kubernetes.pod import GPU, Setting
+from windlass.cluster.kubernetes.pod import GPU, PodSetting
 from windlass.cluster.kubernetes.training import dependents, owned, workload
 from windlass.spec.errors import AskedWrongly, BadInput, InUse, NotFound
 
@@ -31,8 +40,8 @@ OURS = {"app.kubernetes.io/managed-by": MANAGER}
 class KubernetesBackend:
     """Where processes run: pods."""
 
-    def __init__(self, api: Api, setting: Setting | None = None) -> None:
-        self.api, self.setting = api, setting or Setting()
+    def __init__(self, api: KubernetesApi, setting: PodSetting | None = None) -> None:
+        self.api, self.setting = api, setting or PodSetting()
 
     def launch(self, group: Group) -> None:
         check(group)
@@ -47,7 +56,7 @@ class KubernetesBackend:
         if _wanted(owner) != group or (owner["spec"].get("suspend") and group.count):
             self._set(owner, group)
 
-    def observe(self, key: str) -> Standing | None:
+    def observe(self, key: str) -> GroupStatus | None:
         owner = self._owner(*_parts(key))
         return None if owner is None else self._standing(owner)
 
@@ -67,14 +76,14 @@ class KubernetesBackend:
         if group != _wanted(owner):
             self._set(owner, group)
 
-    def survey(self, tenant: str | None = None) -> Survey:
+    def survey(self, tenant: str | None = None) -> ClusterState:
         namespace = self.setting.namespace if tenant is None else self.setting.of(tenant)
         labels = {**OURS, **({TENANT: tenant} if tenant is not None else {})}
         standings = []
         for kind in OWNERS:
             found = self._owners(kind, namespace, labels)
             standings += [self._standing({**each, "kind": kind}) for each in found if _is_group(each)]
-        return Survey(self._nodes(), tuple(sorted(standings, key=lambda each: each.group.key)))
+        return ClusterState(self._nodes(), tuple(sorted(standings, key=lambda each: each.group.key)))
 
     def _owners(self, kind: str, namespace: str | None, labels: Mapping[str, str]) -> list[Manifest]:
         """List what holds groups; namespace by namespace where we may not look at the whole cluster."""
@@ -125,13 +134,13 @@ class KubernetesBackend:
     def _apply(self, manifest: Manifest) -> Manifest:
         return check_stored(manifest, self.api.apply(manifest))
 
-    def _standing(self, owner: Manifest) -> Standing:
+    def _standing(self, owner: Manifest) -> GroupStatus:
         group, metadata = _wanted(owner), owner["metadata"]
         pods, _ = self.api.list("Pod", metadata["namespace"], selector(group))
         mine = [pod for pod in pods if _is_owned(pod, owner)]
         why = self._why_none(owner) if len(mine) < group.count else ""
         members = members_of(group, owner, mine, why)
-        return Standing(group, tuple(members), stopping=bool(metadata.get("deletionTimestamp")))
+        return GroupStatus(group, tuple(members), stopping=bool(metadata.get("deletionTimestamp")))
 
     def _why_none(self, owner: Manifest) -> str:
         """Say why pods are not even there."""

@@ -14,7 +14,7 @@ from typing import Any
 from windlass.cluster.backend import GROUP as GROUP_VARIABLE
 from windlass.cluster.backend import HOST, Group, Resources
 from windlass.cluster.kubernetes.labels import WORKER, Manifest, namespace_of, selector, service_name
-from windlass.spec.cluster import Cluster, Toleration, Volume
+from windlass.spec.cluster import Cluster, Toleration, VolumeSpec
 from windlass.spec.errors import BadInput
 
 CONTAINER = "member"
@@ -32,7 +32,7 @@ BANDS = ((50, "urgent"), (1, "high"), (0, ""), (-49, "low"), (-100, "idle"))
 
 
 @dataclass(frozen=True)
-class Setting:
+class PodSetting:
     """Where in the cluster a group goes, beyond what it says itself."""
 
     namespace: str | None = None
@@ -45,16 +45,16 @@ class Setting:
         return self.namespace or namespace_of(tenant)
 
 
-DEFAULT = Setting()
+DEFAULT = PodSetting()
 
 
-def setting_of(cluster: Cluster) -> Setting:
+def setting_of(cluster: Cluster) -> PodSetting:
     """Return where [cluster] of a job file puts its pods."""
-    return Setting(cluster.namespace, cluster.service_account or WORKER, cluster.image)
+    return PodSetting(cluster.namespace, cluster.service_account or WORKER, cluster.image)
 
 
 def pod_template(
-    group: Group, setting: Setting, labels: Mapping[str, str], fields: Mapping[str, str], restart: str
+    group: Group, setting: PodSetting, labels: Mapping[str, str], fields: Mapping[str, str], restart: str
 ) -> Manifest:
     """Return the template of the pods of a group; `fields` are variables that a pod learns from itself."""
     spec: dict[str, Any] = {
@@ -73,7 +73,7 @@ def pod_template(
     return {"metadata": {"labels": dict(labels)}, "spec": spec}
 
 
-def _container(group: Group, setting: Setting, fields: Mapping[str, str]) -> Manifest:
+def _container(group: Group, setting: PodSetting, fields: Mapping[str, str]) -> Manifest:
     return {
         "name": CONTAINER,
         "image": image_of(group.image or setting.image, f"group {group.key}"),
@@ -194,11 +194,11 @@ def scratch_mounts() -> list[Manifest]:
     return [{"name": "scratch", "mountPath": SCRATCH}, {"name": "shared-memory", "mountPath": "/dev/shm"}]
 
 
-def _volumes(group: Group, setting: Setting) -> list[Manifest]:
+def _volumes(group: Group, setting: PodSetting) -> list[Manifest]:
     return [volume(number, each, setting) for number, each in enumerate(group.volumes)]
 
 
-def volume(number: int, wanted: Volume, setting: Setting) -> Manifest:
+def volume(number: int, wanted: VolumeSpec, setting: PodSetting) -> Manifest:
     name = f"volume-{number}"
     if wanted.claim is not None:
         return {"name": name, "persistentVolumeClaim": {"claimName": wanted.claim}}
@@ -212,7 +212,7 @@ def volume(number: int, wanted: Volume, setting: Setting) -> Manifest:
     return {"name": name, "hostPath": {"path": wanted.host, "type": "Directory"}}
 
 
-def mounts(volumes: tuple[Volume, ...]) -> list[Manifest]:
+def mounts(volumes: tuple[VolumeSpec, ...]) -> list[Manifest]:
     return [
         {
             "name": f"volume-{number}",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from windlass.cluster.backend import label
 from windlass.cluster.kubernetes.labels import Manifest, tenant_labels
 from windlass.cluster.kubernetes.pod import bytes_text, setting_of
-from windlass.cluster.kubernetes.serving import STATE, Service, serving
+from windlass.cluster.kubernetes.serving import STATE, KubernetesService, serving
 from windlass.cluster.kubernetes.training import dependents, workload
 from windlass.cluster.training_group import Start, TenantJob, at_home, text_for_members, training_group
-from windlass.spec.cluster import Volume
+from windlass.spec.cluster import VolumeSpec
 
 
 def training(asked: TenantJob, start: Start = "new") -> list[Manifest]:
@@ -25,7 +25,7 @@ def claims(asked: TenantJob) -> list[Manifest]:
     return [_claim(asked, volume) for volume in asked.cluster.volumes if volume.size is not None]
 
 
-def _claim(asked: TenantJob, volume: Volume) -> Manifest:
+def _claim(asked: TenantJob, volume: VolumeSpec) -> Manifest:
     assert volume.claim is not None
     assert volume.size is not None
     several = asked.cluster.nodes > 1 or STATE in asked.cluster.secrets
@@ -51,7 +51,7 @@ def service(asked: TenantJob, model: str | None = None) -> list[Manifest]:
     """Return what answers for a model of the job's home."""
     job = asked.job
     return serving(
-        Service(
+        KubernetesService(
             name=f"{label(job.name)[:45].rstrip('-')}-serve",
             tenant=asked.tenant,
             model=model or job.name,

@@ -33,7 +33,7 @@ Rule = Callable[[Manifest, Sequence[Manifest]], Found]
 
 
 @dataclass(frozen=True)
-class Finding:
+class RuleViolation:
     """Something that would be refused: where, what, and who says so."""
 
     where: str
@@ -57,10 +57,10 @@ def rule(cites: str) -> Callable[[Rule], Rule]:
     return keep
 
 
-def against_rules(manifests: Sequence[Manifest]) -> list[Finding]:
+def against_rules(manifests: Sequence[Manifest]) -> list[RuleViolation]:
     """Return all that would be refused."""
     return [
-        Finding(named(manifest), what, cites)
+        RuleViolation(named(manifest), what, cites)
         for manifest in manifests
         for cites, function in RULES
         for what in function(manifest, manifests)

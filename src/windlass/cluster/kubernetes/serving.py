@@ -14,7 +14,7 @@ from typing import Any
 from windlass.cluster.backend import Resources
 from windlass.cluster.kubernetes import pod
 from windlass.cluster.kubernetes.labels import GROUP, TENANT, Manifest, tenant_labels
-from windlass.cluster.kubernetes.pod import DEFAULT, Setting
+from windlass.cluster.kubernetes.pod import DEFAULT, PodSetting
 from windlass.spec.cluster import Cluster
 from windlass.spec.errors import BadJob
 from windlass.spec.processes import CLI
@@ -31,7 +31,7 @@ JOB_FILE = "job.toml"
 
 
 @dataclass(frozen=True)
-class Service:
+class KubernetesService:
     """What is to be served, and where."""
 
     name: str
@@ -41,7 +41,7 @@ class Service:
     cluster: Cluster
     job_text: str
     """The job file, which pods read [serve] from."""
-    setting: Setting = DEFAULT
+    setting: PodSetting = DEFAULT
 
     @property
     def labels(self) -> dict[str, str]:
@@ -63,7 +63,7 @@ class Service:
         return STATE in self.cluster.secrets
 
 
-def serving(service: Service) -> list[Manifest]:
+def serving(service: KubernetesService) -> list[Manifest]:
     """Return everything that a service needs in its namespace."""
     least, most = service.replicas
     if most > 1 and not service.shared:
@@ -79,7 +79,7 @@ def serving(service: Service) -> list[Manifest]:
     return manifests
 
 
-def config(service: Service) -> Manifest:
+def config(service: KubernetesService) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -88,7 +88,7 @@ def config(service: Service) -> Manifest:
     }
 
 
-def deployment(service: Service) -> Manifest:
+def deployment(service: KubernetesService) -> Manifest:
     """Return the Deployment; with an autoscaler it does not say how many, as both would take turns."""
     least, most = service.replicas
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
@@ -103,7 +103,7 @@ def deployment(service: Service) -> Manifest:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": _metadata(service), "spec": spec}
 
 
-def _pod(service: Service) -> Manifest:
+def _pod(service: KubernetesService) -> Manifest:
     cluster, setting = service.cluster, service.setting
     wanted = Resources(cluster.cores, cluster.memory, cluster.gpus)
     volumes = [pod.volume(number, each, setting) for number, each in enumerate(cluster.volumes)]
@@ -121,7 +121,7 @@ def _pod(service: Service) -> Manifest:
     }
 
 
-def _placed(service: Service) -> Manifest:
+def _placed(service: KubernetesService) -> Manifest:
     cluster = service.cluster
     spec: Manifest = pod.spread(service.labels)
     if cluster.node_selector:
@@ -133,7 +133,7 @@ def _placed(service: Service) -> Manifest:
     return spec
 
 
-def _container(service: Service, wanted: Resources) -> Manifest:
+def _container(service: KubernetesService, wanted: Resources) -> Manifest:
     cluster, port = service.cluster, service.serve.port
     args = ["serve", service.model, "--job", f"{FILES}/{JOB_FILE}", "--host", "0.0.0.0", "--port", str(port)]
     return {
@@ -158,18 +158,18 @@ def _container(service: Service, wanted: Resources) -> Manifest:
     }
 
 
-def _probe(service: Service, path: str, *, every: int, times: int) -> Manifest:
+def _probe(service: KubernetesService, path: str, *, every: int, times: int) -> Manifest:
     scheme = "HTTPS" if service.serve.tls_certificate is not None else "HTTP"
     get = {"path": path, "port": pod.CALLS, "scheme": scheme}
     return {"httpGet": get, "periodSeconds": every, "timeoutSeconds": 5, "failureThreshold": times}
 
 
-def front(service: Service) -> Manifest:
+def front(service: KubernetesService) -> Manifest:
     spec = pod.front(service.labels)
     return {"apiVersion": "v1", "kind": "Service", "metadata": _metadata(service), "spec": spec}
 
 
-def policy(service: Service) -> Manifest:
+def policy(service: KubernetesService) -> Manifest:
     """Let everybody call the port: keys decide who may ask."""
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -183,7 +183,7 @@ def policy(service: Service) -> Manifest:
     }
 
 
-def autoscaler(service: Service) -> Manifest:
+def autoscaler(service: KubernetesService) -> Manifest:
     least, most = service.replicas
     scale = service.serve.scale
     assert scale is not None
@@ -207,7 +207,7 @@ def autoscaler(service: Service) -> Manifest:
     }
 
 
-def disruption_budget(service: Service) -> Manifest:
+def disruption_budget(service: KubernetesService) -> Manifest:
     """Let nodes be drained one pod at a time; a least number could forbid it for ever."""
     return {
         "apiVersion": "policy/v1",
@@ -221,12 +221,12 @@ def disruption_budget(service: Service) -> Manifest:
     }
 
 
-def _metadata(service: Service) -> Manifest:
+def _metadata(service: KubernetesService) -> Manifest:
     namespace = service.setting.of(service.tenant)
     return {"name": service.name, "namespace": namespace, "labels": _labels(service)}
 
 
-def _labels(service: Service) -> dict[str, str]:
+def _labels(service: KubernetesService) -> dict[str, str]:
     return {
         **tenant_labels(service.tenant),
         "app.kubernetes.io/instance": service.name,

@@ -25,7 +25,7 @@ HTTPS = 443
 
 
 @dataclass(frozen=True)
-class Quota:
+class NamespaceQuota:
     """The most that all pods of a tenant may have together; None: no limit."""
 
     cores: float | None = None
@@ -48,7 +48,7 @@ class Egress:
 OUTSIDE = (Egress(),)
 
 
-def tenancy(tenant: str, quota: Quota, egress: Sequence[Egress] = OUTSIDE) -> list[Manifest]:
+def tenancy(tenant: str, quota: NamespaceQuota, egress: Sequence[Egress] = OUTSIDE) -> list[Manifest]:
     """Return everything that a tenant has before its first job."""
     return [
         namespace(tenant),
@@ -73,7 +73,7 @@ def namespace(tenant: str) -> Manifest:
     }
 
 
-def resource_quota(tenant: str, quota: Quota) -> Manifest:
+def resource_quota(tenant: str, quota: NamespaceQuota) -> Manifest:
     hard: dict[str, str] = {"services.loadbalancers": "0", "services.nodeports": "0"}
     if quota.cores is not None:
         hard |= {"requests.cpu": cores_text(quota.cores), "limits.cpu": cores_text(quota.cores)}

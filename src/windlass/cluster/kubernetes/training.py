@@ -23,7 +23,7 @@ from windlass.cluster.kubernetes.labels import (
     selector,
     service_name,
 )
-from windlass.cluster.kubernetes.pod import CALLS, CONTAINER, PORT, Setting, callers, front, pod_template
+from windlass.cluster.kubernetes.pod import CALLS, CONTAINER, PORT, PodSetting, callers, front, pod_template
 from windlass.spec.errors import AskedWrongly, BadInput
 
 JOB_FIELDS = {INDEX: f"metadata.annotations['{INDEX_KEY}']", LAUNCH: f"metadata.labels['{LAUNCH_KEY}']"}
@@ -32,7 +32,7 @@ MOST_MEMBERS = 10_000
 """Parallelism of an indexed Job that has limits per index may not be more (batch/v1)."""
 
 
-def workload(group: Group, setting: Setting, *, suspended: bool = False) -> Manifest:
+def workload(group: Group, setting: PodSetting, *, suspended: bool = False) -> Manifest:
     """Return the object that owns all others of a group."""
     check(group)
     if group.count > MOST_MEMBERS:
@@ -42,7 +42,7 @@ def workload(group: Group, setting: Setting, *, suspended: bool = False) -> Mani
     return indexed_job(group, setting, suspended=suspended)
 
 
-def indexed_job(group: Group, setting: Setting, *, suspended: bool = False) -> Manifest:
+def indexed_job(group: Group, setting: PodSetting, *, suspended: bool = False) -> Manifest:
     """Return the Job of a group whose members come to an end.
 
     No members at all is a suspended Job of one: a Job of none would be complete at once, for ever.
@@ -68,7 +68,7 @@ def _rules() -> list[Manifest]:
     return [taken, {"action": "FailIndex", "onExitCodes": codes}]
 
 
-def stateful_set(group: Group, setting: Setting) -> Manifest:
+def stateful_set(group: Group, setting: PodSetting) -> Manifest:
     """Return the StatefulSet of a group whose members shall always run."""
     template = pod_template(group, setting, group_labels(group), SET_FIELDS, "Always")
     del template["spec"]["subdomain"]  # its controller sets it
@@ -83,13 +83,13 @@ def stateful_set(group: Group, setting: Setting) -> Manifest:
     return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
 
 
-def dependents(group: Group, setting: Setting) -> list[Manifest]:
+def dependents(group: Group, setting: PodSetting) -> list[Manifest]:
     """Return what a group needs beside its pods."""
     called = [] if group.port is None else [front_service(group, setting)]
     return [headless_service(group, setting), group_policy(group, setting), *called]
 
 
-def headless_service(group: Group, setting: Setting) -> Manifest:
+def headless_service(group: Group, setting: PodSetting) -> Manifest:
     """Return the Service that gives every member a name in DNS."""
     return {
         "apiVersion": "v1",
@@ -104,13 +104,13 @@ def headless_service(group: Group, setting: Setting) -> Manifest:
     }
 
 
-def front_service(group: Group, setting: Setting) -> Manifest:
+def front_service(group: Group, setting: PodSetting) -> Manifest:
     """Return the Service that callers from outside the group use."""
     metadata = {**_metadata(group, setting, wanted=False), "name": f"{service_name(group)}-{CALLS}"}
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": front(selector(group))}
 
 
-def group_policy(group: Group, setting: Setting) -> Manifest:
+def group_policy(group: Group, setting: PodSetting) -> Manifest:
     """Let members of one group talk to each other, at any port: ranks choose theirs as they meet.
 
     Callers from outside get no further than the group's own port, if it has one.
@@ -140,7 +140,7 @@ def owned(manifest: Manifest, owner: Manifest) -> Manifest:
     return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [reference]}}
 
 
-def _metadata(group: Group, setting: Setting, *, wanted: bool = True) -> Manifest:
+def _metadata(group: Group, setting: PodSetting, *, wanted: bool = True) -> Manifest:
     metadata: Manifest = {
         "name": group.name,
         "namespace": setting.of(group.tenant),

@@ -35,7 +35,7 @@ _LOST = re.compile(
 
 
 @dataclass(frozen=True)
-class Ending:
+class RankExit:
     """How one rank ended."""
 
     rank: int
@@ -65,19 +65,19 @@ class Ending:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LaunchOutcome:
     """Where a launch stands."""
 
     state: Literal["running", "done", "stopped", "failed"]
-    culprit: Ending | None = None
+    culprit: RankExit | None = None
 
 
-RUNNING = Verdict("running")
+RUNNING = LaunchOutcome("running")
 
 
 def decide(
-    endings: Collection[Ending], world: int, *, now_s: float, heard_at_s: float, asked: bool
-) -> Verdict:
+    endings: Collection[RankExit], world: int, *, now_s: float, heard_at_s: float, asked: bool
+) -> LaunchOutcome:
     """Say whether the ranks go on, are done, stopped as they were asked, or failed, and by whom.
 
     `heard_at_s` is when any rank last told something; `asked` says that they were asked to stop.
@@ -87,33 +87,33 @@ def decide(
         return _decide_bad(bad, all_over=len(endings) == world, now_s=now_s, asked=asked)
     if len(endings) == world:
         stopped = any(e.code != 0 for e in endings)
-        return Verdict("stopped" if stopped else "done")
+        return LaunchOutcome("stopped" if stopped else "done")
     if endings:
         return _decide_alone(endings, max(heard_at_s, min(e.at_s for e in endings)), now_s, asked)
     return RUNNING
 
 
-def _decide_bad(bad: list[Ending], *, all_over: bool, now_s: float, asked: bool) -> Verdict:
+def _decide_bad(bad: list[RankExit], *, all_over: bool, now_s: float, asked: bool) -> LaunchOutcome:
     own = [e for e in bad if not e.follows]
     waited_s = now_s - min(e.at_s for e in bad)
     if not (all_over or waited_s >= LATE_S or (own and waited_s >= COLLECT_S)):
         return RUNNING
     if asked and not own:  # they lost one who did as it was asked
-        return Verdict("stopped")
-    return Verdict("failed", min(own or bad, key=lambda e: (e.at_s, e.rank)))
+        return LaunchOutcome("stopped")
+    return LaunchOutcome("failed", min(own or bad, key=lambda e: (e.at_s, e.rank)))
 
 
-def _decide_alone(endings: Collection[Ending], since_s: float, now_s: float, asked: bool) -> Verdict:
+def _decide_alone(endings: Collection[RankExit], since_s: float, now_s: float, asked: bool) -> LaunchOutcome:
     """Bound how long ranks may go on without those who ended."""
     early = asked and any(_obeyed(e) for e in endings)
     if now_s - since_s < (ALONE_ASKED_S if early else ALONE_S):
         return RUNNING
     if asked:
-        return Verdict("stopped")
-    return Verdict("failed", min(endings, key=lambda e: (e.at_s, e.rank)))
+        return LaunchOutcome("stopped")
+    return LaunchOutcome("failed", min(endings, key=lambda e: (e.at_s, e.rank)))
 
 
-def error_from(culprit: Ending, endings: Collection[Ending], world: int, log: str) -> WindlassError:
+def error_from(culprit: RankExit, endings: Collection[RankExit], world: int, log: str) -> WindlassError:
     """Say what happened, by the rank that it happened to."""
     who = f"rank {culprit.rank}" if world > 1 else "the training process"
     if culprit.told is not None:
@@ -131,6 +131,6 @@ def error_from(culprit: Ending, endings: Collection[Ending], world: int, log: st
     return ProcessFailed(f"{who} {cause_of(culprit.code)}", hint=culprit.tail)
 
 
-def _obeyed(ending: Ending) -> bool:
+def _obeyed(ending: RankExit) -> bool:
     """Whether a rank ended by our asking, before it could listen."""
     return ending.told is None and ending.code == -signal.SIGTERM

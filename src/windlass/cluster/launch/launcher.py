@@ -16,8 +16,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from windlass.cluster.launch.exit_status import Ending, Verdict, decide, error_from
-from windlass.cluster.launch.local_ranks import Asked, Hands, Heard, Task, Told
+from windlass.cluster.launch.exit_status import LaunchOutcome, RankExit, decide, error_from
+from windlass.cluster.launch.local_ranks import (
+    RankEvent,
+    RankLauncher,
+    RankMessage,
+    RankTask,
+    RemoteStopRequest,
+)
 from windlass.cluster.launch.rank_log import RankLog
 from windlass.spec.protocol.link import wait_for
 
@@ -33,15 +39,15 @@ Tell = Callable[[dict[str, Any]], None]
 class Launch:
     """The ranks of one run and their common end."""
 
-    def __init__(self, hands: Sequence[Hands]) -> None:
+    def __init__(self, hands: Sequence[RankLauncher]) -> None:
         self._hands = hands
         self.asked = 0
         """How often somebody asked for the end."""
 
-    def run(self, task: Task, tell: Tell) -> bool:
+    def run(self, task: RankTask, tell: Tell) -> bool:
         """Do the task. Return False when it was stopped; raise what went wrong with it."""
         log = RankLog(Path(task.folder), task.world)
-        endings: dict[int, Ending] = {}
+        endings: dict[int, RankExit] = {}
         try:
             for hand in self._hands:
                 hand.start(task)
@@ -60,7 +66,7 @@ class Launch:
         """
         self.asked += 1
 
-    def _follow(self, world: int, endings: dict[int, Ending], tell: Tell, log: RankLog) -> Verdict:
+    def _follow(self, world: int, endings: dict[int, RankExit], tell: Tell, log: RankLog) -> LaunchOutcome:
         heard_at_s, passed_on = time.monotonic(), False
         while self.asked < 2:
             if self.asked and not passed_on:
@@ -68,9 +74,9 @@ class Launch:
                 for hand in self._hands:
                     hand.interrupt()
             for heard in self._hear():
-                if isinstance(heard, Ending):
+                if isinstance(heard, RankExit):
                     endings.setdefault(heard.rank, heard)
-                elif isinstance(heard, Asked):
+                elif isinstance(heard, RemoteStopRequest):
                     self.interrupt()
                 else:
                     heard_at_s = time.monotonic()
@@ -82,7 +88,7 @@ class Launch:
             )
             if verdict.state != "running":
                 return verdict
-        return Verdict("stopped")
+        return LaunchOutcome("stopped")
 
     def _end(self) -> None:
         """All machines at the same time, so that it takes no longer than one."""
@@ -91,12 +97,12 @@ class Launch:
         for hand in self._hands:
             hand.end(GRACE_S)
 
-    def _hear(self) -> list[Heard]:
+    def _hear(self) -> list[RankMessage]:
         wait_for([file for hand in self._hands for file in hand.files()], LOOK_EVERY_S)
         return [heard for hand in self._hands for heard in hand.hear()]
 
 
-def named(told: Told) -> dict[str, Any]:
+def named(told: RankEvent) -> dict[str, Any]:
     """Return an event as listeners get it: a warning of a rank beside the first says whose it is."""
     if told.rank == 0 or "message" not in told.event:
         return told.event

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from windlass.cluster.launch.cores import divide_cores, own_cores
-from windlass.cluster.launch.exit_status import Ending
+from windlass.cluster.launch.exit_status import RankExit
 from windlass.cluster.launch.local_process import LocalProcess, event_of, tail_of
-from windlass.spec.protocol.rank import Member
+from windlass.spec.protocol.rank import RankInfo
 
 LOGS = "logs"
 READ_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
-class Task:
+class RankTask:
     """What all ranks of a run do together."""
 
     folder: str
@@ -38,7 +38,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Told:
+class RankEvent:
     """An event that a rank told."""
 
     rank: int
@@ -46,23 +46,23 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RemoteStopRequest:
     """Somebody at another machine asked for the end of the run."""
 
 
-Heard = Told | Ending | Asked
+RankMessage = RankEvent | RankExit | RemoteStopRequest
 
 
-class Hands(Protocol):
+class RankLauncher(Protocol):
     """A machine's ranks: those of this machine, or those behind another launcher."""
 
-    def start(self, task: Task) -> None:
+    def start(self, task: RankTask) -> None:
         """Start the ranks. Those of an earlier start must have ended."""
 
     def files(self) -> list[int]:
         """Return the descriptors that become readable when there is something to hear."""
 
-    def hear(self) -> list[Heard]:
+    def hear(self) -> list[RankMessage]:
         """Return what happened since the last call, without waiting. A rank ends once."""
 
     def interrupt(self) -> None:
@@ -80,15 +80,15 @@ class LocalRanks:
 
     def __init__(self, ranks: Sequence[int], module: str) -> None:
         self._numbers, self._module = ranks, module
-        self._ranks: list[HeardProcess] = []
+        self._ranks: list[RankProcess] = []
 
-    def start(self, task: Task) -> None:
+    def start(self, task: RankTask) -> None:
         assert not self.pids, "ranks of an earlier start are left"
         shares = divide_cores(own_cores(), len(self._numbers), task.threads)
         for number, cores in zip(self._numbers, shares, strict=True):
-            member = Member(number, task.world, task.rendezvous, cores) if task.world > 1 else Member()
+            member = RankInfo(number, task.world, task.rendezvous, cores) if task.world > 1 else RankInfo()
             args, log = ["run", task.folder, *member.arguments], log_of(Path(task.folder), number)
-            self._ranks.append(HeardProcess(number, f"rank {number}", self._module, args, log))
+            self._ranks.append(RankProcess(number, f"rank {number}", self._module, args, log))
 
     @property
     def pids(self) -> list[int]:
@@ -98,7 +98,7 @@ class LocalRanks:
     def files(self) -> list[int]:
         return [rank.output for rank in self._ranks if rank.output >= 0]
 
-    def hear(self) -> list[Heard]:
+    def hear(self) -> list[RankMessage]:
         return [heard for rank in self._ranks for heard in rank.hear()]
 
     def interrupt(self) -> None:
@@ -119,7 +119,7 @@ class LocalRanks:
         self._ranks = []
 
 
-class HeardProcess:
+class RankProcess:
     """One process of a run, its unfinished line, and whether its end was told."""
 
     def __init__(self, number: int, name: str, module: str, args: Sequence[str], log: Path) -> None:
@@ -131,16 +131,16 @@ class HeardProcess:
         self._line = b""
         self._ended = False
 
-    def hear(self) -> list[Told | Ending]:
+    def hear(self) -> list[RankEvent | RankExit]:
         if self._ended:
             return []
         code = self.process.look()  # before reading, so that nothing told is missed
-        heard: list[Told | Ending] = []
+        heard: list[RankEvent | RankExit] = []
         for event in self._events():
             if "error" in event:
                 heard.append(self._ending(1, event["error"]))
                 break
-            heard.append(Told(self.number, event))
+            heard.append(RankEvent(self.number, event))
         if code is not None and not self._ended:
             heard.append(self._ending(code))
         return heard
@@ -149,9 +149,9 @@ class HeardProcess:
         self.process.output.close()
         self.output = -1
 
-    def _ending(self, code: int, told: dict[str, Any] | None = None) -> Ending:
+    def _ending(self, code: int, told: dict[str, Any] | None = None) -> RankExit:
         self._ended = True
-        return Ending(self.number, code, time.monotonic(), told, tail_of(self.log, self._log_start))
+        return RankExit(self.number, code, time.monotonic(), told, tail_of(self.log, self._log_start))
 
     def _events(self) -> list[dict[str, Any]]:
         *lines, self._line = (self._line + self._read()).split(b"\n")

@@ -15,10 +15,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from windlass.cluster.launch.exit_status import Ending
+from windlass.cluster.launch.exit_status import RankExit
 from windlass.cluster.launch.launcher import GRACE_S, LOOK_EVERY_S, interrupts
 from windlass.cluster.launch.local_process import error_of
-from windlass.cluster.launch.local_ranks import Asked, Heard, LocalRanks, Task, Told
+from windlass.cluster.launch.local_ranks import (
+    LocalRanks,
+    RankEvent,
+    RankMessage,
+    RankTask,
+    RemoteStopRequest,
+)
 from windlass.spec.errors import BadInput, ProcessFailed
 from windlass.spec.protocol.entrypoint import error_event
 from windlass.spec.protocol.link import Link, Message, wait_for
@@ -28,7 +34,7 @@ ENDING_S = 1.0
 """For a node to say that its ranks have ended, beyond their grace."""
 
 
-class Away:
+class RemoteRanks:
     """Hands on another machine, as the launcher that decides sees them."""
 
     def __init__(self, link: Link, node: int, ranks: range) -> None:
@@ -36,20 +42,20 @@ class Away:
         self._open: set[int] = set()
         """The ranks whose end is not known."""
 
-    def start(self, task: Task) -> None:
+    def start(self, task: RankTask) -> None:
         self._open = set(self._numbers)
         self._link.send(start={**asdict(task), "ranks": [self._numbers.start, self._numbers.stop]})
 
     def files(self) -> list[int]:
         return [] if self._link.closed else [self._link.fileno()]
 
-    def hear(self) -> list[Heard]:
+    def hear(self) -> list[RankMessage]:
         heard = [found for m in self._link.receive() if (found := heard_in(m)) is not None]
-        self._open -= {e.rank for e in heard if isinstance(e, Ending)}
+        self._open -= {e.rank for e in heard if isinstance(e, RankExit)}
         if self._link.closed:
             reason = f"node {self._node} ({self._link.peer}) went away"
             now_s = time.monotonic()
-            heard += [Ending(rank, 1, now_s, gone=reason) for rank in sorted(self._open)]
+            heard += [RankExit(rank, 1, now_s, gone=reason) for rank in sorted(self._open)]
             self._open = set()
         return heard
 
@@ -71,7 +77,7 @@ class Away:
         self._open = set()
 
 
-class Attendant:
+class NodeAgent:
     """The launcher of another machine: it decides nothing, and ends its ranks when node 0 is gone."""
 
     def __init__(self, link: Link, node: int, module: str, say: Callable[[str], None]) -> None:
@@ -124,13 +130,13 @@ class Attendant:
 
     def _start(self, told: dict[str, Any]) -> None:
         ranks = range(*told.pop("ranks"))
-        task = Task(**told)
+        task = RankTask(**told)
         if not (Path(task.folder) / RUN_FILE).exists():
             error = BadInput(
                 f"node {self._node}: the run's directory {task.folder} is not here",
                 hint="all nodes need the same --home, on a directory that they share",
             )
-            self._link.send(**message_of(Ending(ranks.start, 2, 0.0, told=error_event(error))))
+            self._link.send(**message_of(RankExit(ranks.start, 2, 0.0, told=error_event(error))))
             return
         self._hands = LocalRanks(ranks, self._module)
         self._hands.start(task)
@@ -147,22 +153,22 @@ class Attendant:
         self._asked += 1
 
 
-def message_of(heard: Heard) -> Message:
+def message_of(heard: RankMessage) -> Message:
     """Say something that was heard here."""
-    if isinstance(heard, Told):
+    if isinstance(heard, RankEvent):
         return {"told": {"rank": heard.rank, "event": heard.event}}
-    if isinstance(heard, Asked):
+    if isinstance(heard, RemoteStopRequest):
         return {"asked": True}
     return {"ending": {key: getattr(heard, key) for key in ("rank", "code", "told", "tail")}}
 
 
-def heard_in(message: Message) -> Heard | None:
+def heard_in(message: Message) -> RankMessage | None:
     """Read what `message_of` said; clocks differ, so an end counts from when it is heard."""
     if "told" in message:
-        return Told(int(message["told"]["rank"]), message["told"]["event"])
+        return RankEvent(int(message["told"]["rank"]), message["told"]["event"])
     if "ending" in message:
-        return Ending(at_s=time.monotonic(), **message["ending"])
-    return Asked() if "asked" in message else None
+        return RankExit(at_s=time.monotonic(), **message["ending"])
+    return RemoteStopRequest() if "asked" in message else None
 
 
 def _listed(ranks: range) -> str:

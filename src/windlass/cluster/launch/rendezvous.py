@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass import __version__
-from windlass.cluster.launch.local_ranks import Hands, LocalRanks
-from windlass.cluster.launch.remote_ranks import Away
+from windlass.cluster.launch.local_ranks import LocalRanks, RankLauncher
+from windlass.cluster.launch.remote_ranks import RemoteRanks
 from windlass.spec.errors import BadInput, InUse, ProcessFailed, WindlassError
 from windlass.spec.protocol.entrypoint import error_event
 from windlass.spec.protocol.link import Link, parse_address
@@ -40,7 +40,7 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Company:
+class NodeGroup:
     """All machines of a run, as node 0 sees them."""
 
     host: str = "127.0.0.1"
@@ -48,11 +48,14 @@ class Company:
     links: tuple[Link, ...] = ()
     """To the other nodes, node 1's first."""
 
-    def hands(self, world: int, module: str) -> list[Hands]:
+    def hands(self, world: int, module: str) -> list[RankLauncher]:
         """Divide `world` ranks equally among the machines, node 0's first."""
         each, rest = divmod(world, 1 + len(self.links))
         assert not rest, f"{world} ranks on {1 + len(self.links)} nodes"
-        aways = [Away(link, i, range(i * each, (i + 1) * each)) for i, link in enumerate(self.links, start=1)]
+        aways = [
+            RemoteRanks(link, i, range(i * each, (i + 1) * each))
+            for i, link in enumerate(self.links, start=1)
+        ]
         return [LocalRanks(range(each), module), *aways]
 
     def part(self, *, done: bool) -> None:
@@ -62,15 +65,15 @@ class Company:
 
 
 @contextlib.contextmanager
-def hosting(nodes: Nodes) -> Iterator[Company]:
+def hosting(nodes: Nodes) -> Iterator[NodeGroup]:
     """Wait for all other nodes. An error in the block is told to all."""
     if nodes.count == 1:
-        yield Company()
+        yield NodeGroup()
         return
     links: dict[int, Link] = {}
     try:
         _gather(nodes, links)
-        yield Company(parse_address(nodes.rendezvous)[0], tuple(links[node] for node in sorted(links)))
+        yield NodeGroup(parse_address(nodes.rendezvous)[0], tuple(links[node] for node in sorted(links)))
     except WindlassError as error:
         for link in links.values():
             link.send(failed=error_event(error))

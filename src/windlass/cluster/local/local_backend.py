@@ -15,20 +15,20 @@ from pathlib import Path
 
 from windlass.cluster.backend import (
     ASKED,
+    ClusterState,
     Group,
+    GroupStatus,
     Member,
     Node,
     Resources,
-    Standing,
-    Survey,
     check,
     refuse_other,
 )
 from windlass.cluster.local.local_group_daemon import LOOPBACK, node_name
 from windlass.cluster.local.local_scheduler import free_of, this_machine
-from windlass.cluster.local.local_state import GroupFolder, Wanted, folders
+from windlass.cluster.local.local_state import DesiredGroup, GroupFolder, folders
 from windlass.cluster.process.process_identity import runs
-from windlass.cluster.process.process_supervisor import Record
+from windlass.cluster.process.process_supervisor import MemberRecord
 from windlass.spec.errors import InUse, NotFound, ProcessFailed
 from windlass.spec.processes import LOCAL_GROUP
 from windlass.spec.protocol.entrypoint import KEPT, PARENT
@@ -55,10 +55,10 @@ class LocalBackend:
                 folder.path.mkdir(parents=True, exist_ok=True)
                 folder.path.parent.chmod(0o700)  # what is asked for by one tenant is nobody else's to read
             if wanted is None or wanted.group != group:
-                folder.want(Wanted(group))
+                folder.want(DesiredGroup(group))
             self._guard(folder)
 
-    def observe(self, key: str) -> Standing | None:
+    def observe(self, key: str) -> GroupStatus | None:
         folder = self._folder(key)
         wanted = folder.wanted()
         if wanted is None:
@@ -68,7 +68,7 @@ class LocalBackend:
         count = 0 if wanted.stopping else wanted.group.count
         for index in range(count):
             found.setdefault(index, Member(index, "pending", reason=ASKED))
-        return Standing(wanted.group, tuple(found[i] for i in sorted(found)), wanted.stopping)
+        return GroupStatus(wanted.group, tuple(found[i] for i in sorted(found)), wanted.stopping)
 
     def stop(self, key: str) -> None:
         folder = self._folder(key)
@@ -88,16 +88,16 @@ class LocalBackend:
                 raise NotFound(f"no group {key} on this machine")
             if wanted.stopping:
                 raise InUse(f"group {key} is being stopped", hint="wait until it is gone")
-            folder.want(Wanted(check(replace(wanted.group, count=count))))
+            folder.want(DesiredGroup(check(replace(wanted.group, count=count))))
             self._guard(folder)
 
-    def survey(self, tenant: str | None = None) -> Survey:
+    def survey(self, tenant: str | None = None) -> ClusterState:
         machine, every = this_machine(), folders(self._root)
         taken = [seat for folder in every for seat in folder.written().seats.values()]
         total = Resources(float(len(machine.cores)), machine.memory_bytes, len(machine.gpus))
         node = Node(node_name(), True, LOOPBACK, total, free_of(machine, taken))
         found = [self.observe(f"{f.tenant}/{f.name}") for f in every if tenant in (None, f.tenant)]
-        return Survey((node,), tuple(standing for standing in found if standing is not None))
+        return ClusterState((node,), tuple(standing for standing in found if standing is not None))
 
     def _folder(self, key: str) -> GroupFolder:
         tenant, _, name = key.rpartition("/")
@@ -129,7 +129,7 @@ class LocalBackend:
             raise ProcessFailed(f"the warden of group {folder.tenant}/{folder.name} did not begin: {log}")
 
 
-def _seen(record: Record, folder: GroupFolder, *, guarded: bool) -> Member:
+def _seen(record: MemberRecord, folder: GroupFolder, *, guarded: bool) -> Member:
     """Return a member as it is: what was written by a warden that is gone may be true no longer."""
     member = record.member(node_name(), str(folder.log(record.index)))
     if guarded or not record.pid or runs(record.pid, record.birth):

@@ -16,14 +16,21 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from windlass.cluster.backend import ASKED, Group, Walls, member_environment
+from windlass.cluster.backend import ASKED, Group, Isolation, member_environment
 from windlass.cluster.local.local_scheduler import find_room, this_machine
-from windlass.cluster.local.local_state import GroupFolder, Seat, Wanted, Written, folders, patient
-from windlass.cluster.process.cgroup_limits import Fence, build_fence, ceiling_of
+from windlass.cluster.local.local_state import (
+    AssignedCores,
+    DesiredGroup,
+    GroupFolder,
+    Written,
+    folders,
+    patient,
+)
+from windlass.cluster.process.cgroup_limits import ResourceLimits, build_fence, ceiling_of
 from windlass.cluster.process.disk_usage import bytes_of, trim
-from windlass.cluster.process.process_supervisor import Keeper, Record
+from windlass.cluster.process.process_supervisor import MemberRecord, ProcessSupervisor
 from windlass.spec.errors import InUse
-from windlass.spec.protocol.entrypoint import KEPT, DoorParser, run_door
+from windlass.spec.protocol.entrypoint import KEPT, EntrypointParser, run_door
 from windlass.spec.units import format_bytes
 
 LOOK_EVERY_S = 0.1
@@ -36,7 +43,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def main(argv: list[str]) -> int:
-    parser = DoorParser(prog="python -m windlass.cluster.local.local_group_daemon")
+    parser = EntrypointParser(prog="python -m windlass.cluster.local.local_group_daemon")
     parser.add_argument("root", type=Path)
     parser.add_argument("tenant")
     parser.add_argument("name")
@@ -54,10 +61,10 @@ class Warden:
         self._folder = folder
         written = folder.written()
         self._written = written
-        self._seats: dict[int, Seat] = dict(written.seats)
+        self._seats: dict[int, AssignedCores] = dict(written.seats)
         self._reason = ""
         self._sought_s = self._weigh_s = 0.0
-        self._keepers: dict[int, Keeper] = {}
+        self._keepers: dict[int, ProcessSupervisor] = {}
         wanted = folder.wanted()
         if wanted is not None:
             for record in written.records:
@@ -82,12 +89,12 @@ class Warden:
         self._write()
         return self._leave(wanted)
 
-    def _staff(self, wanted: Wanted, now_s: float) -> None:
+    def _staff(self, wanted: DesiredGroup, now_s: float) -> None:
         """Have a keeper for every member that is wanted, and let the others end."""
         count = 0 if wanted.stopping else wanted.group.count
         for index in range(count):
             if index not in self._keepers:
-                record = Record(index, since_s=now_s, reason=ASKED)
+                record = MemberRecord(index, since_s=now_s, reason=ASKED)
                 self._keepers[index] = self._keeper(wanted.group, record)
         for index, keeper in self._keepers.items():
             if index >= count:
@@ -97,7 +104,7 @@ class Warden:
             self._seat(wanted.group, unseated)
             self._sought_s = 0.0 if len(self._seats) >= count else now_s
 
-    def _watch(self, walls: Walls, tenant: str, now_s: float) -> None:
+    def _watch(self, walls: Isolation, tenant: str, now_s: float) -> None:
         """Keep logs short, and end the members of a tenant that has more on disk than it may."""
         if walls.log_bytes is not None:
             for keeper in self._keepers.values():
@@ -115,7 +122,7 @@ class Warden:
     def _seat(self, group: Group, indices: list[int]) -> None:
         """Ask for room; one group of this machine at a time, those of higher priority first."""
         with patient(self._folder.root / ".seats.lock", "the seats of this machine"):
-            taken: list[Seat] = list(self._seats.values())
+            taken: list[AssignedCores] = list(self._seats.values())
             for other in folders(self._folder.root):
                 if other != self._folder:
                     written, wanted = other.written(), other.wanted()
@@ -128,7 +135,7 @@ class Warden:
             self._reason = room.reason
             self._write()
 
-    def _clear(self, wanted: Wanted) -> None:
+    def _clear(self, wanted: DesiredGroup) -> None:
         """Forget members that are gone, and give back the seats of those that need none."""
         count = 0 if wanted.stopping else wanted.group.count
         for index, keeper in list(self._keepers.items()):
@@ -138,7 +145,7 @@ class Warden:
             elif keeper.record.over:
                 self._seats.pop(index, None)
 
-    def _leave(self, wanted: Wanted) -> bool:
+    def _leave(self, wanted: DesiredGroup) -> bool:
         """Whether nothing is left to do, also by what was asked for in this very moment."""
         if any(not keeper.record.over for keeper in self._keepers.values()):
             return False
@@ -159,18 +166,18 @@ class Warden:
             self._written = written
             self._folder.write(written)
 
-    def _explained(self, record: Record) -> Record:
+    def _explained(self, record: MemberRecord) -> MemberRecord:
         waits = record.state == "pending" and record.index not in self._seats and self._reason
         return replace(record, reason=self._reason) if waits else record
 
-    def _keeper(self, group: Group, record: Record) -> Keeper:
-        def fence() -> Fence:
+    def _keeper(self, group: Group, record: MemberRecord) -> ProcessSupervisor:
+        def fence() -> ResourceLimits:
             place = hashlib.sha256(str(self._folder.root.resolve()).encode()).hexdigest()[:8]
             name = f"{place}.{group.tenant}.{group.name}.{record.index}"
             ceiling = ceiling_of(group, place)
             return build_fence(name, group.resources, self._seats[record.index].cores, ceiling=ceiling)
 
-        return Keeper(
+        return ProcessSupervisor(
             group,
             record,
             self._folder.log(record.index),

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from windlass.cluster.backend import Resources
 from windlass.cluster.launch.cores import own_cores
-from windlass.cluster.local.local_state import Seat
+from windlass.cluster.local.local_state import AssignedCores
 from windlass.spec.units import format_bytes
 
 
 @dataclass(frozen=True)
-class Machine:
+class LocalMachine:
     """What there is to give away."""
 
     cores: tuple[int, ...]
@@ -26,20 +26,20 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Room:
+class SeatAssignment:
     """The seats that were found, by index, and what is missing for the others, in words."""
 
-    seats: Mapping[int, Seat]
+    seats: Mapping[int, AssignedCores]
     reason: str = ""
 
 
-def this_machine(devices: Path = Path("/dev")) -> Machine:
+def this_machine(devices: Path = Path("/dev")) -> LocalMachine:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     numbers = (re.fullmatch(r"nvidia(\d+)", path.name) for path in devices.glob("nvidia*"))
-    return Machine(tuple(own_cores()), memory, tuple(sorted(int(n[1]) for n in numbers if n)))
+    return LocalMachine(tuple(own_cores()), memory, tuple(sorted(int(n[1]) for n in numbers if n)))
 
 
-def free_of(machine: Machine, taken: Iterable[Seat]) -> Resources:
+def free_of(machine: LocalMachine, taken: Iterable[AssignedCores]) -> Resources:
     """Return what nobody has asked for."""
     seats = list(taken)
     return Resources(
@@ -50,26 +50,31 @@ def free_of(machine: Machine, taken: Iterable[Seat]) -> Resources:
 
 
 def find_room(
-    machine: Machine, taken: Iterable[Seat], need: Resources, indices: Sequence[int], *, gang: bool
-) -> Room:
+    machine: LocalMachine,
+    taken: Iterable[AssignedCores],
+    need: Resources,
+    indices: Sequence[int],
+    *,
+    gang: bool,
+) -> SeatAssignment:
     """Seat as many members as there is room for; of a gang, all or none.
 
     Who asks for no cores takes none from others. Cores that fewest have are given first, neighbours
     together; a member never gets the same core twice.
     """
-    seats, given = list(taken), dict[int, Seat]()
+    seats, given = list(taken), dict[int, AssignedCores]()
     for index in indices:
         missing = _missing(free_of(machine, seats), need, machine)
         if missing:
             still = len(indices) - len(given)
             reason = f"no room for {still} of {len(indices)} here: {missing}"
-            return Room({} if gang else given, reason)
+            return SeatAssignment({} if gang else given, reason)
         given[index] = _seat(machine, seats, need)
         seats.append(given[index])
-    return Room(given)
+    return SeatAssignment(given)
 
 
-def _missing(free: Resources, need: Resources, machine: Machine) -> str:
+def _missing(free: Resources, need: Resources, machine: LocalMachine) -> str:
     if need.cores is not None and need.cores > (free.cores or 0.0):
         return f"{need.cores:g} cores are asked for, {free.cores:g} of {len(machine.cores)} are free"
     if need.memory_bytes is not None and need.memory_bytes > (free.memory_bytes or 0):
@@ -80,11 +85,11 @@ def _missing(free: Resources, need: Resources, machine: Machine) -> str:
     return ""
 
 
-def _seat(machine: Machine, taken: Sequence[Seat], need: Resources) -> Seat:
+def _seat(machine: LocalMachine, taken: Sequence[AssignedCores], need: Resources) -> AssignedCores:
     used = Counter(core for seat in taken for core in seat.cores)
     count = min(len(machine.cores), math.ceil(need.cores)) if need.cores is not None else 0
     order = {core: place for place, core in enumerate(machine.cores)}
     cores = sorted(sorted(machine.cores, key=lambda c: (used[c], order[c]))[:count], key=order.__getitem__)
     busy = {gpu for seat in taken for gpu in seat.gpus}
     gpus = tuple(gpu for gpu in machine.gpus if gpu not in busy)[: need.gpus]
-    return Seat(tuple(cores), need.cores or 0.0, need.memory_bytes or 0, gpus)
+    return AssignedCores(tuple(cores), need.cores or 0.0, need.memory_bytes or 0, gpus)

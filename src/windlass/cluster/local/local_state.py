@@ -19,10 +19,10 @@ from pathlib import Path
 import msgspec
 
 from windlass.cluster.backend import Group, group_bytes, group_from
-from windlass.cluster.process.process_supervisor import Record
+from windlass.cluster.process.process_supervisor import MemberRecord
 from windlass.spec.errors import InUse
 from windlass.store.lock import held, locked
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 WANTED, MEMBERS, WARDEN = "wanted.json", "members.json", "warden.lock"
 PATIENCE_S = 10.0
@@ -30,7 +30,7 @@ PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True)
-class Seat:
+class AssignedCores:
     """What a member has of the machine for itself: cores, memory and GPUs by number."""
 
     cores: tuple[int, ...] = ()
@@ -44,13 +44,13 @@ class Seat:
 class Written:
     """What a warden writes down: the members and their seats, by index, and why some have none."""
 
-    records: tuple[Record, ...] = ()
-    seats: dict[int, Seat] = field(default_factory=dict)
+    records: tuple[MemberRecord, ...] = ()
+    seats: dict[int, AssignedCores] = field(default_factory=dict)
     reason: str = ""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DesiredGroup:
     """What was asked for last."""
 
     group: Group
@@ -82,17 +82,17 @@ class GroupFolder:
         with patient(self.root / self.tenant / f".{self.name}.lock", f"group {self.tenant}/{self.name}"):
             yield
 
-    def wanted(self) -> Wanted | None:
+    def wanted(self) -> DesiredGroup | None:
         try:
             written = (self.path / WANTED).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
         told = msgspec.json.decode(written)
-        return Wanted(group_from(msgspec.json.encode(told["group"])), bool(told["stopping"]))
+        return DesiredGroup(group_from(msgspec.json.encode(told["group"])), bool(told["stopping"]))
 
-    def want(self, wanted: Wanted) -> None:
+    def want(self, wanted: DesiredGroup) -> None:
         group = msgspec.Raw(group_bytes(wanted.group))
-        Place(self.path).write(
+        StoreDir(self.path).write(
             WANTED, msgspec.json.encode({"version": 1, "group": group, "stopping": wanted.stopping})
         )
 
@@ -103,7 +103,7 @@ class GroupFolder:
             return Written()
 
     def write(self, written: Written) -> None:
-        Place(self.path).write(MEMBERS, msgspec.json.encode(written))
+        StoreDir(self.path).write(MEMBERS, msgspec.json.encode(written))
 
     def guarded(self) -> bool:
         """Whether a warden lives."""

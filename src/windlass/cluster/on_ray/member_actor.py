@@ -21,16 +21,16 @@ import msgspec
 import ray
 
 from windlass.cluster.backend import Group, Member, group_from, member_environment
-from windlass.cluster.process.cgroup_limits import Fence, build_fence, ceiling_of
+from windlass.cluster.process.cgroup_limits import ResourceLimits, build_fence, ceiling_of
 from windlass.cluster.process.process_identity import runs
-from windlass.cluster.process.process_supervisor import Keeper, Record
+from windlass.cluster.process.process_supervisor import MemberRecord, ProcessSupervisor
 from windlass.spec.protocol.rank import THREAD_COUNTS
 
 LOOK_EVERY_S = 0.1
 
 
 @dataclass(frozen=True)
-class Told:
+class MemberReport:
     """What a seat tells the steward."""
 
     member: Member
@@ -38,7 +38,7 @@ class Told:
     """Whether no process is left, and none will be started."""
 
 
-class Seat:
+class MemberActor:
     """Keeps one member on this node."""
 
     def __init__(self, written: bytes, index: int) -> None:
@@ -54,9 +54,9 @@ class Seat:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._note = folder / f"{self._group.name}-{index}-{self._host}.json"
         self._end_left_behind()
-        self._keeper = Keeper(
+        self._keeper = ProcessSupervisor(
             self._group,
-            Record(index, since_s=time.time()),
+            MemberRecord(index, since_s=time.time()),
             self._note.with_suffix(".log"),
             environment=self._environment,
             parent=str(os.getpid()),
@@ -67,11 +67,13 @@ class Seat:
         # does it all.
         threading.Thread(target=self._run, name="seat", daemon=True).start()
 
-    def look(self) -> Told:
+    def look(self) -> MemberReport:
         with self._lock:
             record, ending = self._keeper.record, self._keeper.ending
         logs = f"{self._host}:{self._keeper.log}"
-        return Told(record.member(self._host, logs), ended=record.pid == 0 and (ending or record.over))
+        return MemberReport(
+            record.member(self._host, logs), ended=record.pid == 0 and (ending or record.over)
+        )
 
     def end(self) -> None:
         with self._lock:
@@ -91,7 +93,7 @@ class Seat:
 
     def _end_left_behind(self) -> None:
         with contextlib.suppress(FileNotFoundError, msgspec.DecodeError, ProcessLookupError):
-            left = msgspec.json.decode(self._note.read_bytes(), type=Record)
+            left = msgspec.json.decode(self._note.read_bytes(), type=MemberRecord)
             if runs(left.pid, left.birth):
                 os.killpg(left.pid, signal.SIGKILL)
 
@@ -100,7 +102,7 @@ class Seat:
         threads = dict.fromkeys(THREAD_COUNTS, str(math.ceil(cores))) if cores is not None else {}
         return {**threads, **member_environment(self._group, self._index, self._host)}
 
-    def _fence(self) -> Fence:
+    def _fence(self) -> ResourceLimits:
         group: Group = self._group
         place = f"ray.{self._node}"
         name = f"{place}.{group.tenant}.{group.name}.{self._index}"

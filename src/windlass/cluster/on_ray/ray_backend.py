@@ -11,9 +11,9 @@ import ray
 from ray._private import services, worker
 from ray.exceptions import RayError
 
-from windlass.cluster.backend import Group, Standing, Survey, check, group_bytes
+from windlass.cluster.backend import ClusterState, Group, GroupStatus, check, group_bytes
 from windlass.cluster.launch.local_process import error_of
-from windlass.cluster.on_ray.ray_controller import Steward
+from windlass.cluster.on_ray.ray_controller import RayController
 from windlass.spec.errors import ProcessFailed
 from windlass.spec.protocol.link import parse_address
 
@@ -34,8 +34,8 @@ class RayBackend:
     def launch(self, group: Group) -> None:
         self._ask("launch", group_bytes(check(group)))
 
-    def observe(self, key: str) -> Standing | None:
-        standing: Standing | None = self._ask("observe", key)
+    def observe(self, key: str) -> GroupStatus | None:
+        standing: GroupStatus | None = self._ask("observe", key)
         return standing
 
     def stop(self, key: str) -> None:
@@ -44,8 +44,8 @@ class RayBackend:
     def scale(self, key: str, count: int) -> None:
         self._ask("scale", key, count)
 
-    def survey(self, tenant: str | None = None) -> Survey:
-        survey: Survey = self._ask("survey", tenant)
+    def survey(self, tenant: str | None = None) -> ClusterState:
+        survey: ClusterState = self._ask("survey", tenant)
         return survey
 
     def _ask(self, what: str, *args: Any) -> Any:
@@ -62,7 +62,7 @@ class RayBackend:
 
     def _steward(self) -> Any:
         return (
-            ray.remote(Steward)
+            ray.remote(RayController)
             .options(
                 name=STEWARD,
                 namespace=self._namespace,

@@ -33,18 +33,18 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from windlass.cluster.backend import (
     ASKED,
+    ClusterState,
     Group,
+    GroupStatus,
     Member,
     Node,
     Resources,
-    Standing,
-    Survey,
     check,
     group_bytes,
     group_from,
     refuse_other,
 )
-from windlass.cluster.on_ray.member_actor import Seat, Told
+from windlass.cluster.on_ray.member_actor import MemberActor, MemberReport
 from windlass.spec.errors import InUse, NotFound, WindlassError
 from windlass.spec.protocol.entrypoint import error_event
 from windlass.spec.units import format_bytes
@@ -60,7 +60,7 @@ GONE, NOT_BEGUN = "DEAD", ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTI
 
 
 @dataclass
-class Chair:
+class ActorRecord:
     """A seat as the steward sees it."""
 
     handle: Any
@@ -76,14 +76,14 @@ class Chair:
 
 
 @dataclass
-class Entry:
+class ControlledGroup:
     """A group that is wanted, or not gone yet."""
 
     group: Group
     stopping: bool = False
     tranches: list[tuple[int, int]] = field(default_factory=list)
     """First index and number of members of each placement group."""
-    chairs: dict[int, Chair] = field(default_factory=dict)
+    chairs: dict[int, ActorRecord] = field(default_factory=dict)
     lost: dict[int, Member] = field(default_factory=dict)
     """Members whose node died and that are not to be started again."""
 
@@ -96,13 +96,13 @@ class Entry:
         return max((first + count for first, count in self.tranches), default=0)
 
 
-class Steward:
+class RayController:
     """What every backend object asks."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
         self._lock = threading.RLock()
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, ControlledGroup] = {}
         self._places: dict[str, PlacementGroup] = {}
         for key in internal_kv._internal_kv_list("", namespace=self._store):
             self._load(key.decode())
@@ -127,21 +127,21 @@ class Steward:
         group = check(group_from(written))
         entry = self._entries.get(group.key)
         if entry is None:
-            self._entries[group.key] = Entry(group)
+            self._entries[group.key] = ControlledGroup(group)
         else:
             refuse_other(entry.group, group)
             self._refuse_stopping(entry)
             entry.group = group
         self._save(group.key)
 
-    def _observe(self, key: str) -> Standing | None:
+    def _observe(self, key: str) -> GroupStatus | None:
         entry = self._entries.get(key)
         if entry is None:
             return None
         found = {index: chair.member for index, chair in entry.chairs.items()} | entry.lost
         for index in range(entry.count):
             found.setdefault(index, Member(index, "pending", reason=ASKED))
-        return Standing(entry.group, tuple(found[index] for index in sorted(found)), entry.stopping)
+        return GroupStatus(entry.group, tuple(found[index] for index in sorted(found)), entry.stopping)
 
     def _stop(self, key: str) -> None:
         entry = self._entries.get(key)
@@ -157,12 +157,12 @@ class Steward:
         entry.group = check(replace(entry.group, count=count))
         self._save(key)
 
-    def _survey(self, tenant: str | None) -> Survey:
+    def _survey(self, tenant: str | None) -> ClusterState:
         keys = [key for key, entry in self._entries.items() if tenant in (None, entry.group.tenant)]
         found = [self._observe(key) for key in sorted(keys)]
-        return Survey(nodes_of_ray(), tuple(standing for standing in found if standing is not None))
+        return ClusterState(nodes_of_ray(), tuple(standing for standing in found if standing is not None))
 
-    def _refuse_stopping(self, entry: Entry) -> None:
+    def _refuse_stopping(self, entry: ControlledGroup) -> None:
         if entry.stopping:
             raise InUse(f"group {entry.group.key} is being stopped", hint="wait until it is gone")
 
@@ -177,7 +177,7 @@ class Steward:
                         traceback.print_exc()
             time.sleep(LOOK_EVERY_S)
 
-    def _step(self, key: str, entry: Entry, now_s: float) -> None:
+    def _step(self, key: str, entry: ControlledGroup, now_s: float) -> None:
         """Bring one group a step nearer to what is wanted; every part of it may be repeated."""
         self._place(key, entry)
         for index in range(entry.count):
@@ -189,7 +189,7 @@ class Steward:
                 self._dismiss(entry, index, chair, now_s)
         self._clear(key, entry)
 
-    def _place(self, key: str, entry: Entry) -> None:
+    def _place(self, key: str, entry: ControlledGroup) -> None:
         """Have a bundle for every member."""
         missing = entry.count - entry.covered
         if missing <= 0:
@@ -199,14 +199,14 @@ class Steward:
             entry.tranches.append((entry.covered, size))
         self._save(key)
 
-    def _seated(self, entry: Entry, index: int, now_s: float) -> Chair:
+    def _seated(self, entry: ControlledGroup, index: int, now_s: float) -> ActorRecord:
         """Ask Ray for the seat, or find the one that is there."""
         group = entry.group
         first, size = next(t for t in entry.tranches if t[0] <= index < t[0] + t[1])
         strategy = PlacementGroupSchedulingStrategy(self._tranche(group, first, size), index - first)
         bundle = bundle_of(group.resources)
         handle = (
-            ray.remote(Seat)
+            ray.remote(MemberActor)
             .options(
                 name=f"{group.key}#{index}",
                 namespace=self._namespace,
@@ -221,7 +221,7 @@ class Steward:
             )
             .remote(group_bytes(replace(group, count=0)), index)
         )
-        return Chair(handle, Member(index, "pending", since_s=now_s, reason=ASKED))
+        return ActorRecord(handle, Member(index, "pending", since_s=now_s, reason=ASKED))
 
     def _tranche(self, group: Group, first: int, size: int) -> PlacementGroup:
         name = f"{self._namespace}:{group.key}#{first}"
@@ -239,7 +239,7 @@ class Steward:
                 )
         return self._places[name]
 
-    def _hear(self, entry: Entry, now_s: float) -> None:
+    def _hear(self, entry: ControlledGroup, now_s: float) -> None:
         """Take what seats have told, and ask again; who does not answer is looked up."""
         for index, chair in list(entry.chairs.items()):
             if chair.asked is None:
@@ -258,12 +258,12 @@ class Steward:
             except RayError:
                 self._mourn(entry, index, chair, now_s)
 
-    def _take(self, chair: Chair, told: Told) -> None:
+    def _take(self, chair: ActorRecord, told: MemberReport) -> None:
         member = told.member
         chair.ended = told.ended
         chair.member = replace(member, restarts=member.restarts + chair.losses + chair.elsewhere)
 
-    def _mourn(self, entry: Entry, index: int, chair: Chair, now_s: float) -> None:
+    def _mourn(self, entry: ControlledGroup, index: int, chair: ActorRecord, now_s: float) -> None:
         """A seat does not answer: Ray starts it elsewhere, unless that is not wanted."""
         state = actor_state(chair.handle)
         before = chair.member
@@ -282,7 +282,7 @@ class Steward:
                 before, state="pending", restarts=before.restarts + 1, node="", since_s=now_s, reason=reason
             )
 
-    def _explain(self, entry: Entry, chair: Chair) -> None:
+    def _explain(self, entry: ControlledGroup, chair: ActorRecord) -> None:
         """Say why a member has no place yet."""
         group, index = entry.group, chair.member.index
         first, size = next(t for t in entry.tranches if t[0] <= index < t[0] + t[1])
@@ -293,7 +293,7 @@ class Steward:
             why = f"{before}no room for it: {asked_for(group.resources)}; {free_in_words()}"
             chair.member = replace(chair.member, reason=why)
 
-    def _dismiss(self, entry: Entry, index: int, chair: Chair, now_s: float) -> None:
+    def _dismiss(self, entry: ControlledGroup, index: int, chair: ActorRecord, now_s: float) -> None:
         """Let a member end in its own time, then its seat."""
         if chair.ending_s is None:
             chair.ending_s = now_s
@@ -304,7 +304,7 @@ class Steward:
             ray.kill(chair.handle, no_restart=True)
             del entry.chairs[index]
 
-    def _clear(self, key: str, entry: Entry) -> None:
+    def _clear(self, key: str, entry: ControlledGroup) -> None:
         """Give back placement groups that nobody sits in, and forget what is over."""
         for index in [index for index in entry.lost if index >= entry.count]:
             del entry.lost[index]
@@ -342,11 +342,11 @@ class Steward:
         group = group_from(msgspec.json.encode(told["group"]))
         tranches = [(int(first), int(size)) for first, size in told["tranches"]]
         lost = {member.index: member for member in msgspec.convert(told["lost"], list[Member])}
-        entry = self._entries[key] = Entry(group, bool(told["stopping"]), tranches, lost=lost)
+        entry = self._entries[key] = ControlledGroup(group, bool(told["stopping"]), tranches, lost=lost)
         for index in range(entry.covered):
             with contextlib.suppress(ValueError):  # no such actor
                 handle = ray.get_actor(f"{key}#{index}", namespace=self._namespace)
-                entry.chairs[index] = Chair(handle, Member(index, "pending", reason=ASKED))
+                entry.chairs[index] = ActorRecord(handle, Member(index, "pending", reason=ASKED))
 
 
 def bundle_of(need: Resources) -> dict[str, float]:

@@ -36,7 +36,7 @@ SWEEP_S = 0.005
 
 
 @dataclass(frozen=True)
-class Ceiling:
+class TenantLimit:
     """The most that several members may have together; `processes` counts threads too."""
 
     name: str
@@ -45,13 +45,13 @@ class Ceiling:
 
 
 @dataclass(frozen=True)
-class Fence:
+class ResourceLimits:
     """The limits of one member. `groups` are its control groups; without any, limits are per process."""
 
     resources: Resources
     cores: tuple[int, ...] = ()
     groups: tuple[Path, ...] = ()
-    ceiling: Ceiling | None = None
+    ceiling: TenantLimit | None = None
 
     def take_in(self, pid: int) -> None:
         """Hold a process, which has only just begun, to the limits."""
@@ -102,13 +102,13 @@ class Fence:
                     group.parent.rmdir()
 
 
-def ceiling_of(group: Group, place: str) -> Ceiling | None:
+def ceiling_of(group: Group, place: str) -> TenantLimit | None:
     """Return the ceiling of a group's tenant, the same for all its groups in one `place`."""
     walls = group.walls
     if walls is None or (walls.cores, walls.memory_bytes, walls.processes) == (None, None, None):
         return None
     most = Resources(walls.cores, walls.memory_bytes)
-    return Ceiling(f"{place}.{group.tenant}", most, walls.processes)
+    return TenantLimit(f"{place}.{group.tenant}", most, walls.processes)
 
 
 def build_fence(
@@ -116,10 +116,10 @@ def build_fence(
     resources: Resources,
     cores: Sequence[int] = (),
     *,
-    ceiling: Ceiling | None = None,
+    ceiling: TenantLimit | None = None,
     root: Path = CGROUPS,
     own: Path = OWN,
-) -> Fence:
+) -> ResourceLimits:
     """Make the limits of a member called `name`, by control groups if they can be made."""
     for _ in range(3):  # the last other member of a ceiling may take it away between two lines here
         made: list[Path] = []
@@ -131,16 +131,16 @@ def build_fence(
                 for file, value in values.items():
                     (group / file).write_text(value)
         except OSError as error:
-            Fence(resources, (), tuple(made)).release()
+            ResourceLimits(resources, (), tuple(made)).release()
             made = []
             if ceiling is not None and isinstance(error, FileNotFoundError):
                 continue
         break
-    return Fence(resources, tuple(cores), tuple(made), ceiling)
+    return ResourceLimits(resources, tuple(cores), tuple(made), ceiling)
 
 
 def _settings(
-    name: str, resources: Resources, ceiling: Ceiling | None, root: Path, own: Path
+    name: str, resources: Resources, ceiling: TenantLimit | None, root: Path, own: Path
 ) -> dict[Path, dict[str, str]]:
     """Return the control groups to make, outer ones first, and what to write into them."""
     if (root / "cgroup.controllers").exists():
@@ -172,7 +172,7 @@ def _values_1(resources: Resources, processes: int | None) -> dict[str, dict[str
 
 
 def _settings_2(
-    name: str, resources: Resources, ceiling: Ceiling | None, base: Path
+    name: str, resources: Resources, ceiling: TenantLimit | None, base: Path
 ) -> dict[Path, dict[str, str]]:
     inner = _values_2(resources, ceiling.processes if ceiling else None)
     if inner and resources.memory_bytes is not None:

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from windlass.cluster.backend import Group, Member, State, Walls
+from windlass.cluster.backend import Group, Isolation, Member, State
 from windlass.cluster.launch.local_process import ALLOCATOR
-from windlass.cluster.process.cgroup_limits import Fence
+from windlass.cluster.process.cgroup_limits import ResourceLimits
 from windlass.cluster.process.process_identity import birth_of, kill_rest, runs, signal_one
 from windlass.cluster.process.restarts import Next, decide
 from windlass.cluster.process.sandbox import Gated, Unready, private, private_file, secrets, spawn
@@ -28,7 +28,7 @@ from windlass.spec.protocol.entrypoint import EXIT, PARENT
 
 
 @dataclass(frozen=True)
-class Record:
+class MemberRecord:
     """What is known of a member, as it is written down for the next keeper."""
 
     index: int
@@ -59,18 +59,18 @@ class Record:
         )
 
 
-class Keeper:
+class ProcessSupervisor:
     """Keeps the process of one member. Time is Unix time, so that a record means the same to the next."""
 
     def __init__(
         self,
         group: Group,
-        record: Record,
+        record: MemberRecord,
         log: Path,
         *,
         environment: Callable[[], Mapping[str, str]],
         parent: str,
-        fence: Callable[[], Fence],
+        fence: Callable[[], ResourceLimits],
     ) -> None:
         """`parent` is whom the process ends with (spec.protocol.entrypoint); the others are asked at every start."""
         self.group, self.record, self.log = group, record, log
@@ -145,7 +145,7 @@ class Keeper:
             self.record, state="running", pid=pid, birth=birth_of(pid), since_s=now_s, reason=""
         )
 
-    def _spawn_walled(self, walls: Walls) -> Gated:
+    def _spawn_walled(self, walls: Isolation) -> Gated:
         group, own = self.group, {PARENT: self._parent, EXIT: str(self._exit_file), "PYTHONUNBUFFERED": "1"}
         environment = {
             **walled_environment(group, os.environ),

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from windlass.cluster.backend import Group, Walls
+from windlass.cluster.backend import Group, Isolation
 from windlass.cluster.process import sandbox_exec
 from windlass.spec.errors import ProcessFailed
 
@@ -57,7 +57,7 @@ class Gated:
 
 
 def spawn(
-    walls: Walls,
+    walls: Isolation,
     command: Sequence[str],
     environment: Mapping[str, str],
     output: IO[bytes],
@@ -122,7 +122,7 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
-def private_file(path: Path, walls: Walls) -> None:
+def private_file(path: Path, walls: Isolation) -> None:
     """Make a file that the tenant's process may write and other tenants cannot read."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
@@ -133,7 +133,7 @@ def private_file(path: Path, walls: Walls) -> None:
         os.close(descriptor)
 
 
-def _secret(walls: Walls, name: str, place: str) -> str:
+def _secret(walls: Isolation, name: str, place: str) -> str:
     if not walls.secrets or ".." in place.split("/"):
         raise Unready(f"needs the secret {place} for {name}, and its tenant has none here")
     path = Path(walls.secrets, place)
@@ -150,7 +150,7 @@ def _secret(walls: Walls, name: str, place: str) -> str:
     return value.decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
-def _make_home(walls: Walls) -> None:
+def _make_home(walls: Isolation) -> None:
     """Make the tenant's home, in a directory that is not the tenant's: nobody can move it meanwhile."""
     home = Path(walls.home)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -163,7 +163,7 @@ def _make_home(walls: Walls) -> None:
         os.close(descriptor)
 
 
-def _limits(walls: Walls, data_bytes: int | None) -> str:
+def _limits(walls: Isolation, data_bytes: int | None) -> str:
     """Return what the system counts for each process; how many they are is counted by user."""
     wanted = {
         "core": 0,

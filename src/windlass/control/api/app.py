@@ -39,38 +39,38 @@ from windlass import __version__
 from windlass.control.api import models, plans, queue
 from windlass.control.api.bodies import OwnRoute, body_of, home_of, lodging_of, read_body, with_rights
 from windlass.control.api.control_errors import ControlError, refusal, respond
-from windlass.control.api.control_keys import GatewayKey, Keys
+from windlass.control.api.control_keys import ControlKeys, GatewayKey
 from windlass.control.api.journal import finite, follow, read_records
-from windlass.control.api.middleware import Guard
+from windlass.control.api.middleware import ControlMiddleware
 from windlass.control.api.planner_pool import Planners
-from windlass.control.plane.control_plane import Plane
+from windlass.control.plane.control_plane import ControlPlane
 from windlass.control.tenants.impersonate import sound
-from windlass.control.tenants.tenant_registry import House
+from windlass.control.tenants.tenant_registry import TenantRegistry
 from windlass.http.errors import plain
 from windlass.http.openapi import Documented
 from windlass.runs.audit import audit
 from windlass.runs.goodput import goodput
 from windlass.runs.incidents import incidents
 from windlass.runs.run_settings import ask_for, pause, scale, stop, undo, unpause
-from windlass.runs.run_status import Standing, all_runs, facts_of, find_run, journal_of, standing_of
+from windlass.runs.run_status import RunState, all_runs, facts_of, find_run, journal_of, standing_of
 from windlass.runs.training import RunFolder
 from windlass.spec.errors import NotFound, WindlassError, did_you_mean
 from windlass.spec.protocol.control import (
-    Asked,
     AuditReply,
+    ControlHealth,
     ControlRefusal,
     GoodputReply,
-    Health,
     Incidents,
     JobList,
     JobReply,
+    JournalPart,
     Nothing,
     PlanBody,
     PromoteBody,
-    Records,
     ScaleBody,
     Scaled,
     SetBody,
+    SettingsRequested,
     Value,
 )
 from windlass.spec.protocol.queue import PriorityBody, QueueBody, ShareBody
@@ -93,13 +93,13 @@ ROUTERS = (router, models.router, plans.router, queue.router)
 
 
 def build_app(
-    home: Path, *, loopback: bool = True, keys: GatewayKey | None = None, plane: Plane | None = None
+    home: Path, *, loopback: bool = True, keys: GatewayKey | None = None, plane: ControlPlane | None = None
 ) -> FastAPI:
     """Put the routes and the guard together, for the runs of one home; without `keys`, with the home's.
 
     With a `plane` there is a queue, too; it works for as long as the app runs.
     """
-    app = Control(
+    app = ControlApi(
         title="Windlass control",
         version=__version__,
         docs_url=None,
@@ -108,10 +108,10 @@ def build_app(
         lifespan=_lifespan,
     )
     app.state.home, app.state.plane = home, plane
-    app.state.house = House(home) if plane is None else plane.house
+    app.state.house = TenantRegistry(home) if plane is None else plane.house
     for each in ROUTERS:
         app.include_router(each)
-    app.add_middleware(Guard, keys=keys or Keys(home), loopback=loopback)
+    app.add_middleware(ControlMiddleware, keys=keys or ControlKeys(home), loopback=loopback)
     app.add_exception_handler(WindlassError, _on_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_wrong_query)
@@ -122,7 +122,7 @@ def build_app(
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Have processes for plans at hand, and keep the queue moving, for as long as the app runs."""
     app.state.planners = Planners()
-    plane: Plane | None = app.state.plane
+    plane: ControlPlane | None = app.state.plane
     if plane is not None:
         plane.start()
     try:
@@ -133,7 +133,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             await run_in_threadpool(plane.close)
 
 
-class Control(Documented):
+class ControlApi(Documented):
     """The API, with keys asked for on every route but one."""
 
     def describe(self) -> dict[str, Any]:
@@ -147,9 +147,9 @@ class Control(Documented):
 
 
 @router.get("/healthz")
-async def show_health() -> Health:
+async def show_health() -> ControlHealth:
     """Say that the process lives; the only answer without a key."""
-    return Health()
+    return ControlHealth()
 
 
 @router.get("/v1/jobs")
@@ -167,7 +167,7 @@ def show_job(request: Request, name: Name, number: Number) -> JobReply:
 
 @router.get(
     "/v1/jobs/{name}/{number}/journal",
-    response_model=Records,
+    response_model=JournalPart,
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
 async def show_journal(
@@ -176,7 +176,7 @@ async def show_journal(
     number: Number,
     after: Annotated[int, Query(ge=0, description="leave out so many records from the first on")] = 0,
     most: Annotated[int, Query(ge=1, le=MOST_RECORDS, description="at most so many records")] = 1000,
-) -> Records | Response:
+) -> JournalPart | Response:
     """Read what a run told. With `Accept: text/event-stream`, record by record until the run ends."""
 
     def rights(work: Callable[[], T]) -> T:
@@ -186,7 +186,7 @@ async def show_journal(
     if "text/event-stream" in request.headers.get("accept", ""):
         return follow(folder, max(after, _last_event(request)), rights)
     records = await run_in_threadpool(rights, lambda: read_records(folder, after, most))
-    return Records(records=records, next=after + len(records))
+    return JournalPart(records=records, next=after + len(records))
 
 
 @router.get("/v1/jobs/{name}/{number}/audit")
@@ -210,7 +210,7 @@ def list_incidents(request: Request, name: Name, number: Number) -> Incidents:
 
 
 @router.post("/v1/jobs/{name}/{number}/set", openapi_extra=body_of(SetBody))
-async def set_job(request: Request, name: Name, number: Number) -> Asked:
+async def set_job(request: Request, name: Name, number: Number) -> SettingsRequested:
     """Ask a run to go on with other settings from its next step border on."""
     body = await read_body(request, SetBody)
     wanted = [assignment(key, value) for key, value in body.changes.items()]
@@ -231,28 +231,28 @@ async def scale_job(request: Request, name: Name, number: Number) -> Scaled:
 
 
 @router.post("/v1/jobs/{name}/{number}/pause", openapi_extra=body_of(Nothing, required=False))
-async def pause_job(request: Request, name: Name, number: Number) -> Asked:
+async def pause_job(request: Request, name: Name, number: Number) -> SettingsRequested:
     """Ask a run to wait at its next step border."""
     await read_body(request, Nothing)
     return await _asked(request, name, number, lambda folder, by: pause(folder, by=by))
 
 
 @router.post("/v1/jobs/{name}/{number}/resume", openapi_extra=body_of(Nothing, required=False))
-async def resume_job(request: Request, name: Name, number: Number) -> Asked:
+async def resume_job(request: Request, name: Name, number: Number) -> SettingsRequested:
     """Ask a paused run to go on."""
     await read_body(request, Nothing)
     return await _asked(request, name, number, lambda folder, by: unpause(folder, by=by))
 
 
 @router.post("/v1/jobs/{name}/{number}/stop", openapi_extra=body_of(Nothing, required=False))
-async def stop_job(request: Request, name: Name, number: Number) -> Asked:
+async def stop_job(request: Request, name: Name, number: Number) -> SettingsRequested:
     """Ask a run to save a checkpoint and end."""
     await read_body(request, Nothing)
     return await _asked(request, name, number, lambda folder, by: stop(folder, by=by))
 
 
 @router.post("/v1/jobs/{name}/{number}/undo", openapi_extra=body_of(Nothing, required=False))
-async def undo_job(request: Request, name: Name, number: Number) -> Asked:
+async def undo_job(request: Request, name: Name, number: Number) -> SettingsRequested:
     """Ask a run to go back to the settings before its last change."""
     await read_body(request, Nothing)
     return await _asked(request, name, number, lambda folder, by: undo(folder, by=by))
@@ -267,10 +267,10 @@ def assignment(key: str, value: Value) -> str:
 
 async def _asked(
     request: Request, name: str, number: str, ask: Callable[[RunFolder, str], Settings]
-) -> Asked:
-    def work() -> Asked:
+) -> SettingsRequested:
+    def work() -> SettingsRequested:
         folder = _folder(request, name, number)
-        return Asked(run=folder.name, request=ask(folder, request.state.key.name))
+        return SettingsRequested(run=folder.name, request=ask(folder, request.state.key.name))
 
     return await run_in_threadpool(with_rights, request, work)
 
@@ -285,7 +285,7 @@ def _folder(request: Request, name: str, number: str) -> RunFolder:
     return folder
 
 
-def _reply(standing: Standing) -> JobReply:
+def _reply(standing: RunState) -> JobReply:
     return JobReply.model_validate(finite(facts_of(standing)))
 
 

@@ -14,15 +14,15 @@ from starlette.requests import Request
 
 from windlass.control.api.control_errors import ControlError
 from windlass.control.tenants.impersonate import acting_for
-from windlass.control.tenants.tenant_registry import House, Lodging
+from windlass.control.tenants.tenant_registry import TenantContext, TenantRegistry
 from windlass.http.json_body import parse as parse_json
-from windlass.spec.protocol.control import Body
+from windlass.spec.protocol.control import ControlBody
 from windlass.spec.read import parse
 
 MOST_BODY_BYTES = 64 << 10
 BODY_TIMEOUT_S = 10.0
 
-B = TypeVar("B", bound=Body)
+B = TypeVar("B", bound=ControlBody)
 
 
 T = TypeVar("T")
@@ -39,16 +39,16 @@ def home_of_all(request: Request) -> Path:
     return home
 
 
-def lodging_of(request: Request) -> Lodging | None:
+def lodging_of(request: Request) -> TenantContext | None:
     """Return where the tenant of the key lives; None for whoever runs the installation.
 
     It is looked up once for a request, before the rights of the tenant are taken.
     """
     if not hasattr(request.state, "lodging"):
         tenant: str | None = request.state.key.tenant
-        house: House = request.app.state.house
+        house: TenantRegistry = request.app.state.house
         request.state.lodging = None if tenant is None else house.lodging(tenant)
-    found: Lodging | None = request.state.lodging
+    found: TenantContext | None = request.state.lodging
     return found
 
 
@@ -79,7 +79,7 @@ def _with_rights(endpoint: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def body_of(model: type[Body], *, required: bool = True) -> dict[str, Any]:
+def body_of(model: type[ControlBody], *, required: bool = True) -> dict[str, Any]:
     """Describe the body of a route for the OpenAPI document."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}

@@ -20,10 +20,10 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from windlass.spec.config_model import Name, Table
+from windlass.spec.config_model import ConfigModel, Name
 from windlass.spec.errors import BadInput, Damaged, InUse, NotFound, did_you_mean
 from windlass.store.lock import locked
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 Scope = Literal["read", "write"]
 PREFIX = "wlk_"
@@ -34,7 +34,7 @@ GATEWAY = "gateway"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
-class Key(Table):
+class ControlKey(ConfigModel):
     """One key, as it is kept."""
 
     name: Name
@@ -45,17 +45,17 @@ class Key(Table):
     """Whose jobs it opens; None: all, it is an administrator's."""
 
 
-class _File(Table):
-    keys: tuple[Key, ...] = ()
+class _File(ConfigModel):
+    keys: tuple[ControlKey, ...] = ()
 
 
-class Keys:
+class ControlKeys:
     """The keys of a home. Read at every use, so that one that was dropped is dropped at once."""
 
     def __init__(self, home: Path) -> None:
         self._folder = home / "control"
 
-    def list(self) -> tuple[Key, ...]:
+    def list(self) -> tuple[ControlKey, ...]:
         file = self._folder / FILE
         try:
             return _File.model_validate_json(file.read_bytes()).keys
@@ -79,7 +79,7 @@ class Keys:
                     f"a key called '{name}' exists already", hint="drop it first, or use another name"
                 )
             try:
-                self._write((*keys, Key.model_validate(key)))
+                self._write((*keys, ControlKey.model_validate(key)))
             except ValidationError:
                 raise BadInput(f"'{name}' is no name: a-z, 0-9, '.', '_' and '-', at most 63") from None
         return token
@@ -91,7 +91,7 @@ class Keys:
                 raise NotFound(f"no key called '{name}'", hint=did_you_mean(name, [key.name for key in keys]))
             self._write(tuple(key for key in keys if key.name != name))
 
-    def find(self, token: str) -> Key | None:
+    def find(self, token: str) -> ControlKey | None:
         """Return the key that a token is; every key is compared, in the same time whatever is sent."""
         digest, found = _digest(token), None
         for key in self.list():
@@ -99,9 +99,9 @@ class Keys:
                 found = key
         return found
 
-    def _write(self, keys: tuple[Key, ...]) -> None:
+    def _write(self, keys: tuple[ControlKey, ...]) -> None:
         told = {"keys": [key.model_dump(mode="json") for key in keys]}
-        with Place(self._folder).writing(FILE) as opened:
+        with StoreDir(self._folder).writing(FILE) as opened:
             Path(opened.name).chmod(0o600)
             opened.write(json.dumps(told, indent=1).encode())
 
@@ -116,12 +116,12 @@ class GatewayKey:
     def __init__(self, token: str) -> None:
         self._digest = _digest(token)
 
-    def find(self, token: str, by: str) -> Key | None:
+    def find(self, token: str, by: str) -> ControlKey | None:
         """Return a key in the name of whoever asked the gateway."""
         if not hmac.compare_digest(self._digest, _digest(token)):
             return None
         name = by if _NAME.fullmatch(by) else GATEWAY
-        return Key(name=name, sha256=self._digest, scopes=("read", "write"), made=0.0)
+        return ControlKey(name=name, sha256=self._digest, scopes=("read", "write"), made=0.0)
 
 
 def _digest(token: str) -> str:

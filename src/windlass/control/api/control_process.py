@@ -13,7 +13,7 @@ from pathlib import Path
 from windlass.control.api.control_keys import GatewayKey
 from windlass.control.api.control_server import serve_gateways
 from windlass.spec.processes import CONTROL_API
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 
 
 def main(argv: list[str]) -> int:
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = DoorParser(prog=CONTROL_API, description="Control runs and models.")
+    parser = EntrypointParser(prog=CONTROL_API, description="Control runs and models.")
     parser.add_argument("--home", type=Path, required=True, help="whose runs and models")
     parser.add_argument("--socket", type=Path, required=True, help="Unix socket to listen on")
     parser.add_argument("--key", type=Path, required=True, metavar="FILE", help="the gateways' key")

@@ -15,9 +15,9 @@ from fastapi import FastAPI
 
 from windlass.control.api.app import build_app
 from windlass.control.api.control_keys import GatewayKey
-from windlass.control.plane.control_plane import Plane, Setting
+from windlass.control.plane.control_plane import ControlPlane, ControlPlaneConfig
 from windlass.http.listener import bind, bounded_settings, settings, url_of
-from windlass.http.transport import Connections
+from windlass.http.transport import HttpConnections
 from windlass.spec.serve import Serve, Transport, is_loopback
 
 CONNECTIONS = 2048
@@ -31,7 +31,7 @@ def serve_control(
     host: str,
     port: int,
     listening: Callable[[str, bool], None],
-    setting: Setting | None = None,
+    setting: ControlPlaneConfig | None = None,
 ) -> None:
     """Answer until interrupted; `listening` hears the address, and whether it is for this machine alone.
 
@@ -40,7 +40,7 @@ def serve_control(
     _log()
     listener = bind(host, port)
     loopback, url = is_loopback(listener.getsockname()[0]), url_of(host, listener)
-    plane = Plane(setting, url) if setting is not None else None
+    plane = ControlPlane(setting, url) if setting is not None else None
     app = build_app(home, loopback=loopback, plane=plane)
     server = BoundedServer(app)
     listening(url, loopback)
@@ -51,7 +51,7 @@ class BoundedServer(uvicorn.Server):
     """Ends connections that take too long to ask, as the gateway does."""
 
     def __init__(self, app: FastAPI) -> None:
-        self._connections = Connections(Transport(connections=CONNECTIONS))
+        self._connections = HttpConnections(Transport(connections=CONNECTIONS))
         super().__init__(uvicorn.Config(app, **bounded_settings(Serve(), self._connections)))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -15,12 +15,12 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from windlass.control.api.control_errors import ControlError, refusal, respond
-from windlass.control.api.control_keys import BY, GatewayKey, Key, Keys
-from windlass.control.tenants.rate_limiter import Turnstile
+from windlass.control.api.control_keys import BY, ControlKey, ControlKeys, GatewayKey
+from windlass.control.tenants.rate_limiter import TenantRateLimiter
 from windlass.http.errors import plain
 from windlass.http.origins import check
 from windlass.http.streaming import CLIENT_LEFT
-from windlass.serve.gateway.edge.middleware import Passage
+from windlass.serve.gateway.edge.middleware import ResponseScope
 from windlass.spec.errors import WindlassError
 
 OPEN = frozenset(("/healthz",))
@@ -31,18 +31,18 @@ TENANTS = ("/v1/queue", "/v1/shares", "/v1/plane", "/v1/jobs", "/v1/models", "/o
 log = logging.getLogger(__name__)
 
 
-class Guard:
+class ControlMiddleware:
     """ASGI middleware around all routes."""
 
-    def __init__(self, app: ASGIApp, keys: Keys | GatewayKey, loopback: bool) -> None:
+    def __init__(self, app: ASGIApp, keys: ControlKeys | GatewayKey, loopback: bool) -> None:
         self._app, self._keys, self._loopback = app, keys, loopback
-        self._turnstile = Turnstile()
+        self._turnstile = TenantRateLimiter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        passage = Passage(scope, send)
+        passage = ResponseScope(scope, send)
         try:
             check(scope, loopback=self._loopback)
             key = scope["state"]["key"] = None if scope["path"] in OPEN else self._key(scope)
@@ -60,7 +60,7 @@ class Guard:
                 mistake = ControlError("internal", f"a mistake of ours; the log has it: {passage.request_id}")
                 await respond(mistake, passage.request_id)(scope, receive, passage.send)
 
-    def _key(self, scope: Scope) -> Key:
+    def _key(self, scope: Scope) -> ControlKey:
         """Return whose request it is, or refuse it."""
         headers = Headers(scope=scope)
         given = headers.getlist("authorization")
@@ -79,7 +79,7 @@ class Guard:
             raise ControlError("not_found", f"there is no path {plain(scope['path'], 100)}")
         return key
 
-    def _counted(self, key: Key | None) -> AbstractContextManager[None]:
+    def _counted(self, key: ControlKey | None) -> AbstractContextManager[None]:
         """Hold a tenant to its part of what the API can do; whoever runs it is not held."""
         if key is None or key.tenant is None:
             return nullcontext()
@@ -88,7 +88,7 @@ class Guard:
             raise ControlError("too_many_requests", reason, hint="ask again in a second")
         return self._turnstile.passing(key.tenant)
 
-    def _find(self, token: str, headers: Headers) -> Key | None:
+    def _find(self, token: str, headers: Headers) -> ControlKey | None:
         if isinstance(self._keys, GatewayKey):
             return self._keys.find(token, headers.get(BY, ""))
         return self._keys.find(token)

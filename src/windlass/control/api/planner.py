@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.plan.cost.models import model_named
-from windlass.plan.fleet.request import Wish, planned
+from windlass.plan.fleet.request import PlanRequest, planned
 from windlass.spec.errors import AskedWrongly, BadInput
 from windlass.spec.fleet import Fleet, fleet_in_words
 from windlass.spec.protocol.control import PlanBody
@@ -48,11 +48,11 @@ def answer_to(asked: PlanBody, now: datetime) -> dict[str, Any]:
         return {"refused": {key: _in_fields(text) for key, text in told.items()}}
 
 
-def wish_of(asked: PlanBody) -> Wish:
+def wish_of(asked: PlanBody) -> PlanRequest:
     """Read a question; names are looked up in tables, and never on this machine's disk."""
     if asked.fleet is None:
         raise BadInput("fleet: say for which machines", hint='for example "fleet": "64xH100-SXM5"')
-    return Wish(
+    return PlanRequest(
         job=job_from({"name": NAME, **asked.job}, (), "job", Path("/")),
         fleet=fleet_of(asked.fleet),
         sizes=model_named(asked.sizes).sizes if asked.sizes is not None else None,

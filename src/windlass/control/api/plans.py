@@ -13,7 +13,7 @@ from windlass.control.api.bodies import body_of, read_body
 from windlass.control.api.journal import finite
 from windlass.control.api.planner_pool import Planners
 from windlass.plan.fleet.choices import choices
-from windlass.spec.protocol.control import ControlRefusal, PlanBody, PlanChoices, PlanReply
+from windlass.spec.protocol.control import ControlRefusal, PlanBody, PlannerChoices, PlanReply
 
 router = APIRouter(responses={"4XX": {"model": ControlRefusal}, "5XX": {"model": ControlRefusal}})
 
@@ -27,6 +27,6 @@ async def make_plan(request: Request) -> PlanReply:
 
 
 @router.get("/v1/plan/choices")
-def list_choices() -> PlanChoices:
+def list_choices() -> PlannerChoices:
     """List what a plan can be asked for by name."""
-    return PlanChoices.model_validate(choices())
+    return PlannerChoices.model_validate(choices())

@@ -28,19 +28,19 @@ from starlette.requests import Request
 from windlass.control.api.bodies import body_of, read_body
 from windlass.control.api.control_errors import ControlError
 from windlass.control.api.journal import read_records
-from windlass.control.plane.control_plane import Plane
-from windlass.control.plane.job_store import Wait
+from windlass.control.plane.control_plane import ControlPlane
+from windlass.control.plane.job_store import QueuePosition
 from windlass.control.plane.job_to_group import submission_of
 from windlass.control.plane.leader_lease import leader
-from windlass.control.plane.queued_job import PLACED, Entry
-from windlass.control.scheduler.snapshot import Quota, Share
+from windlass.control.plane.queued_job import PLACED, JobEntry
+from windlass.control.scheduler.snapshot import QuotaLimit, TenantQuota
 from windlass.control.tenants.impersonate import acting_for, inside, small_json, sound
 from windlass.control.tenants.policy import check_priority
-from windlass.control.tenants.tenant_registry import Lodging
+from windlass.control.tenants.tenant_registry import TenantContext
 from windlass.http.errors import plain
 from windlass.runs.training import RunFolder
 from windlass.spec.errors import NotFound
-from windlass.spec.protocol.control import ControlRefusal, Nothing, Records
+from windlass.spec.protocol.control import ControlRefusal, JournalPart, Nothing
 from windlass.spec.protocol.queue import (
     Explained,
     PlaneReply,
@@ -78,7 +78,7 @@ async def submit(request: Request, response: Response) -> QueuedJob:
     body = await read_body(request, QueueBody)
     plane, token = plane_of(request), _token(request)
 
-    def work() -> tuple[Entry, bool]:
+    def work() -> tuple[JobEntry, bool]:
         lodging = plane.house.lodging(tenant_of(request, body.tenant) or DEFAULT)
         check_room(plane, lodging)
         return plane.records.submit(submission_of(body, lodging, request.state.key.name, token))
@@ -146,7 +146,7 @@ def explain(request: Request, name: Name, tenant: OfTenant = None) -> Explained:
         whose = each.tenant if own in (None, each.tenant) else "others"
         running[whose] = running.get(whose, 0) + 1
     ahead = [key if own in (None, key.partition("/")[0]) else "another tenant's" for _, key in before[:AHEAD]]
-    share = records.shares().get(entry.tenant, Share(entry.tenant))
+    share = records.shares().get(entry.tenant, TenantQuota(entry.tenant))
     return Explained(job=job, text=_sentence(job), ahead=ahead, running=running, share=_share(share))
 
 
@@ -157,14 +157,14 @@ def show_run_journal(
     tenant: OfTenant = None,
     after: Annotated[int, Query(ge=0, description="leave out so many records from the first on")] = 0,
     most: Annotated[int, Query(ge=1, le=10_000)] = 1000,
-) -> Records:
+) -> JournalPart:
     """Read what the run of a job told; nothing while it has none."""
     plane, entry = plane_of(request), _entry(request, name, tenant)
     lodging = plane.house.lodging(entry.tenant)
     with acting_for(lodging.uid):
         folder = _run_of(entry, lodging)
         records = [] if folder is None else read_records(folder, after, most)
-    return Records(records=records, next=after + len(records))
+    return JournalPart(records=records, next=after + len(records))
 
 
 @router.post("/v1/queue/{name}/stop", openapi_extra=body_of(Nothing, required=False))
@@ -173,7 +173,7 @@ async def stop_queued(request: Request, name: Name, tenant: OfTenant = None) -> 
     await read_body(request, Nothing)
     plane = plane_of(request)
 
-    def work() -> Entry:
+    def work() -> JobEntry:
         return plane.records.stop(_entry(request, name, tenant).uid, request.state.key.name)
 
     entry = await run_in_threadpool(work)
@@ -187,7 +187,7 @@ async def set_priority(request: Request, name: Name, tenant: OfTenant = None) ->
     body = await read_body(request, PriorityBody)
     plane = plane_of(request)
 
-    def work() -> Entry:
+    def work() -> JobEntry:
         entry = _entry(request, name, tenant)
         if entry.tenant != DEFAULT:
             allowance = plane.house.lodging(entry.tenant).allowance
@@ -218,8 +218,8 @@ async def set_share(request: Request, tenant: Annotated[str, InPath(description=
         raise ControlError(
             "refused", f"'{plain(tenant, 60)}' is no name of a tenant", hint="a-z, 0-9 and '-'"
         )
-    quota = Quota(body.cores, body.memory_bytes, body.gpus)
-    share = Share(tenant, body.weight, quota, body.jobs, body.priority)
+    quota = QuotaLimit(body.cores, body.memory_bytes, body.gpus)
+    share = TenantQuota(tenant, body.weight, quota, body.jobs, body.priority)
     plane = plane_of(request)
 
     def work() -> None:
@@ -247,7 +247,7 @@ def show_plane(request: Request) -> PlaneReply:
     )
 
 
-def check_room(plane: Plane, lodging: Lodging) -> None:
+def check_room(plane: ControlPlane, lodging: TenantContext) -> None:
     """Refuse a tenant that is suspended, has filled its disk, or has its part of the queue already."""
     if not plane.house.is_open(lodging.tenant):
         raise ControlError(
@@ -270,7 +270,7 @@ def redacted(text: str, own: str | None) -> str:
     return _KEY.sub(lambda key: key[0] if key[1] == own else "a job of another tenant", text)
 
 
-def _trouble(plane: Plane, own: str | None) -> str:
+def _trouble(plane: ControlPlane, own: str | None) -> str:
     told = plane.last.trouble if plane.last else ""
     return told if own is None or not told else "the last step did not do all; administrators see why"
 
@@ -281,7 +281,7 @@ def _allowed(old: Allowance, body: ShareBody) -> Allowance:
     return old.model_copy(update={"quota": quota, "weight": body.weight, "priority": body.priority})
 
 
-def _run_of(entry: Entry, lodging: Lodging) -> RunFolder | None:
+def _run_of(entry: JobEntry, lodging: TenantContext) -> RunFolder | None:
     """Return the run of a job; what its processes noted of it is a tenant's word, and looked at as such."""
     note = inside(lodging.home / LAUNCHES / entry.group / "run.json", lodging.home)
     noted = small_json(note) if note.is_file() else None
@@ -293,9 +293,9 @@ def _run_of(entry: Entry, lodging: Lodging) -> RunFolder | None:
     return folder if (folder.path / RUN_FILE).exists() else None
 
 
-def plane_of(request: Request) -> Plane:
+def plane_of(request: Request) -> ControlPlane:
     """Return the control plane of this process, if it has one."""
-    plane: Plane | None = getattr(request.app.state, "plane", None)
+    plane: ControlPlane | None = getattr(request.app.state, "plane", None)
     if plane is None:
         raise ControlError("not_found", "there is no queue here", hint="`windlass control` keeps one")
     return plane
@@ -316,18 +316,18 @@ def tenant_of(request: Request, asked: str | None) -> str | None:
 PHASES = ("queued", "admitted", "running", "preempting", "stopping", "done", "failed", "stopped")
 
 
-def _entry(request: Request, name: str, tenant: str | None) -> Entry:
+def _entry(request: Request, name: str, tenant: str | None) -> JobEntry:
     if not _NAME.fullmatch(name):
         raise NotFound(f"no job '{plain(name, 100)}' in the queue")
     return plane_of(request).records.find(name, tenant_of(request, tenant))
 
 
-def _replied(request: Request, entry: Entry) -> QueuedJob:
+def _replied(request: Request, entry: JobEntry) -> QueuedJob:
     waits = plane_of(request).records.waits([entry.uid]) if entry.phase == "queued" else {}
     return _reply(request, entry, waits.get(entry.uid))
 
 
-def _reply(request: Request, entry: Entry, wait: Wait | None) -> QueuedJob:
+def _reply(request: Request, entry: JobEntry, wait: QueuePosition | None) -> QueuedJob:
     facts = entry.facts()
     if entry.phase == "queued":
         facts["reason"] = wait.reason if wait is not None else entry.reason or "it was not looked at yet"
@@ -336,7 +336,7 @@ def _reply(request: Request, entry: Entry, wait: Wait | None) -> QueuedJob:
     return QueuedJob.model_validate({**facts, "place": place})
 
 
-def _share(share: Share) -> ShareReply:
+def _share(share: TenantQuota) -> ShareReply:
     return ShareReply(
         tenant=share.tenant,
         weight=share.weight,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from windlass.cluster.backend import Standing
-from windlass.control.plane.queued_job import LEAVING, PLACED, Entry
+from windlass.cluster.backend import GroupStatus
+from windlass.control.plane.queued_job import LEAVING, PLACED, JobEntry
 
 Deed = Literal["launch", "stop"]
 
 
-def deed_for(entry: Entry | None, standing: Standing | None) -> Deed | None:
+def deed_for(entry: JobEntry | None, standing: GroupStatus | None) -> Deed | None:
     """Return what brings the group nearer to its entry; a group without one is nobody's, and stopped.
 
     To launch a group that is there in another number scales it; one that lost members gets them back.
@@ -26,12 +26,12 @@ def deed_for(entry: Entry | None, standing: Standing | None) -> Deed | None:
     return "launch" if any(member.state == "lost" for member in standing.members) else None
 
 
-def is_settled(standing: Standing) -> bool:
+def is_settled(standing: GroupStatus) -> bool:
     """Whether nothing is under way with a group: it neither goes nor begins."""
     return not standing.stopping and all(member.state != "pending" for member in standing.members)
 
 
-def repeat_for(entry: Entry | None, standing: Standing) -> Deed:
+def repeat_for(entry: JobEntry | None, standing: GroupStatus) -> Deed:
     """Return what to do once more with a group that is not settled.
 
     Whoever died in the midst of a call has left word of what it wanted, and perhaps nobody who makes it so.

@@ -16,15 +16,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from windlass.cluster.backend import Backend, Group, Node, Resources
-from windlass.control.plane.job_store import Records, open_plane
-from windlass.control.plane.leader_lease import BEAT_S, DatabaseLease, Deposed
-from windlass.control.plane.leader_store import FencedLedger
-from windlass.control.plane.queued_job import Entry
-from windlass.control.plane.reconcile import Reconciler, Step
+from windlass.cluster.backend import ClusterBackend, Group, Node, Resources
+from windlass.control.plane.job_store import JobStore, open_plane
+from windlass.control.plane.leader_lease import BEAT_S, DatabaseLease, LostLeadership
+from windlass.control.plane.leader_store import FencedLeaderStore
+from windlass.control.plane.queued_job import JobEntry
+from windlass.control.plane.reconcile import Reconciler, ReconcileResult
 from windlass.control.scheduler.decide import decide
-from windlass.control.scheduler.snapshot import LEAST_RUN_S, Decision, View
-from windlass.control.tenants.tenant_registry import House
+from windlass.control.scheduler.snapshot import LEAST_RUN_S, JobDecision, Snapshot
+from windlass.control.tenants.tenant_registry import TenantRegistry
 from windlass.spec.errors import WindlassError
 
 STEP_S = 0.5
@@ -41,34 +41,34 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Setting:
+class ControlPlaneConfig:
     """What a control plane works with."""
 
     home: Path
     state: str
     backend_name: str
-    connect: Callable[[], Backend]
-    group_of: Callable[[Entry], Group]
-    decide: Callable[[View], Sequence[Decision]] = decide
-    tenants: House | None = None
+    connect: Callable[[], ClusterBackend]
+    group_of: Callable[[JobEntry], Group]
+    decide: Callable[[Snapshot], Sequence[JobDecision]] = decide
+    tenants: TenantRegistry | None = None
     """Of whom, and what they may have; if left out, as the state in the home says."""
     least_run_s: float = LEAST_RUN_S
     reconcile: bool = True
     """Whether this one may lead; else it only takes and answers requests."""
 
 
-class Plane:
+class ControlPlane:
     """The records of a control plane, and the threads that act on them."""
 
-    def __init__(self, setting: Setting, address: str = "") -> None:
+    def __init__(self, setting: ControlPlaneConfig, address: str = "") -> None:
         self.setting = setting
         self.database = open_plane(setting.state)
-        self.records = Records(self.database)
-        self.house = setting.tenants or House(setting.home)
+        self.records = JobStore(self.database)
+        self.house = setting.tenants or TenantRegistry(setting.home)
         self._shared_s = -SHARES_EVERY_S
         self.identity = self.records.identity()
         self.lease = DatabaseLease(self.database, f"{socket.gethostname()}:{os.getpid()}", address)
-        self.last: Step | None = None
+        self.last: ReconcileResult | None = None
         self.step_s: float | None = None
         self._poked, self._over = threading.Event(), threading.Event()
         self._threads = [
@@ -126,10 +126,10 @@ class Plane:
                 self.last = reconciler.step()
                 self.step_s = time.perf_counter() - began_s
                 self._wait(0.0 if self.last.moves else STEP_S)
-            except Deposed:
+            except LostLeadership:
                 reconciler = None
             except Exception as error:  # noqa: BLE001 - the door of a thread: the next step begins anew
-                reconciler, self.last = None, Step(trouble=_words(error))
+                reconciler, self.last = None, ReconcileResult(trouble=_words(error))
                 self._over.wait(AGAIN_S)
 
     def _tell_shares(self, now_s: float) -> None:
@@ -146,7 +146,7 @@ class Plane:
     def _reconciler(self) -> Reconciler:
         setting = self.setting
         return Reconciler(
-            FencedLedger(self.records, lambda: self.lease.epoch),
+            FencedLeaderStore(self.records, lambda: self.lease.epoch),
             setting.connect(),
             setting.group_of,
             setting.decide,

@@ -10,30 +10,30 @@ from collections.abc import Sequence
 from itertools import compress
 from operator import is_not
 
-from windlass.cluster.backend import Node, Resources, Standing
-from windlass.control.plane.leader_store import Ledger, Move
-from windlass.control.plane.queued_job import LEAVING, PLACED, Entry
+from windlass.cluster.backend import GroupStatus, Node, Resources
+from windlass.control.plane.leader_store import LeaderStore, Transition
+from windlass.control.plane.queued_job import LEAVING, PLACED, JobEntry
 from windlass.control.scheduler.capacity import Columns
-from windlass.control.scheduler.snapshot import Ask, Machine, Placed, Room
+from windlass.control.scheduler.snapshot import MemberResources, PendingJob, RunningJob, SchedulableNode
 
-BOUNDLESS = Room(float(1 << 40), 1 << 60, 1 << 40)
+BOUNDLESS = MemberResources(float(1 << 40), 1 << 60, 1 << 40)
 
 
-class Book:
+class JobCache:
     """Entries by uid, by the key of their group and by the name that their owner gave."""
 
     def __init__(self) -> None:
         self.version = 0
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, JobEntry] = {}
         self.by_group: dict[str, str] = {}
         self.by_key: dict[str, str] = {}
-        self.waiting: dict[str, Ask] = {}
-        self.placed: dict[str, Placed] = {}
+        self.waiting: dict[str, PendingJob] = {}
+        self.placed: dict[str, RunningJob] = {}
         self.wishes: set[str] = set()
         """Entries whose owner may want something else than is seen: queued ones that are to stop."""
-        self._seen: dict[str, Standing] = {}
+        self._seen: dict[str, GroupStatus] = {}
 
-    def read(self, ledger: Ledger) -> set[str]:
+    def read(self, ledger: LeaderStore) -> set[str]:
         """Take in what was written since the last time, by whomever; return whose it is."""
         changed = ledger.changed(self.version)
         for entry in changed:
@@ -41,14 +41,14 @@ class Book:
             self.put(entry)
         return {entry.uid for entry in changed}
 
-    def moved(self, moves: Sequence[Move], version: int) -> None:
+    def moved(self, moves: Sequence[Transition], version: int) -> None:
         """Take in what was just written; if others wrote too, `read` finds both."""
         for move in moves:
             self.put(move.entry)
         if version == self.version + 1:
             self.version = version
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: JobEntry) -> None:
         uid = entry.uid
         self.waiting.pop(uid, None)
         self.placed.pop(uid, None)
@@ -65,7 +65,7 @@ class Book:
         else:
             self.waiting[uid] = entry.ask()
 
-    def see(self, standing: Standing) -> None:
+    def see(self, standing: GroupStatus) -> None:
         """Take in where the members of a group are."""
         key = standing.group.key
         uid = self.by_group.get(key)
@@ -89,7 +89,7 @@ class Book:
                 del self.by_key[entry.key]
 
 
-class Machines:
+class NodeCache:
     """Nodes as machines that take work; one that is as it was is not made anew."""
 
     def __init__(self) -> None:
@@ -117,22 +117,22 @@ class Machines:
         return True
 
 
-def _machine(node: Node) -> Machine:
-    return Machine(node.name, _room(node.total), _room(node.free), node.labels)
+def _machine(node: Node) -> SchedulableNode:
+    return SchedulableNode(node.name, _room(node.total), _room(node.free), node.labels)
 
 
-def _room(resources: Resources) -> Room:
+def _room(resources: Resources) -> MemberResources:
     """None in a node's resources stands for no limit."""
-    return Room(
+    return MemberResources(
         BOUNDLESS.cores if resources.cores is None else resources.cores,
         BOUNDLESS.memory_bytes if resources.memory_bytes is None else resources.memory_bytes,
         resources.gpus,
     )
 
 
-def _placed(entry: Entry, standing: Standing | None) -> Placed:
+def _placed(entry: JobEntry, standing: GroupStatus | None) -> RunningJob:
     members = () if standing is None else standing.members
-    return Placed(
+    return RunningJob(
         ask=entry.ask(),
         members=entry.members,
         nodes=tuple(member.node for member in members if member.node and member.state != "lost"),

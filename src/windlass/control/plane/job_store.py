@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windlass.control.plane.queued_job import Entry, Kind, Need, need_from
+from windlass.control.plane.queued_job import JobEntry, Kind, ResourceNeeds, need_from
 from windlass.control.plane.tables import PLANE
-from windlass.control.scheduler.snapshot import Quota, Share
+from windlass.control.scheduler.snapshot import QuotaLimit, TenantQuota
 from windlass.spec.errors import BadInput, InUse, NotFound, did_you_mean
 from windlass.store.database import Conflict, Database, Row, Transaction, open_database, sqlite_url
 
@@ -34,7 +34,7 @@ class NameTaken(InUse):
 
 
 @dataclass(frozen=True)
-class Event:
+class JobEvent:
     """What happened to a job, in plain words."""
 
     number: int
@@ -43,11 +43,11 @@ class Event:
     what: str
 
 
-Events = list[Event]
+Events = list[JobEvent]
 
 
 @dataclass(frozen=True)
-class Wait:
+class QueuePosition:
     """Where in the queue a job is, from 1, and what it waits for."""
 
     place: int
@@ -62,7 +62,7 @@ class Submission:
     name: str
     kind: Kind
     text: str
-    need: Need
+    need: ResourceNeeds
     by: str
     priority: int = 0
     token: str = ""
@@ -80,7 +80,7 @@ def plane_url(home: Path, given: str | None = None) -> str:
     return given or sqlite_url(home / FILE)
 
 
-class Records:
+class JobStore:
     """The jobs, shares and events of one control plane."""
 
     def __init__(
@@ -99,14 +99,14 @@ class Records:
         self.database.write("INSERT INTO plane_facts VALUES ('plane', ?) ON CONFLICT DO NOTHING", made)
         return str(self.database.read("SELECT fact FROM plane_facts WHERE name = 'plane'")[0][0])
 
-    def submit(self, asked: Submission) -> tuple[Entry, bool]:
+    def submit(self, asked: Submission) -> tuple[JobEntry, bool]:
         """Put a job into the queue. Return it, and False when this request had done so before."""
         now_s = self._clock()
 
-        def work(transaction: Transaction) -> tuple[Entry, bool]:
+        def work(transaction: Transaction) -> tuple[JobEntry, bool]:
             if asked.token and (earlier := _submitted(transaction, asked)) is not None:
                 return earlier, False
-            entry = Entry(
+            entry = JobEntry(
                 uid=self._uids(),
                 tenant=asked.tenant,
                 name=asked.name,
@@ -133,7 +133,7 @@ class Records:
             self._refuse_taken(asked)
             raise
 
-    def find(self, reference: str, tenant: str | None = None) -> Entry:
+    def find(self, reference: str, tenant: str | None = None) -> JobEntry:
         """Return a job by its uid, by TENANT/NAME, or by NAME within a tenant: the newest of that name."""
         owner, slash, name = reference.rpartition("/")
         owner = owner if slash else tenant or ""
@@ -157,7 +157,7 @@ class Records:
         phases: Sequence[str] = (),
         after: tuple[float, str] | None = None,
         most: int = 100,
-    ) -> list[Entry]:
+    ) -> list[JobEntry]:
         """Return jobs by the time they were asked for, oldest first, behind (asked_s, uid)."""
         wheres, args = ["1 = 1"], list[Any]()
         if tenant is not None:
@@ -183,39 +183,39 @@ class Records:
         sql = "SELECT COUNT(*) FROM plane_jobs WHERE tenant = ? AND ended_s IS NULL"
         return int(self.database.read(sql, tenant)[0][0])
 
-    def stop(self, uid: str, by: str) -> Entry:
+    def stop(self, uid: str, by: str) -> JobEntry:
         """Ask for the end of a job; one that is over stays as it is."""
         return self._change(uid, by, "wish", "stop", "its end was asked for")
 
-    def set_priority(self, uid: str, priority: int, by: str) -> Entry:
+    def set_priority(self, uid: str, priority: int, by: str) -> JobEntry:
         """Let a job go before or behind others."""
         return self._change(uid, by, "priority", priority, f"its priority is {priority} from now on")
 
-    def waits(self, uids: Sequence[str]) -> dict[str, Wait]:
+    def waits(self, uids: Sequence[str]) -> dict[str, QueuePosition]:
         """Return what jobs wait for, as whoever leads has said lately."""
-        found: dict[str, Wait] = {}
+        found: dict[str, QueuePosition] = {}
         for start in range(0, len(uids), 500):
             some = uids[start : start + 500]
             sql = f"SELECT uid, place, reason FROM plane_waits WHERE uid IN ({', '.join('?' * len(some))})"
-            found |= {str(u): Wait(int(p), str(r)) for u, p, r in self.database.read(sql, *some)}
+            found |= {str(u): QueuePosition(int(p), str(r)) for u, p, r in self.database.read(sql, *some)}
         return found
 
     def events(self, uid: str, *, after: int = 0, most: int = 1000) -> Events:
         """Return what happened to a job, oldest first."""
         sql = "SELECT number, at_s, by_whom, what FROM plane_events WHERE uid = ? AND number > ?"
         rows = self.database.read(f"{sql} ORDER BY number LIMIT ?", uid, after, most)
-        return [Event(int(n), float(at), str(by), str(what)) for n, at, by, what in rows]
+        return [JobEvent(int(n), float(at), str(by), str(what)) for n, at, by, what in rows]
 
-    def shares(self) -> dict[str, Share]:
+    def shares(self) -> dict[str, TenantQuota]:
         """Return what tenants may have, of those for whom something is set or who had something lately."""
         used = {str(t): float(u) for t, u in self.database.read("SELECT tenant, used FROM plane_usage")}
-        found = {tenant: Share(tenant, used=each) for tenant, each in used.items()}
+        found = {tenant: TenantQuota(tenant, used=each) for tenant, each in used.items()}
         columns = "tenant, weight, cores, memory_bytes, gpus, most_jobs, most_priority"
         for row in self.database.read(f"SELECT {columns} FROM plane_shares"):
             found[str(row[0])] = share_of(row, used.get(str(row[0]), 0.0))
         return found
 
-    def set_share(self, share: Share) -> None:
+    def set_share(self, share: TenantQuota) -> None:
         """Say what a tenant may have; what is None is not bounded."""
         quota = share.quota
         self.database.write(
@@ -226,11 +226,11 @@ class Records:
             *(share.most_jobs, share.most_priority),
         )
 
-    def _change(self, uid: str, by: str, column: str, value: object, what: str) -> Entry:
+    def _change(self, uid: str, by: str, column: str, value: object, what: str) -> JobEntry:
         """Write what an owner wants; the phase is not theirs to write."""
         now_s = self._clock()
 
-        def work(transaction: Transaction) -> Entry:
+        def work(transaction: Transaction) -> JobEntry:
             found = transaction.execute(f"SELECT {COLUMNS} FROM plane_jobs WHERE uid = ?", uid)
             if not found:
                 raise NotFound(f"no job {uid} in the queue")
@@ -276,18 +276,18 @@ def add_events(transaction: Transaction, told: Sequence[tuple[str, float, str, s
         transaction.execute("INSERT INTO plane_events VALUES (?, ?, ?, ?, ?)", number, *event)
 
 
-def entry_of(row: Row) -> Entry:
+def entry_of(row: Row) -> JobEntry:
     """Read a row of COLUMNS."""
     uid, tenant, name, kind, text, need, *rest = row
-    return Entry(uid, tenant, name, kind, text, need_from(need), *rest)
+    return JobEntry(uid, tenant, name, kind, text, need_from(need), *rest)
 
 
-def share_of(row: Row, used: float) -> Share:
+def share_of(row: Row, used: float) -> TenantQuota:
     tenant, weight, cores, memory_bytes, gpus, most_jobs, most_priority = row
-    return Share(tenant, weight, Quota(cores, memory_bytes, gpus), most_jobs, most_priority, used)
+    return TenantQuota(tenant, weight, QuotaLimit(cores, memory_bytes, gpus), most_jobs, most_priority, used)
 
 
-def _submitted(transaction: Transaction, asked: Submission) -> Entry | None:
+def _submitted(transaction: Transaction, asked: Submission) -> JobEntry | None:
     """Return the job that this very request has made before."""
     sql = "SELECT uid, digest FROM plane_submits WHERE tenant = ? AND token = ?"
     found = transaction.execute(sql, asked.tenant, asked.token)
@@ -302,7 +302,7 @@ def _submitted(transaction: Transaction, asked: Submission) -> Entry | None:
     return entry_of(transaction.execute(f"SELECT {COLUMNS} FROM plane_jobs WHERE uid = ?", uid)[0])
 
 
-def _row_of(entry: Entry) -> tuple[object, ...]:
+def _row_of(entry: JobEntry) -> tuple[object, ...]:
     return (
         *(entry.uid, entry.tenant, entry.name, entry.kind, entry.text, entry.need.text(), entry.by),
         *(entry.asked_s, entry.wish, entry.priority, entry.phase, entry.members, entry.attempts),

@@ -22,15 +22,15 @@ import msgspec
 from windlass.cluster.backend import NAME_MOST, Group, Resources, Restart
 from windlass.cluster.training_group import HOME, JOB, TenantJob, at_home, divided, training_group
 from windlass.control.plane.job_store import Submission
-from windlass.control.plane.queued_job import Entry, Need
+from windlass.control.plane.queued_job import JobEntry, ResourceNeeds
 from windlass.control.tenants.policy import check_priority, confined, confined_service
-from windlass.control.tenants.tenant_registry import Lodging
+from windlass.control.tenants.tenant_registry import TenantContext
 from windlass.spec.cluster import Backend, Cluster
 from windlass.spec.errors import BadInput, BadJob
 from windlass.spec.job import STATISTICS, Job
 from windlass.spec.job_text import job_text
 from windlass.spec.processes import CLI, RUN_MEMBER
-from windlass.spec.protocol.queue import QueueBody, Service
+from windlass.spec.protocol.queue import QueueBody, QueuedService
 from windlass.spec.read import job_from, parse
 from windlass.spec.tenancy import DEFAULT, FOLDER
 
@@ -48,7 +48,7 @@ def home_of_tenant(home: Path, tenant: str) -> Path:
     return home if tenant == DEFAULT else home / FOLDER / tenant
 
 
-def submission_of(body: QueueBody, lodging: Lodging, by: str, token: str = "") -> Submission:
+def submission_of(body: QueueBody, lodging: TenantContext, by: str, token: str = "") -> Submission:
     """Check what somebody asks for and work out what it needs, or say what is wrong with it.
 
     What is asked for a tenant may name only what is that tenant's own.
@@ -64,7 +64,7 @@ def submission_of(body: QueueBody, lodging: Lodging, by: str, token: str = "") -
         job = confined(job, *given, own_user=lodging.uid is not None) if own else job
         name, text, need, kind = body.name or job.name, body.job, train_need(job), "train"
     else:
-        service = parse(Service, body.service, "service")
+        service = parse(QueuedService, body.service, "service")
         if own:
             service = confined_service(service, *given, own_user=lodging.uid is not None)
         name, need, kind = body.name or _service_name(service), service_need(service), "service"
@@ -92,7 +92,7 @@ def job_of(text: str, folder: Path) -> Job:
     return divided(job_from(data, (), "job", folder))
 
 
-def train_need(job: Job) -> Need:
+def train_need(job: Job) -> ResourceNeeds:
     """Return what a run asks for: a member for every machine, with room for its workers there."""
     cluster, world = job.cluster, job.layout.world
     if world % cluster.nodes:
@@ -113,17 +113,17 @@ def train_need(job: Job) -> Need:
     )
 
 
-def service_need(service: Service) -> Need:
+def service_need(service: QueuedService) -> ResourceNeeds:
     return replace(_need(service.cluster, service.replicas), preemptible=False, endless=True)
 
 
-def groups_for(home: Path, backend: Backend) -> Callable[[Entry], Group]:
+def groups_for(home: Path, backend: Backend) -> Callable[[JobEntry], Group]:
     """Return how entries become groups of a backend, with homes below `home`.
 
     A group depends on nothing that may change while it runs, save its count: another one would be refused.
     """
 
-    def group_of(entry: Entry) -> Group:
+    def group_of(entry: JobEntry) -> Group:
         place = home_of_tenant(home, entry.tenant)
         if entry.kind == "service":
             return _service_group(entry, place, backend)
@@ -136,7 +136,7 @@ def groups_for(home: Path, backend: Backend) -> Callable[[Entry], Group]:
     return group_of
 
 
-def _train_group(entry: Entry, job: Job, home: Path) -> Group:
+def _train_group(entry: JobEntry, job: Job, home: Path) -> Group:
     cluster = job.cluster
     size = ("--workers", str(job.layout.world), "--nodes", str(cluster.nodes))
     args = ("--start", "new", *size, "--home", str(home), "--note", entry.group)
@@ -145,9 +145,9 @@ def _train_group(entry: Entry, job: Job, home: Path) -> Group:
     return replace(_group(entry, cluster), module=RUN_MEMBER, args=args, environment=environment)
 
 
-def _service_group(entry: Entry, home: Path, backend: Backend) -> Group:
+def _service_group(entry: JobEntry, home: Path, backend: Backend) -> Group:
     """Return the group of a service; a pod's home is its volume, and it listens to all of its own network."""
-    service = parse(Service, msgspec.json.decode(entry.text), "service")
+    service = parse(QueuedService, msgspec.json.decode(entry.text), "service")
     host = service.host
     if backend == "kubernetes":
         home, host = Path(at_home(service.cluster).env[HOME]), EVERYWHERE
@@ -163,7 +163,7 @@ def _service_group(entry: Entry, home: Path, backend: Backend) -> Group:
     )
 
 
-def _group(entry: Entry, cluster: Cluster) -> Group:
+def _group(entry: JobEntry, cluster: Cluster) -> Group:
     need = entry.need
     return Group(
         name=entry.group,
@@ -184,8 +184,8 @@ def _group(entry: Entry, cluster: Cluster) -> Group:
     )
 
 
-def _need(cluster: Cluster, workers: int) -> Need:
-    return Need(
+def _need(cluster: Cluster, workers: int) -> ResourceNeeds:
+    return ResourceNeeds(
         cores=(CORES if cluster.cores is None else cluster.cores) * workers,
         memory_bytes=0 if cluster.memory is None else cluster.memory * workers,
         gpus=cluster.gpus * workers,
@@ -194,5 +194,5 @@ def _need(cluster: Cluster, workers: int) -> Need:
     )
 
 
-def _service_name(service: Service) -> str:
+def _service_name(service: QueuedService) -> str:
     return "serve-" + service.model.partition("@")[0].rpartition("/")[2][: NAME_MOST - 10]

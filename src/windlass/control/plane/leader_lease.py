@@ -22,7 +22,7 @@ WHERE name = 'leader' AND epoch = ? RETURNING epoch"""
 _RESIGN = "UPDATE plane_leases SET beat = -1 WHERE name = 'leader' AND epoch = ?"
 
 
-class Deposed(InUse):
+class LostLeadership(InUse):
     """Another control plane leads."""
 
 
@@ -83,7 +83,7 @@ def fence(epoch: Callable[[], int | None]) -> Callable[[Transaction], None]:
         held = epoch()
         found = transaction.execute("SELECT epoch FROM plane_leases WHERE name = 'leader'")[0][0]
         if held is None or int(found) != held:
-            raise Deposed(f"epoch {held} has passed: epoch {found} leads")
+            raise LostLeadership(f"epoch {held} has passed: epoch {found} leads")
 
     return check
 

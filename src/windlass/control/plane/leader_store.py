@@ -6,10 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from windlass.control.plane.job_store import ALONE, COLUMNS, Records, Wait, add_events, entry_of, next_version
+from windlass.control.plane.job_store import (
+    ALONE,
+    COLUMNS,
+    JobStore,
+    QueuePosition,
+    add_events,
+    entry_of,
+    next_version,
+)
 from windlass.control.plane.leader_lease import fence
-from windlass.control.plane.queued_job import Entry
-from windlass.control.scheduler.snapshot import Share
+from windlass.control.plane.queued_job import JobEntry
+from windlass.control.scheduler.snapshot import TenantQuota
 from windlass.store.database import Transaction
 
 LEADER = "control plane"
@@ -18,46 +26,46 @@ since_s = ?, placed_s = ?, begun_s = ?, ended_s = ?, version = ? WHERE uid = ?""
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Transition:
     """A job that comes to another phase, and what its owner is told of it."""
 
-    entry: Entry
+    entry: JobEntry
     at_s: float
     what: str
 
 
-class Ledger(Protocol):
+class LeaderStore(Protocol):
     """What the reconcile loop needs of the records; the simulator of large fleets has one in memory."""
 
-    def changed(self, after: int) -> Sequence[Entry]:
+    def changed(self, after: int) -> Sequence[JobEntry]:
         """Return the jobs written since a version; since 0, all that are not over."""
 
-    def apply(self, moves: Sequence[Move]) -> int:
+    def apply(self, moves: Sequence[Transition]) -> int:
         """Write moves together, or none if another one leads; return the version of that write."""
 
-    def tell_waits(self, waits: Mapping[str, Wait | None]) -> None:
+    def tell_waits(self, waits: Mapping[str, QueuePosition | None]) -> None:
         """Write what jobs wait for, by uid; None for those that wait no longer."""
 
-    def shares(self) -> Mapping[str, Share]:
+    def shares(self) -> Mapping[str, TenantQuota]:
         """Return what tenants may have, and had lately."""
 
     def tell_usage(self, used: Mapping[str, float], now_s: float) -> None:
         """Write what tenants had lately."""
 
 
-class FencedLedger:
+class FencedLeaderStore:
     """The ledger in the database of a control plane."""
 
-    def __init__(self, records: Records, epoch: Callable[[], int | None]) -> None:
+    def __init__(self, records: JobStore, epoch: Callable[[], int | None]) -> None:
         self._records, self._database = records, records.database
         self._check = fence(epoch)
 
-    def changed(self, after: int) -> list[Entry]:
+    def changed(self, after: int) -> list[JobEntry]:
         where = "version > ?" if after else "ended_s IS NULL AND version > ?"
         sql = f"SELECT {COLUMNS} FROM plane_jobs WHERE {where} ORDER BY version"
         return [entry_of(row) for row in self._database.read(sql, after)]
 
-    def apply(self, moves: Sequence[Move]) -> int:
+    def apply(self, moves: Sequence[Transition]) -> int:
         def work(transaction: Transaction) -> int:
             self._check(transaction)
             version = next_version(transaction)
@@ -73,7 +81,7 @@ class FencedLedger:
 
         return self._database.atomically(work, alone=ALONE)
 
-    def tell_waits(self, waits: Mapping[str, Wait | None]) -> None:
+    def tell_waits(self, waits: Mapping[str, QueuePosition | None]) -> None:
         def work(transaction: Transaction) -> None:
             self._check(transaction)
             for uid, wait in waits.items():
@@ -88,7 +96,7 @@ class FencedLedger:
 
         self._database.atomically(work, light=True, alone="plane_waits")
 
-    def shares(self) -> Mapping[str, Share]:
+    def shares(self) -> Mapping[str, TenantQuota]:
         return self._records.shares()
 
     def tell_usage(self, used: Mapping[str, float], now_s: float) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from windlass.cluster.backend import Standing
-from windlass.control.plane.queued_job import LEAVING, Entry
+from windlass.cluster.backend import GroupStatus
+from windlass.control.plane.queued_job import LEAVING, JobEntry
 
 GONE_MOST = 20
 """How often the processes of a job may be gone without a word, before it counts as failed."""
 
 
-def became(entry: Entry, standing: Standing | None, now_s: float) -> Entry:
+def became(entry: JobEntry, standing: GroupStatus | None, now_s: float) -> JobEntry:
     """Return the entry as it is by what its owner wants and what is seen; itself if nothing changed."""
     if entry.over:
         return entry
@@ -32,7 +32,7 @@ def became(entry: Entry, standing: Standing | None, now_s: float) -> Entry:
     return entry
 
 
-def _left(entry: Entry, standing: Standing | None, now_s: float) -> Entry:
+def _left(entry: JobEntry, standing: GroupStatus | None, now_s: float) -> JobEntry:
     if standing is not None:
         finished = standing.over and all(member.state == "done" for member in standing.members)
         return entry.now("done", "it finished before it had to go", now_s) if finished else entry
@@ -41,7 +41,7 @@ def _left(entry: Entry, standing: Standing | None, now_s: float) -> Entry:
     return entry.now("queued", entry.reason, now_s, members=0, preemptions=entry.preemptions + 1)
 
 
-def _ended(entry: Entry, standing: Standing, now_s: float) -> Entry:
+def _ended(entry: JobEntry, standing: GroupStatus, now_s: float) -> JobEntry:
     worst = next((member for member in standing.members if member.state == "failed"), None)
     if worst is None:
         return entry.now("done", "", now_s)
@@ -49,7 +49,7 @@ def _ended(entry: Entry, standing: Standing, now_s: float) -> Entry:
     return entry.now("failed", f"part {worst.index} {worst.reason}{log}", now_s)
 
 
-def _vanished(entry: Entry, now_s: float) -> Entry:
+def _vanished(entry: JobEntry, now_s: float) -> JobEntry:
     """Nobody stopped the group, and it is not there: its machines or its cluster are gone, or began anew."""
     if entry.attempts >= GONE_MOST + entry.preemptions:
         return entry.now("failed", f"its processes were gone {GONE_MOST} times without a word", now_s)

@@ -19,11 +19,11 @@ from typing import Any, Literal
 import msgspec
 
 from windlass.cluster.backend import label
-from windlass.control.scheduler.snapshot import Ask, Room
+from windlass.control.scheduler.snapshot import MemberResources, PendingJob
 from windlass.spec.cluster import Placement
 
 Kind = Literal["train", "service"]
-Wish = Literal["run", "stop"]
+DesiredState = Literal["run", "stop"]
 Phase = Literal["queued", "admitted", "running", "preempting", "stopping", "done", "failed", "stopped"]
 OVER = frozenset(("done", "failed", "stopped"))
 PLACED = frozenset(("admitted", "running", "preempting", "stopping"))
@@ -31,7 +31,7 @@ LEAVING = frozenset(("preempting", "stopping"))
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class ResourceNeeds:
     """What a job asks of the cluster, worked out once, when it is submitted."""
 
     members: int = 1
@@ -50,12 +50,12 @@ class Need:
         return msgspec.json.encode(self).decode()
 
 
-def need_from(text: str) -> Need:
-    return msgspec.json.decode(text, type=Need)
+def need_from(text: str) -> ResourceNeeds:
+    return msgspec.json.decode(text, type=ResourceNeeds)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JobEntry:
     """A job as it is recorded. Its owner writes the first part, whoever leads the second."""
 
     uid: str
@@ -64,10 +64,10 @@ class Entry:
     kind: Kind
     text: str
     """The job file, or the tables of a service."""
-    need: Need
+    need: ResourceNeeds
     by: str
     asked_s: float
-    wish: Wish = "run"
+    wish: DesiredState = "run"
     priority: int = 0
 
     phase: Phase = "queued"
@@ -105,19 +105,19 @@ class Entry:
     def over(self) -> bool:
         return self.phase in OVER
 
-    def now(self, phase: Phase, reason: str, now_s: float, **more: Any) -> Entry:
+    def now(self, phase: Phase, reason: str, now_s: float, **more: Any) -> JobEntry:
         """Return it in another phase."""
         ended_s = now_s if phase in OVER else None
         return replace(self, phase=phase, reason=reason, since_s=now_s, ended_s=ended_s, **more)
 
-    def ask(self) -> Ask:
+    def ask(self) -> PendingJob:
         """Return it as a decision about the queue sees it."""
         need = self.need
-        return Ask(
+        return PendingJob(
             key=self.key,
             tenant=self.tenant,
             members=need.members,
-            need=Room(need.cores, need.memory_bytes, need.gpus),
+            need=MemberResources(need.cores, need.memory_bytes, need.gpus),
             priority=self.priority,
             least=need.least,
             placement=need.placement,

@@ -14,15 +14,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from windlass.cluster.backend import Backend, Group, Node, Standing, Survey
+from windlass.cluster.backend import ClusterBackend, ClusterState, Group, GroupStatus, Node
 from windlass.control.plane.actions import Deed, deed_for, is_settled, repeat_for
-from windlass.control.plane.job_cache import Book, Machines
-from windlass.control.plane.job_store import Wait
-from windlass.control.plane.leader_store import Ledger, Move
+from windlass.control.plane.job_cache import JobCache, NodeCache
+from windlass.control.plane.job_store import QueuePosition
+from windlass.control.plane.leader_store import LeaderStore, Transition
 from windlass.control.plane.observe import became
-from windlass.control.plane.queued_job import Entry
+from windlass.control.plane.queued_job import JobEntry
 from windlass.control.scheduler.fair_share import dominant_shares, fade
-from windlass.control.scheduler.snapshot import LEAST_RUN_S, Decision, Share, View
+from windlass.control.scheduler.snapshot import LEAST_RUN_S, JobDecision, Snapshot, TenantQuota
 from windlass.spec.errors import AskedWrongly, InUse, NotFound, ProcessFailed
 
 OWNED_BY = "WINDLASS_PLANE"
@@ -38,10 +38,10 @@ DEEDS_MOST_S = 5.0
 
 
 @dataclass
-class Step:
+class ReconcileResult:
     """What one step did."""
 
-    moves: Sequence[Move] = ()
+    moves: Sequence[Transition] = ()
     launched: int = 0
     stopped: int = 0
     decide_s: float = 0.0
@@ -73,10 +73,10 @@ class Reconciler:
 
     def __init__(
         self,
-        ledger: Ledger,
-        backend: Backend,
-        group_of: Callable[[Entry], Group],
-        decide: Callable[[View], Sequence[Decision]],
+        ledger: LeaderStore,
+        backend: ClusterBackend,
+        group_of: Callable[[JobEntry], Group],
+        decide: Callable[[Snapshot], Sequence[JobDecision]],
         *,
         identity: str = "plane",
         clock: Callable[[], float] = time.time,
@@ -92,8 +92,8 @@ class Reconciler:
         self._group_of, self._decide = group_of, decide
         self._identity, self._clock, self._leads = identity, clock, leads
         self._least_run_s, self._unseen = least_run_s, unseen
-        self.book, self._machines = Book(), Machines()
-        self._seen: dict[str, Standing] = {}
+        self.book, self._machines = JobCache(), NodeCache()
+        self._seen: dict[str, GroupStatus] = {}
         self._same: dict[int, str] = {}
         """The keys of these very objects: one that comes again is as it was."""
         self._strays: set[str] = set()
@@ -103,26 +103,28 @@ class Reconciler:
         self._todo: set[str] = set()
         """Jobs for which something remains to be done at the backend."""
         self._refused: dict[str, str] = {}
-        self._shares: dict[str, Share] = {}
+        self._shares: dict[str, TenantQuota] = {}
         self._used: dict[str, float] | None = None
         self._counted_s: float | None = None
         """Up to when usage is counted."""
-        self._waits: dict[str, Wait] = {}
+        self._waits: dict[str, QueuePosition] = {}
         self._shares_due, self._waits_due = _Due(SHARES_EVERY_S), _Due(WAITS_EVERY_S)
         self._usage_due, self._again_due = _Due(USAGE_EVERY_S), _Due(AGAIN_S)
 
-    def step(self) -> Step:
+    def step(self) -> ReconcileResult:
         """Do what is to be done now. Deposed when another one leads."""
         try:
             survey = self._backend.survey()
         except ProcessFailed as error:
-            return Step(trouble=error.message, waiting=len(self.book.waiting), placed=len(self.book.placed))
+            return ReconcileResult(
+                trouble=error.message, waiting=len(self.book.waiting), placed=len(self.book.placed)
+            )
         touched = self._take_in(survey)
         now_s = self._clock()  # a look around may take long, and nothing is decided before it was asked for
         observed = self._observed(touched, now_s)
         began_s = time.perf_counter()
         decided, waits = self._decided(survey, now_s)
-        step = Step(decide_s=time.perf_counter() - began_s)
+        step = ReconcileResult(decide_s=time.perf_counter() - began_s)
         step.moves = [*observed, *decided]
         self._write(step.moves)
         touched.update(move.entry.uid for move in step.moves)
@@ -131,7 +133,7 @@ class Reconciler:
         step.waiting, step.placed = len(self.book.waiting), len(self.book.placed)
         return step
 
-    def _take_in(self, survey: Survey) -> set[str]:
+    def _take_in(self, survey: ClusterState) -> set[str]:
         """Compare with the last step; return the jobs of which something is written or seen anew."""
         book = self.book
         touched = book.read(self._ledger)
@@ -159,7 +161,7 @@ class Reconciler:
         self._seen, self._same = there, dict(zip(map(id, there.values()), there, strict=True))
         return touched | self._todo | book.wishes
 
-    def _observed(self, touched: Iterable[str], now_s: float) -> list[Move]:
+    def _observed(self, touched: Iterable[str], now_s: float) -> list[Transition]:
         moves = []
         for uid in touched:
             entry = self.book.entries.get(uid)
@@ -170,13 +172,15 @@ class Reconciler:
             else:
                 after = became(entry, self._seen.get(entry.group_key), now_s)
             if after is not entry:
-                moves.append(Move(after, now_s, _words(after)))
+                moves.append(Transition(after, now_s, _words(after)))
                 self.book.put(after)
         return moves
 
-    def _decided(self, survey: Survey, now_s: float) -> tuple[list[Move], dict[str, Wait]]:
+    def _decided(
+        self, survey: ClusterState, now_s: float
+    ) -> tuple[list[Transition], dict[str, QueuePosition]]:
         book = self.book
-        view = View(
+        view = Snapshot(
             now_s=now_s,
             machines=self._machines.of(survey.nodes or self._unseen),
             waiting=list(book.waiting.values()),
@@ -186,23 +190,23 @@ class Reconciler:
         )
         if self._usage_due.now(now_s):
             self._count_usage(view)
-        moves, waits = [], dict[str, Wait]()
+        moves, waits = [], dict[str, QueuePosition]()
         for decision in self._decide(view):
             entry = book.entries[book.by_key[decision.key]]
             if decision.what == "hold":
-                waits[entry.uid] = Wait(len(waits) + 1, decision.reason)
+                waits[entry.uid] = QueuePosition(len(waits) + 1, decision.reason)
             else:
                 moves.append(_move(entry, decision, now_s))
         return moves, waits
 
-    def _write(self, moves: Sequence[Move]) -> None:
+    def _write(self, moves: Sequence[Transition]) -> None:
         """Write first, then act: whoever comes after us finds what we were about to do."""
         if moves:
             self.book.moved(moves, self._ledger.apply(moves))
 
-    def _act(self, touched: Iterable[str], step: Step, *, again: bool) -> None:
+    def _act(self, touched: Iterable[str], step: ReconcileResult, *, again: bool) -> None:
         until = time.monotonic() + DEEDS_MOST_S
-        self._todo, deeds = set(), list[tuple[Deed, Entry | None, str]]()
+        self._todo, deeds = set(), list[tuple[Deed, JobEntry | None, str]]()
         for uid in touched:
             entry = self.book.entries.get(uid)
             if entry is None:
@@ -222,13 +226,13 @@ class Reconciler:
             if time.monotonic() > until or not self._leads() or not self._do(what, entry, key, step):
                 return
 
-    def _repeated(self, done: set[str]) -> Iterator[tuple[Deed, Entry | None, str]]:
+    def _repeated(self, done: set[str]) -> Iterator[tuple[Deed, JobEntry | None, str]]:
         for key in self._unsettled - done:
             uid = self.book.by_group.get(key)
             entry = self.book.entries[uid] if uid is not None else None
             yield repeat_for(entry, self._seen[key]), entry, key
 
-    def _do(self, deed: Deed, entry: Entry | None, key: str, step: Step) -> bool:
+    def _do(self, deed: Deed, entry: JobEntry | None, key: str, step: ReconcileResult) -> bool:
         """Do one deed; return False when the backend does not answer, so that no other can be done."""
         try:
             if deed == "stop":
@@ -250,12 +254,12 @@ class Reconciler:
                 self._refused[entry.uid] = str(error)
         return True
 
-    def _launch(self, entry: Entry) -> None:
+    def _launch(self, entry: JobEntry) -> None:
         group = self._group_of(entry)
         environment = {**group.environment, OWNED_BY: self._identity}
         self._backend.launch(replace(group, environment=environment, count=entry.members))
 
-    def _shares_now(self, now_s: float) -> dict[str, Share]:
+    def _shares_now(self, now_s: float) -> dict[str, TenantQuota]:
         if self._shares_due.now(now_s):
             told = self._ledger.shares()
             if self._used is None:
@@ -264,42 +268,42 @@ class Reconciler:
             self._shares = {t: replace(share, used=used.get(t, 0.0)) for t, share in told.items()}
         return self._shares
 
-    def _count_usage(self, view: View) -> None:
+    def _count_usage(self, view: Snapshot) -> None:
         """Note what tenants have held since the last count."""
         assert self._used is not None
         passed_s, self._counted_s = view.now_s - (self._counted_s or view.now_s), view.now_s
         held = dominant_shares(view)
         for tenant in {*held, *self._used}:
             self._used[tenant] = fade(self._used.get(tenant, 0.0), held.get(tenant, 0.0), passed_s)
-            known = self._shares.get(tenant, Share(tenant))
+            known = self._shares.get(tenant, TenantQuota(tenant))
             self._shares[tenant] = replace(known, used=self._used[tenant])
         if self._used:
             self._ledger.tell_usage(self._used, view.now_s)
 
-    def _tell(self, waits: dict[str, Wait], now_s: float) -> None:
+    def _tell(self, waits: dict[str, QueuePosition], now_s: float) -> None:
         """Tell owners what they wait for, when it is another thing than before."""
         if not self._waits_due.now(now_s):
             return
-        told: dict[str, Wait | None] = {u: w for u, w in waits.items() if self._waits.get(u) != w}
+        told: dict[str, QueuePosition | None] = {u: w for u, w in waits.items() if self._waits.get(u) != w}
         told |= dict.fromkeys(self._waits.keys() - waits.keys())
         if told:
             self._ledger.tell_waits(told)
         self._waits = waits
 
 
-def _move(entry: Entry, decision: Decision, now_s: float) -> Move:
+def _move(entry: JobEntry, decision: JobDecision, now_s: float) -> Transition:
     if decision.what == "admit":
         more = {"members": decision.members, "attempts": entry.attempts + 1, "placed_s": now_s}
         after = entry.now("admitted", decision.reason, now_s, **more)
-        return Move(after, now_s, f"admitted with {_count(decision.members)}: {decision.reason}")
+        return Transition(after, now_s, f"admitted with {_count(decision.members)}: {decision.reason}")
     if decision.what == "resize":
         after = replace(entry, members=decision.members, placed_s=now_s)
-        return Move(after, now_s, f"goes on with {_count(decision.members)}: {decision.reason}")
+        return Transition(after, now_s, f"goes on with {_count(decision.members)}: {decision.reason}")
     after = entry.now("preempting", decision.reason, now_s)
-    return Move(after, now_s, f"saves what it has and makes room: {decision.reason}")
+    return Transition(after, now_s, f"saves what it has and makes room: {decision.reason}")
 
 
-def _words(entry: Entry) -> str:
+def _words(entry: JobEntry) -> str:
     told = {
         "running": "runs",
         "queued": "has saved and waits again",

@@ -24,7 +24,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.control.scheduler.snapshot import Machine, Room
+from windlass.control.scheduler.snapshot import MemberResources, SchedulableNode
 from windlass.spec.cluster import Placement
 
 BARE, FREE, SOON, LATER = range(4)
@@ -44,29 +44,29 @@ Vector = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RequestKind:
     """Asks that fit in the same machines: the room of a member, and the labels that a machine must have."""
 
     need: Vector
     labels: tuple[tuple[str, str], ...] = ()
 
 
-def kind_of(need: Room, labels: Mapping[str, str]) -> Kind:
-    return Kind(vector(need), tuple(sorted(labels.items())) if labels else ())
+def kind_of(need: MemberResources, labels: Mapping[str, str]) -> RequestKind:
+    return RequestKind(vector(need), tuple(sorted(labels.items())) if labels else ())
 
 
-def vector(room: Room) -> Vector:
+def vector(room: MemberResources) -> Vector:
     return room.vector
 
 
-class Columns(Sequence[Machine]):
+class Columns(Sequence[SchedulableNode]):
     """The machines as a decision finds them.
 
     Whoever decides again and again keeps one and lets it follow the machines by `update` and `drop`; a
     machine that is gone keeps its row, without room, for the time when it comes back.
     """
 
-    def __init__(self, machines: Iterable[Machine]) -> None:
+    def __init__(self, machines: Iterable[SchedulableNode]) -> None:
         self.machines = sorted(machines, key=lambda machine: machine.name)
         self.rows = {machine.name: row for row, machine in enumerate(self.machines)}
         self.total = _table([machine.total for machine in self.machines])
@@ -74,20 +74,20 @@ class Columns(Sequence[Machine]):
         self.sum: Floats = self.total.sum(axis=1)
         self._there = np.ones(len(self.machines), dtype=bool)
         self._masks: dict[tuple[tuple[str, str], ...], NDArray[np.bool_]] = {}
-        self._most: dict[Kind, int] = {}
+        self._most: dict[RequestKind, int] = {}
         self._rows_at: dict[int, tuple[tuple[str, ...], Ints]] = {}
 
     def __len__(self) -> int:
         return len(self.machines)
 
     @overload
-    def __getitem__(self, row: int) -> Machine: ...
+    def __getitem__(self, row: int) -> SchedulableNode: ...
     @overload
-    def __getitem__(self, row: slice) -> list[Machine]: ...
-    def __getitem__(self, row: int | slice) -> Machine | list[Machine]:
+    def __getitem__(self, row: slice) -> list[SchedulableNode]: ...
+    def __getitem__(self, row: int | slice) -> SchedulableNode | list[SchedulableNode]:
         return self.machines[row]
 
-    def update(self, machine: Machine) -> bool:
+    def update(self, machine: SchedulableNode) -> bool:
         """Take over how a machine is now; False when it cannot be done, and all must be read again."""
         row = self.rows.get(machine.name)
         if row is None or self.machines[row].labels != machine.labels:
@@ -115,7 +115,9 @@ class Columns(Sequence[Machine]):
         """A machine takes no work any more."""
         row = self.rows[name]
         self._put(row, (0.0, 0.0, 0.0), there=False)
-        self.machines[row] = Machine(name, Room(), Room(), self.machines[row].labels)
+        self.machines[row] = SchedulableNode(
+            name, MemberResources(), MemberResources(), self.machines[row].labels
+        )
         self.free[:, row] = 0.0
 
     def _put(self, row: int, total: Vector, *, there: bool) -> None:
@@ -135,10 +137,10 @@ class Columns(Sequence[Machine]):
         return known
 
     @staticmethod
-    def _has(machine: Machine, labels: tuple[tuple[str, str], ...]) -> bool:
+    def _has(machine: SchedulableNode, labels: tuple[tuple[str, str], ...]) -> bool:
         return all(machine.labels.get(key) == value for key, value in labels)
 
-    def most(self, kind: Kind) -> int:
+    def most(self, kind: RequestKind) -> int:
         """Return how many members the machines could take if nothing else ran."""
         known = self._most.get(kind)
         if known is None:
@@ -147,7 +149,7 @@ class Columns(Sequence[Machine]):
         return known
 
 
-def _table(rooms: Sequence[Room]) -> Floats:
+def _table(rooms: Sequence[MemberResources]) -> Floats:
     return np.array([vector(room) for room in rooms], dtype=np.float64).reshape(-1, 3).T.copy()
 
 
@@ -177,14 +179,14 @@ class Gang:
     each: Ints
 
 
-class Ground:
+class Capacity:
     """The machines while one decision is made; what is given is taken, what is promised is kept."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         free = np.minimum(columns.free, columns.total)
         self.room = np.stack([free, free, free, columns.total])
-        self._counted: dict[tuple[int, Kind], _Counted] = {}
+        self._counted: dict[tuple[int, RequestKind], _Counted] = {}
         self._changes: list[Ints] = []
 
     def rows_of(self, nodes: Sequence[str]) -> list[int]:
@@ -198,14 +200,14 @@ class Ground:
         pairs = zip(gang.rows.tolist(), gang.each.tolist(), strict=True)
         return tuple(machines[row].name for row, each in pairs for _ in range(each))
 
-    def fits(self, level: int, kind: Kind) -> Ints:
+    def fits(self, level: int, kind: RequestKind) -> Ints:
         """Return how many members of a kind each row can take."""
         return self._count(level, kind).fits
 
-    def sum(self, level: int, kind: Kind) -> int:
+    def sum(self, level: int, kind: RequestKind) -> int:
         return self._count(level, kind).sum
 
-    def _count(self, level: int, kind: Kind) -> _Counted:
+    def _count(self, level: int, kind: RequestKind) -> _Counted:
         known = self._counted.get((level, kind))
         if known is None:
             fits = count(self.room[level], kind.need) * self.columns.mask(kind.labels)
@@ -219,12 +221,12 @@ class Ground:
             known.seen = len(self._changes)
         return known
 
-    def choose(self, level: int, kind: Kind, members: int, placement: Placement) -> Gang:
+    def choose(self, level: int, kind: RequestKind, members: int, placement: Placement) -> Gang:
         """Choose rows for members that fit; those that need no GPU go first where no GPU is free."""
         strange = (self.room[FREE][2] > 0) & (kind.need[2] == 0)
         return place(self.fits(level, kind), strange, members, placement)
 
-    def choose_oldest(self, kind: Kind, members: int, newest_s: Floats) -> Gang:
+    def choose_oldest(self, kind: RequestKind, members: int, newest_s: Floats) -> Gang:
         """Choose rows that LATER take members: those in which nobody began lately.
 
         `newest_s` says when the last one began in each row. Once the rows are kept, nobody begins there, and
@@ -236,11 +238,11 @@ class Ground:
         order = np.lexsort((rows, newest_s[rows]))
         return _cut(rows[order], later[rows][order], members)
 
-    def take(self, gang: Gang, kind: Kind) -> None:
+    def take(self, gang: Gang, kind: RequestKind) -> None:
         """Give room to a gang for good."""
         self._add(gang, kind.need, (BARE, FREE, SOON, LATER), sign=-1.0)
 
-    def promise(self, gang: Gang, kind: Kind) -> None:
+    def promise(self, gang: Gang, kind: RequestKind) -> None:
         """Give room to a gang that is there SOON."""
         self._add(gang, kind.need, (SOON, LATER), sign=-1.0)
 

@@ -35,23 +35,23 @@ from windlass.control.scheduler.capacity import (
     FREE,
     LATER,
     SOON,
+    Capacity,
     Columns,
     Floats,
-    Ground,
-    Kind,
+    RequestKind,
     Vector,
     gang_of,
     kind_of,
     vector,
 )
-from windlass.control.scheduler.fair_share import Account, accounts_of, priority_of, whole_of
-from windlass.control.scheduler.preemption import Yield, Yielders
-from windlass.control.scheduler.snapshot import Ask, Decision, Placed, View
+from windlass.control.scheduler.fair_share import TenantUsage, accounts_of, priority_of, whole_of
+from windlass.control.scheduler.preemption import Preemptor, Yield
+from windlass.control.scheduler.snapshot import JobDecision, PendingJob, RunningJob, Snapshot
 
 PATIENCE_S = 600.0
 
 
-def decide(view: View) -> list[Decision]:
+def decide(view: Snapshot) -> list[JobDecision]:
     """Return what is to become of the jobs that wait, in the queue's order, and of those that must change.
 
     Jobs that go on as they are get no decision.
@@ -66,21 +66,21 @@ def decide(view: View) -> list[Decision]:
 class _Round:
     """One pass over the queue; the ground and the accounts say what is left at every moment of it."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: Snapshot) -> None:
         columns = view.machines if isinstance(view.machines, Columns) else Columns(view.machines)
-        self.decisions: list[Decision] = []
+        self.decisions: list[JobDecision] = []
         self._now_s = view.now_s
         self._least_run_s = view.least_run_s
         self._placed = view.placed
         self._waiting = view.waiting
-        self._ground = Ground(columns)
+        self._ground = Capacity(columns)
         self._accounts = accounts_of(view.waiting, self._placed, view.shares, whole_of(columns))
-        self._smaller: list[Placed] = []
+        self._smaller: list[RunningJob] = []
         """Elastic jobs that run with fewer members than they asked for."""
         self._leaving: list[str] = []
         """Who gives back room, and has it still."""
-        self._yielders: Yielders | None = None
-        self._kinds: dict[Vector, Kind] = {}
+        self._yielders: Preemptor | None = None
+        self._kinds: dict[Vector, RequestKind] = {}
         self._kept_for: list[str] = []
         self._pools: set[tuple[object, ...]] = set()
         self._words: dict[tuple[object, ...], str] = {}
@@ -111,7 +111,7 @@ class _Round:
         for each in sorted(incomplete, key=lambda each: each.ask.key):
             self._complete(each)
 
-    def _count_on(self, each: Placed) -> None:
+    def _count_on(self, each: RunningJob) -> None:
         """Count on the room of a job that was asked to leave, or of members that it was asked to let go."""
         leaving, need = each.nodes if each.leaving else each.nodes[each.members :], vector(each.ask.need)
         self._ground.clear(gang_of(self._ground.rows_of(leaving)), need, endless=each.ask.endless)
@@ -119,7 +119,7 @@ class _Round:
             self._accounts[each.ask.tenant].leave(need, each.members, jobs=1)
         self._leaving.append(each.ask.key)
 
-    def _complete(self, each: Placed) -> None:
+    def _complete(self, each: RunningJob) -> None:
         """Set room aside for members without a machine; where there is none, the job cannot stay as it is."""
         kind, missing = self._kind(each.ask), each.members - len(each.nodes)
         if self._ground.sum(FREE, kind) >= missing:
@@ -130,15 +130,15 @@ class _Round:
         account, key = self._accounts[each.ask.tenant], each.ask.key
         if len(each.nodes) >= each.ask.fewest:
             members = len(each.nodes)
-            self._say(Decision(key, "resize", reasons.broken_elastic(members), members))
+            self._say(JobDecision(key, "resize", reasons.broken_elastic(members), members))
             account.leave(kind.need, missing, jobs=0)
         elif each.ask.preemptible:
-            self._say(Decision(key, "preempt", reasons.broken(missing)))
+            self._say(JobDecision(key, "preempt", reasons.broken(missing)))
             account.leave(kind.need, each.members, jobs=1)
             self._ground.clear(gang_of(self._ground.rows_of(each.nodes)), kind.need, endless=each.ask.endless)
 
     def go_through_queue(self) -> None:
-        levels: dict[int, dict[str, list[Ask]]] = defaultdict(lambda: defaultdict(list))
+        levels: dict[int, dict[str, list[PendingJob]]] = defaultdict(lambda: defaultdict(list))
         for ask in self._waiting:
             levels[priority_of(ask, self._accounts[ask.tenant].share)][ask.tenant].append(ask)
         for priority in sorted(levels, reverse=True):
@@ -153,7 +153,7 @@ class _Round:
             self._by_share(queues, priority)
             self._behind += sum(decision.what == "hold" for decision in self.decisions[before:])
 
-    def _overdue(self, queues: dict[str, list[Ask]]) -> list[Ask]:
+    def _overdue(self, queues: dict[str, list[PendingJob]]) -> list[PendingJob]:
         """Return who has waited too long: of each tenant not above its share the first that could run."""
         found = []
         for tenant, queue in queues.items():
@@ -163,11 +163,11 @@ class _Round:
         late = (ask for ask in found if self._now_s - ask.asked_s >= PATIENCE_S)
         return sorted(late, key=lambda ask: (ask.asked_s, ask.key))
 
-    def _could_run(self, ask: Ask, account: Account) -> bool:
+    def _could_run(self, ask: PendingJob, account: TenantUsage) -> bool:
         kind = self._kind(ask)
         return min(account.most_of(kind.need), self._ground.columns.most(kind)) >= ask.fewest
 
-    def _by_share(self, queues: dict[str, list[Ask]], priority: int) -> None:
+    def _by_share(self, queues: dict[str, list[PendingJob]], priority: int) -> None:
         """Consider the first job of whoever stands lowest, again and again."""
         heap = [(self._accounts[tenant].standing, tenant, 0) for tenant, queue in queues.items() if queue]
         heapq.heapify(heap)
@@ -182,7 +182,7 @@ class _Round:
             if at < len(queue):
                 heapq.heappush(heap, (self._accounts[tenant].standing, tenant, at))
 
-    def _consider(self, ask: Ask, priority: int, *, overdue: bool) -> bool:
+    def _consider(self, ask: PendingJob, priority: int, *, overdue: bool) -> bool:
         """Decide about one job; True when it got room, or was promised some.
 
         Nothing changes while jobs are held: an equal job of the tenant is held for the same reason.
@@ -197,7 +197,7 @@ class _Round:
             self._held[shape] = self._changes, self.decisions[-1].reason
         return got
 
-    def _find_room(self, ask: Ask, priority: int, *, overdue: bool) -> bool:
+    def _find_room(self, ask: PendingJob, priority: int, *, overdue: bool) -> bool:
         kind, account, ground = self._kind(ask), self._accounts[ask.tenant], self._ground
         if ground.columns.most(kind) < ask.fewest:
             return self._hold(ask, self._too_large(ask, kind))
@@ -210,7 +210,7 @@ class _Round:
             members = min(most, fits)
             nodes = self._take(ask, kind, members)
             account.hold(kind.need, members)
-            self._say(Decision(ask.key, "admit", reasons.admitted(ask, members), members, nodes=nodes))
+            self._say(JobDecision(ask.key, "admit", reasons.admitted(ask, members), members, nodes=nodes))
             return True
         if ground.sum(SOON, kind) >= ask.fewest:
             return self._promise(ask, kind, reasons.makes_room(self._leaving))
@@ -225,12 +225,12 @@ class _Round:
             return self._keep(ask, kind)
         return self._hold(ask, self._no_room(ask, kind))
 
-    def _take(self, ask: Ask, kind: Kind, members: int) -> tuple[str, ...]:
+    def _take(self, ask: PendingJob, kind: RequestKind, members: int) -> tuple[str, ...]:
         gang = self._ground.choose(FREE, kind, members, ask.placement)
         self._ground.take(gang, kind)
         return self._ground.nodes_of(gang)
 
-    def _want_quota(self, ask: Ask, kind: Kind, account: Account) -> bool:
+    def _want_quota(self, ask: PendingJob, kind: RequestKind, account: TenantUsage) -> bool:
         """Hold a job that the quota forbids, and let the tenant's own lower jobs go if that helps."""
         if account.most_of(kind.need) < ask.fewest or account.share.most_jobs == 0:
             return self._hold(ask, reasons.beyond_quota(ask, account))
@@ -251,23 +251,23 @@ class _Round:
             self._changes += 1
         return self._hold(ask, self._quota_used(ask, account))
 
-    def _leaves_quota(self, ask: Ask, kind: Kind, account: Account) -> bool:
+    def _leaves_quota(self, ask: PendingJob, kind: RequestKind, account: TenantUsage) -> bool:
         room = account.room_for(kind.need, without_leaving=True)
         return account.may_begin(without_leaving=True) and room >= ask.fewest
 
-    def _promise(self, ask: Ask, kind: Kind, reason: str) -> bool:
+    def _promise(self, ask: PendingJob, kind: RequestKind, reason: str) -> bool:
         """Let a job have room that somebody is about to leave."""
         gang = self._ground.choose(SOON, kind, ask.fewest, ask.placement)
         self._ground.promise(gang, kind)
         return self._first_in_line(ask, kind, reason)
 
-    def _keep(self, ask: Ask, kind: Kind) -> bool:
+    def _keep(self, ask: PendingJob, kind: RequestKind) -> bool:
         """Keep machines free for a job until it fits."""
         fits = self._ground.sum(BARE, kind)
         self._ground.keep(self._ground.choose_oldest(kind, ask.fewest, self._newest_s()))
         return self._first_in_line(ask, kind, reasons.next_in_line(ask, fits))
 
-    def _first_in_line(self, ask: Ask, kind: Kind, reason: str) -> bool:
+    def _first_in_line(self, ask: PendingJob, kind: RequestKind, reason: str) -> bool:
         self._accounts[ask.tenant].hold(kind.need, ask.fewest)
         self._kept_for.append(ask.key)
         self._changes += 1
@@ -282,7 +282,7 @@ class _Round:
             newest_s[rows] = np.maximum(newest_s[rows], each.since_s)
         return newest_s
 
-    def _let_go(self, each: Yield, ask: Ask) -> None:
+    def _let_go(self, each: Yield, ask: PendingJob) -> None:
         placed, need = each.placed, vector(each.placed.ask.need)
         nodes = placed.nodes[len(placed.nodes) - each.members :]
         gang = gang_of(self._ground.rows_of(nodes))
@@ -291,12 +291,12 @@ class _Round:
         self._yielders_().take(placed)
         key, left = placed.ask.key, placed.members - each.members
         if left:
-            self._say(Decision(key, "resize", reasons.shrunk(left, ask.key), left, ask.key))
+            self._say(JobDecision(key, "resize", reasons.shrunk(left, ask.key), left, ask.key))
         elif each.by_share:
             reason = reasons.preempted_by_share(ask.key, placed.ask.tenant)
-            self._say(Decision(key, "preempt", reason, other=ask.key))
+            self._say(JobDecision(key, "preempt", reason, other=ask.key))
         else:
-            self._say(Decision(key, "preempt", reasons.preempted_by_priority(ask.key), other=ask.key))
+            self._say(JobDecision(key, "preempt", reasons.preempted_by_priority(ask.key), other=ask.key))
 
     def grow(self) -> None:
         """Let elastic jobs have what nobody waits for: by priority, then by standing."""
@@ -318,34 +318,34 @@ class _Round:
                 nodes = self._take(each.ask, kind, further)
                 account.hold(kind.need, further)
                 members = each.members + further
-                self._say(Decision(each.ask.key, "resize", reasons.grown(members), members, nodes=nodes))
+                self._say(JobDecision(each.ask.key, "resize", reasons.grown(members), members, nodes=nodes))
 
-    def _growth_order(self, each: Placed) -> tuple[float, float, float, str]:
+    def _growth_order(self, each: RunningJob) -> tuple[float, float, float, str]:
         account = self._accounts[each.ask.tenant]
         return -self._priority(each), account.standing, each.since_s, each.ask.key
 
-    def _priority(self, each: Placed) -> int:
+    def _priority(self, each: RunningJob) -> int:
         return priority_of(each.ask, self._accounts[each.ask.tenant].share)
 
-    def _kind(self, ask: Ask) -> Kind:
+    def _kind(self, ask: PendingJob) -> RequestKind:
         if ask.node_selector:
             return kind_of(ask.need, ask.node_selector)
         need = vector(ask.need)
         known = self._kinds.get(need)
         if known is None:
-            known = self._kinds[need] = Kind(need)
+            known = self._kinds[need] = RequestKind(need)
         return known
 
-    def _yielders_(self) -> Yielders:
+    def _yielders_(self) -> Preemptor:
         if self._yielders is None:
-            self._yielders = Yielders(self._placed, self._accounts, self._now_s, self._least_run_s)
+            self._yielders = Preemptor(self._placed, self._accounts, self._now_s, self._least_run_s)
         return self._yielders
 
-    def _too_large(self, ask: Ask, kind: Kind) -> str:
+    def _too_large(self, ask: PendingJob, kind: RequestKind) -> str:
         machines = int(self._ground.columns.mask(kind.labels).sum())
         return reasons.too_large(ask, self._ground.columns.most(kind), machines)
 
-    def _no_room(self, ask: Ask, kind: Kind) -> str:
+    def _no_room(self, ask: PendingJob, kind: RequestKind) -> str:
         """Say what is missing; many wait for the same, so it is said once for all of them."""
         bare = self._ground.sum(BARE, kind)
         known = (kind, ask.fewest, bare, self._behind)
@@ -355,7 +355,7 @@ class _Round:
             self._words[known] = words
         return self._words[known]
 
-    def _quota_used(self, ask: Ask, account: Account) -> str:
+    def _quota_used(self, ask: PendingJob, account: TenantUsage) -> str:
         known = ("quota", ask.tenant, account.may_begin())
         if known not in self._words:
             self._words[known] = reasons.quota_used(ask, account, self._holders(ask.tenant))
@@ -370,10 +370,10 @@ class _Round:
     def _leaving_of(self, tenant: str) -> list[str]:
         return [each.ask.key for each in self._placed if each.leaving and each.ask.tenant == tenant]
 
-    def _hold(self, ask: Ask, reason: str) -> bool:
-        self.decisions.append(Decision(ask.key, "hold", reason))
+    def _hold(self, ask: PendingJob, reason: str) -> bool:
+        self.decisions.append(JobDecision(ask.key, "hold", reason))
         return False
 
-    def _say(self, decision: Decision) -> None:
+    def _say(self, decision: JobDecision) -> None:
         self.decisions.append(decision)
         self._changes += 1

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from windlass.control.scheduler.capacity import SLACK, Columns, Vector
-from windlass.control.scheduler.snapshot import Ask, Machine, Placed, Share, View
+from windlass.control.scheduler.snapshot import PendingJob, RunningJob, SchedulableNode, Snapshot, TenantQuota
 
 HALF_LIFE_S = 4 * 3600.0
 FADE_S = HALF_LIFE_S / math.log(2)
@@ -34,14 +34,14 @@ def fade(used: float, share: float, passed_s: float) -> float:
     return used * left + share * FADE_S * (1.0 - left)
 
 
-def dominant_shares(view: View) -> dict[str, float]:
+def dominant_shares(view: Snapshot) -> dict[str, float]:
     """Return what each tenant holds now, for the bookkeeping by `fade`."""
     whole = whole_of(view.machines)
     held = held_by_tenant(view.placed)
     return {tenant: dominant(room, whole) for tenant, room in held.items()}
 
 
-def whole_of(machines: Sequence[Machine]) -> Vector:
+def whole_of(machines: Sequence[SchedulableNode]) -> Vector:
     if isinstance(machines, Columns):
         return machines.sum[0], machines.sum[1], machines.sum[2]
     rooms = [machine.total for machine in machines]
@@ -52,7 +52,7 @@ def whole_of(machines: Sequence[Machine]) -> Vector:
     )
 
 
-def held_by_tenant(placed: Iterable[Placed]) -> dict[str, Vector]:
+def held_by_tenant(placed: Iterable[RunningJob]) -> dict[str, Vector]:
     """Add up what tenants hold; exactly, in whatever order it comes, because members are whole numbers."""
     members: dict[tuple[str, float, int, int], int] = defaultdict(int)
     for each in placed:
@@ -77,10 +77,10 @@ def plus(one: Vector, other: Vector) -> Vector:
     return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
 
-class Account:
+class TenantUsage:
     """One tenant while a decision is made: what it may have, what it holds, and what it was promised."""
 
-    def __init__(self, share: Share, whole: Vector) -> None:
+    def __init__(self, share: TenantQuota, whole: Vector) -> None:
         self.share, self._whole = share, whole
         self.held: Vector = NOTHING
         self.leaving: Vector = NOTHING
@@ -136,12 +136,15 @@ class Account:
 
 
 def accounts_of(
-    waiting: Sequence[Ask], placed: Sequence[Placed], shares: Mapping[str, Share], whole: Vector
-) -> dict[str, Account]:
+    waiting: Sequence[PendingJob],
+    placed: Sequence[RunningJob],
+    shares: Mapping[str, TenantQuota],
+    whole: Vector,
+) -> dict[str, TenantUsage]:
     """Open an account for every tenant that wants or has something."""
     jobs = Counter(map(_TENANT, placed))
     tenants = sorted({*jobs, *[ask.tenant for ask in waiting]})
-    accounts = {tenant: Account(shares.get(tenant) or Share(tenant), whole) for tenant in tenants}
+    accounts = {tenant: TenantUsage(shares.get(tenant) or TenantQuota(tenant), whole) for tenant in tenants}
     weights = sum(account.share.weight for account in accounts.values())
     for account in accounts.values():
         account.fair = account.share.weight / weights
@@ -150,6 +153,6 @@ def accounts_of(
     return accounts
 
 
-def priority_of(ask: Ask, share: Share) -> int:
+def priority_of(ask: PendingJob, share: TenantQuota) -> int:
     most = share.most_priority
     return ask.priority if most is None else min(ask.priority, most)

@@ -21,9 +21,19 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.control.scheduler.capacity import LATER, SLACK, SOON, Floats, Ground, Ints, Kind, count, vector
-from windlass.control.scheduler.fair_share import Account, priority_of
-from windlass.control.scheduler.snapshot import Ask, Placed, Room
+from windlass.control.scheduler.capacity import (
+    LATER,
+    SLACK,
+    SOON,
+    Capacity,
+    Floats,
+    Ints,
+    RequestKind,
+    count,
+    vector,
+)
+from windlass.control.scheduler.fair_share import TenantUsage, priority_of
+from windlass.control.scheduler.snapshot import MemberResources, PendingJob, RunningJob
 
 FAR_BELOW = 0.8
 """A tenant takes from another of its priority when it has less than this part of its share."""
@@ -33,7 +43,7 @@ FAR_BELOW = 0.8
 class Yield:
     """So many members of a job leave, the last ones; all of them when it is preempted."""
 
-    placed: Placed
+    placed: RunningJob
     members: int
     by_share: bool = False
 
@@ -42,11 +52,15 @@ class Yield:
         return self.members == self.placed.members
 
 
-class Yielders:
+class Preemptor:
     """Those who could be asked to make room in one round."""
 
     def __init__(
-        self, placed: Sequence[Placed], accounts: Mapping[str, Account], now_s: float, least_run_s: float
+        self,
+        placed: Sequence[RunningJob],
+        accounts: Mapping[str, TenantUsage],
+        now_s: float,
+        least_run_s: float,
     ) -> None:
         self._accounts, self._now_s = accounts, now_s
         self._able = [
@@ -55,27 +69,27 @@ class Yielders:
             if not each.leaving and now_s - each.since_s >= least_run_s and len(each.nodes) == each.members
         ]
         self._over = {tenant: account.now / account.fair for tenant, account in accounts.items()}
-        self._vain: dict[tuple[Kind, int, str], int] = {}
+        self._vain: dict[tuple[RequestKind, int, str], int] = {}
         """The fewest members for which nobody could make room, by kind, priority and tenant."""
-        self._parts: dict[Room, float] = {}
-        self._all: Hope | None = None
+        self._parts: dict[MemberResources, float] = {}
+        self._all: UpperBound | None = None
         self._stands: dict[bool, Stand] = {}
         """Members that jobs can spare (False), and whole jobs without these (True)."""
-        self._crowds: dict[tuple[int, str | None], Crowd] = {}
+        self._crowds: dict[tuple[int, str | None], Candidates] = {}
         self._gone: set[str] = set()
 
     @cached_property
-    def _ranked(self) -> list[Placed]:
+    def _ranked(self) -> list[RunningJob]:
         return self._in_order(self._able)
 
     @cached_property
-    def _elastic(self) -> list[Placed]:
+    def _elastic(self) -> list[RunningJob]:
         return self._in_order(each for each in self._able if each.members > each.ask.fewest)
 
-    def _in_order(self, able: Iterable[Placed]) -> list[Placed]:
+    def _in_order(self, able: Iterable[RunningJob]) -> list[RunningJob]:
         return [ranked[-1] for ranked in sorted(map(self._price, able), key=itemgetter(0, 1, 2, 3, 4))]
 
-    def find(self, ground: Ground, ask: Ask, kind: Kind) -> list[Yield]:
+    def find(self, ground: Capacity, ask: PendingJob, kind: RequestKind) -> list[Yield]:
         """Return who leaves so that the fewest members of the ask fit; nobody when that cannot be had."""
         priority = priority_of(ask, self._accounts[ask.tenant].share)
         by_share = self._is_far_below(ask, kind)
@@ -89,7 +103,9 @@ class Yielders:
             self.take(each.placed)
         return [replace(each, by_share=self._priority(each.placed) == priority) for each in found]
 
-    def _search(self, ground: Ground, ask: Ask, kind: Kind, priority: int, *, by_share: bool) -> list[Yield]:
+    def _search(
+        self, ground: Capacity, ask: PendingJob, kind: RequestKind, priority: int, *, by_share: bool
+    ) -> list[Yield]:
         """Look among members that can be spared, who leave first; then among all, if all would do."""
         if found := search(ground, ask.fewest, kind, self._spares(ground, priority)):
             return found
@@ -97,20 +113,22 @@ class Yielders:
             return []
         return search(ground, ask.fewest, kind, self._crowd(ground, ask, priority, by_share=by_share))
 
-    def _spares(self, ground: Ground, priority: int) -> Crowd:
+    def _spares(self, ground: Capacity, priority: int) -> Candidates:
         case = (priority, None)
         crowd = self._crowds.get(case)
         if crowd is None:
             spare = self._stand(ground, whole=False)
-            crowd = self._crowds[case] = Crowd([(spare, range(bisect_right(spare.priorities, priority)))])
+            crowd = self._crowds[case] = Candidates(
+                [(spare, range(bisect_right(spare.priorities, priority)))]
+            )
         return crowd
 
-    def _hope(self, ground: Ground) -> Hope:
+    def _hope(self, ground: Capacity) -> UpperBound:
         if self._all is None:
-            self._all = Hope(ground, self._able, self._priority, self._over)
+            self._all = UpperBound(ground, self._able, self._priority, self._over)
         return self._all
 
-    def _crowd(self, ground: Ground, ask: Ask, priority: int, *, by_share: bool) -> Crowd:
+    def _crowd(self, ground: Capacity, ask: PendingJob, priority: int, *, by_share: bool) -> Candidates:
         """Gather who may be asked to leave; the same for all asks, until somebody was chosen."""
         case = (priority, ask.tenant if by_share else "")
         crowd = self._crowds.get(case)
@@ -122,10 +140,10 @@ class Yielders:
             ]
             if by_share:
                 parts.append((whole, self._above(ask, priority, whole)))
-            crowd = self._crowds[case] = Crowd(parts)
+            crowd = self._crowds[case] = Candidates(parts)
         return crowd
 
-    def _stand(self, ground: Ground, *, whole: bool) -> Stand:
+    def _stand(self, ground: Capacity, *, whole: bool) -> Stand:
         """Put those who could leave in columns: the members that they can spare, or all others."""
         known = self._stands.get(whole)
         if known is None:
@@ -140,7 +158,7 @@ class Yielders:
                 known.remove(key)
         return known
 
-    def own(self, ask: Ask) -> list[Placed]:
+    def own(self, ask: PendingJob) -> list[RunningJob]:
         """Return the tenant's own jobs of lower priority, in the order in which they would leave."""
         return [
             each
@@ -151,18 +169,18 @@ class Yielders:
             and each.ask.key not in self._gone
         ]
 
-    def take(self, placed: Placed) -> None:
+    def take(self, placed: RunningJob) -> None:
         self._gone.add(placed.ask.key)
         for stand in self._stands.values():
             stand.remove(placed.ask.key)
         self._crowds.clear()
 
-    def _is_far_below(self, ask: Ask, kind: Kind) -> bool:
+    def _is_far_below(self, ask: PendingJob, kind: RequestKind) -> bool:
         account = self._accounts[ask.tenant]
         after = account.now + account.part(kind.need, ask.fewest)
         return account.now < FAR_BELOW * account.fair and after <= account.fair
 
-    def _above(self, ask: Ask, priority: int, whole: Stand) -> list[int]:
+    def _above(self, ask: PendingJob, priority: int, whole: Stand) -> list[int]:
         """Return jobs of the same priority that their tenants have above their shares, all taken together."""
         first, last = bisect_left(whole.priorities, priority), bisect_right(whole.priorities, priority)
         given: dict[str, float] = {}
@@ -179,17 +197,17 @@ class Yielders:
                 found.append(number)
         return found
 
-    def _priority(self, each: Placed) -> int:
+    def _priority(self, each: RunningJob) -> int:
         return priority_of(each.ask, self._accounts[each.ask.tenant].share)
 
-    def _price(self, each: Placed) -> tuple[float, float, float, float, str, Placed]:
+    def _price(self, each: RunningJob) -> tuple[float, float, float, float, str, RunningJob]:
         """Return what is lost with a job, in the order in which it counts, and the job."""
         ask, since_s = each.ask, each.since_s
         saved_s = since_s if each.saved_s is None else max(each.saved_s, since_s)
         unsaved = (self._now_s - saved_s) * each.members * self._part(ask.need)
         return self._priority(each), -self._over[ask.tenant], unsaved, -since_s, ask.key, each
 
-    def _part(self, need: Room) -> float:
+    def _part(self, need: MemberResources) -> float:
         """Return which part of the fleet a member is; jobs of one kind ask again and again."""
         part = self._parts.get(need)
         if part is None:
@@ -198,7 +216,7 @@ class Yielders:
         return part
 
 
-class Hope:
+class UpperBound:
     """What could be free if everybody left who may be asked to.
 
     Never less than what those who are asked at last would free (Crowd), and known without their order, which
@@ -207,9 +225,9 @@ class Hope:
 
     def __init__(
         self,
-        ground: Ground,
-        able: Sequence[Placed],
-        priority_of: Callable[[Placed], int],
+        ground: Capacity,
+        able: Sequence[RunningJob],
+        priority_of: Callable[[RunningJob], int],
         over: Mapping[str, float],
     ) -> None:
         asks = [each.ask for each in able]
@@ -230,7 +248,7 @@ class Hope:
         self._tenant = np.repeat(np.array([names[ask.tenant] for ask in asks], dtype=np.int64), lengths)
         self._freed: dict[tuple[int, str], tuple[Floats, Floats]] = {}
 
-    def most(self, ground: Ground, kind: Kind, priority: int, by_share: str) -> int:
+    def most(self, ground: Capacity, kind: RequestKind, priority: int, by_share: str) -> int:
         """Return how many members would fit at most; `by_share` is the tenant that may take by its share."""
         soon, later = ground.room[SOON], ground.room[LATER]
         freed, without_end = self._sums(priority, by_share, soon.shape[1])
@@ -260,7 +278,7 @@ class Stand:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: Capacity,
         units: Sequence[Yield],
         priorities: Sequence[int],
         spared: Mapping[str, int],
@@ -297,7 +315,7 @@ class Stand:
         return np.concatenate([*spans, np.zeros(0, dtype=np.int64)])
 
 
-class Crowd:
+class Candidates:
     """Parts of stands in a row. A job may be in it twice: for what it can spare, and for the rest."""
 
     def __init__(self, parts: Sequence[tuple[Stand, Sequence[int]]]) -> None:
@@ -310,7 +328,7 @@ class Crowd:
         lengths = [np.diff(stand.ends)[list(numbers)] for stand, numbers in parts]
         self._ends = np.cumsum(np.concatenate(lengths))
 
-    def fits(self, ground: Ground, kind: Kind, number: int) -> Ints:
+    def fits(self, ground: Capacity, kind: RequestKind, number: int) -> Ints:
         """Return what would fit if the first so many left, for all rows at once."""
         end = int(self._ends[number - 1])
         row, need, endless = self._row[:end], self._need[:end], self._endless[:end]
@@ -324,7 +342,7 @@ def _sum(row: Ints, need: Floats, size: int) -> Floats:
     return np.stack([np.bincount(row, need[:, r], minlength=size) for r in range(3)])
 
 
-def search(ground: Ground, fewest: int, kind: Kind, crowd: Crowd) -> list[Yield]:
+def search(ground: Capacity, fewest: int, kind: RequestKind, crowd: Candidates) -> list[Yield]:
     """Return the first candidates that make room together, without any that is not needed; or none."""
     high = len(crowd.units)
     if not high or crowd.fits(ground, kind, high).sum() < fewest:
@@ -342,7 +360,7 @@ def search(ground: Ground, fewest: int, kind: Kind, crowd: Crowd) -> list[Yield]
 class _Pruning:
     """Lets candidates stay after all, one by one, as long as what is left suffices."""
 
-    def __init__(self, ground: Ground, kind: Kind, fewest: int, found: Sequence[Yield]) -> None:
+    def __init__(self, ground: Capacity, kind: RequestKind, fewest: int, found: Sequence[Yield]) -> None:
         self._ground, self._kind = ground, kind
         self._mask = ground.columns.mask(kind.labels)
         self._missing = fewest - ground.sum(SOON, kind)
@@ -381,7 +399,7 @@ class _Pruning:
             members -= 1
         return Yield(placed, members) if members else None
 
-    def _move(self, placed: Placed, index: int, sign: float) -> None:
+    def _move(self, placed: RunningJob, index: int, sign: float) -> None:
         """Let one member go (1) or stay after all (-1), and count again what fits in its row."""
         row = self._ground.columns.rows.get(placed.nodes[index])
         if row is None or not self._mask[row]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from windlass.control.scheduler.fair_share import Account
-from windlass.control.scheduler.snapshot import Ask, Quota, Room
+from windlass.control.scheduler.fair_share import TenantUsage
+from windlass.control.scheduler.snapshot import MemberResources, PendingJob, QuotaLimit
 from windlass.spec.units import format_bytes, format_count
 
 NAMED = 3
 """More jobs than these are counted, not named."""
 
 
-def admitted(ask: Ask, members: int) -> str:
+def admitted(ask: PendingJob, members: int) -> str:
     if members < ask.members:
         return f"starts with {members} of {ask.members} members; more join when there is room"
     return "there is room for it"
 
 
-def too_large(ask: Ask, fits: int, machines: int) -> str:
+def too_large(ask: PendingJob, fits: int, machines: int) -> str:
     """No machine of the cluster, or not enough of them, could ever take it."""
     labels = f" with {', '.join(f'{k}={v}' for k, v in sorted(ask.node_selector.items()))}"
     which = f"the {machines} machines{labels if ask.node_selector else ''}"
@@ -29,12 +29,12 @@ def too_large(ask: Ask, fits: int, machines: int) -> str:
     )
 
 
-def beyond_quota(ask: Ask, account: Account) -> str:
+def beyond_quota(ask: PendingJob, account: TenantUsage) -> str:
     asked = room(_times(ask.need, ask.fewest))
     return f"asks for {asked}; the quota of '{ask.tenant}' is {quota(account.share.quota)}"
 
 
-def quota_used(ask: Ask, account: Account, holders: Iterable[str]) -> str:
+def quota_used(ask: PendingJob, account: TenantUsage, holders: Iterable[str]) -> str:
     if not account.may_begin():
         return f"'{ask.tenant}' may run {account.share.most_jobs} jobs at once: {names(sorted(holders))}"
     used = f"is used by {names(sorted(holders))}"
@@ -45,7 +45,7 @@ def behind_own(blocker: str) -> str:
     return f"waits behind {blocker}, which has waited long for the same quota"
 
 
-def no_room(ask: Ask, fits: int, behind: int) -> str:
+def no_room(ask: PendingJob, fits: int, behind: int) -> str:
     if ask.fewest == 1:
         text = f"waits for a machine with {room(ask.need)} free"
     else:
@@ -57,7 +57,7 @@ def room_kept(keys: Sequence[str]) -> str:
     return f"the free room is kept for {names(keys)}, first in line"
 
 
-def next_in_line(ask: Ask, fits: int) -> str:
+def next_in_line(ask: PendingJob, fits: int) -> str:
     wanted = "a machine is" if ask.fewest == 1 else "machines are"
     return f"is next in line: {wanted} kept free for it; {fits} of {ask.fewest} members would fit now"
 
@@ -97,7 +97,7 @@ def names(keys: Sequence[str]) -> str:
     return f"{named} and {_jobs(len(keys) - NAMED)} more" if len(keys) > NAMED else named
 
 
-def room(need: Room) -> str:
+def room(need: MemberResources) -> str:
     parts = []
     if need.gpus:
         parts.append(f"{need.gpus} GPU{'s' * (need.gpus != 1)}")
@@ -108,7 +108,7 @@ def room(need: Room) -> str:
     return ", ".join(parts) or "nothing"
 
 
-def quota(limits: Quota) -> str:
+def quota(limits: QuotaLimit) -> str:
     parts = []
     if limits.gpus is not None:
         parts.append(f"{limits.gpus} GPUs")
@@ -119,8 +119,8 @@ def quota(limits: Quota) -> str:
     return ", ".join(parts)
 
 
-def _times(need: Room, number: int) -> Room:
-    return Room(need.cores * number, need.memory_bytes * number, need.gpus * number)
+def _times(need: MemberResources, number: int) -> MemberResources:
+    return MemberResources(need.cores * number, need.memory_bytes * number, need.gpus * number)
 
 
 def _jobs(number: int) -> str:

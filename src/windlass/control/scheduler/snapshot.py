@@ -13,7 +13,7 @@ LEAST_RUN_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class MemberResources:
     """What one member needs, or what a machine has."""
 
     cores: float = 0.0
@@ -27,7 +27,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class QuotaLimit:
     """The most that a tenant may hold at once. None: no limit; 0: nothing of it."""
 
     cores: float | None = None
@@ -40,24 +40,24 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SchedulableNode:
     """A node that takes work. `free` is what is left beside all that is placed on it now."""
 
     name: str
-    total: Room
-    free: Room
+    total: MemberResources
+    free: MemberResources
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PendingJob:
     """A job that wants to run: a gang of `members` equal processes, all or none."""
 
     key: str
     """TENANT/NAME, as in cluster.backend."""
     tenant: str
     members: int
-    need: Room
+    need: MemberResources
     """Of each member."""
     priority: int = 0
     least: int | None = None
@@ -83,10 +83,10 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class RunningJob:
     """A job that was admitted and has not left its machines."""
 
-    ask: Ask
+    ask: PendingJob
     members: int
     nodes: tuple[str, ...] = ()
     """Where its members are, in their order; those that have no machine yet are left out, and their room is
@@ -106,12 +106,12 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TenantQuota:
     """What a tenant may have: a weight beside the others, and the most at once."""
 
     tenant: str
     weight: float = 1.0
-    quota: Quota = Quota()
+    quota: QuotaLimit = QuotaLimit()
     most_jobs: int | None = None
     """At once."""
     most_priority: int | None = None
@@ -121,19 +121,19 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class Snapshot:
     """All that a decision may depend on. A tenant without a share has the default one."""
 
     now_s: float
-    machines: Sequence[Machine]
-    waiting: Sequence[Ask]
-    placed: Sequence[Placed]
-    shares: Mapping[str, Share] = field(default_factory=dict)
+    machines: Sequence[SchedulableNode]
+    waiting: Sequence[PendingJob]
+    placed: Sequence[RunningJob]
+    shares: Mapping[str, TenantQuota] = field(default_factory=dict)
     least_run_s: float = LEAST_RUN_S
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class JobDecision:
     """What is to become of one job, with the reason in plain words, which its owner reads.
 
     admit: launch it with `members`. preempt: let it save and go back to the queue, for the job `other`, or

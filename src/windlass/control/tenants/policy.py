@@ -14,15 +14,15 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from windlass.control.tenants.tenant_paths import Ground
+from windlass.control.tenants.tenant_paths import TenantPaths
 from windlass.spec.cluster import Cluster
 from windlass.spec.errors import BadJob
 from windlass.spec.job import Job
-from windlass.spec.protocol.queue import Service
+from windlass.spec.protocol.queue import QueuedService
 from windlass.spec.serve import is_loopback
 from windlass.spec.tenancy import Allowance
 
-Rule = Callable[[str, str, Ground], str]
+Rule = Callable[[str, str, TenantPaths], str]
 """From a text, where it stands, and the tenant's ground: the text as it shall be used."""
 
 SAFE_VARIABLES = re.compile(
@@ -36,31 +36,31 @@ CODE = re.compile(
 _MODEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(@[a-z0-9][a-z0-9._-]{0,62})?")
 
 
-def anything(text: str, what: str, ground: Ground) -> str:
+def anything(text: str, what: str, ground: TenantPaths) -> str:
     """Allow words that name no place."""
     return text
 
 
-def place(text: str, what: str, ground: Ground) -> str:
+def place(text: str, what: str, ground: TenantPaths) -> str:
     return ground.check(text, what)
 
 
-def files(text: str, what: str, ground: Ground) -> str:
+def files(text: str, what: str, ground: TenantPaths) -> str:
     return ground.check_files(text, what)
 
 
-def model(text: str, what: str, ground: Ground) -> str:
+def model(text: str, what: str, ground: TenantPaths) -> str:
     """Allow a registered model, which is the tenant's own, or a directory of its own."""
     return text if _MODEL.fullmatch(text) else ground.check_files(text, what)
 
 
-def loopback(text: str, what: str, ground: Ground) -> str:
+def loopback(text: str, what: str, ground: TenantPaths) -> str:
     if not is_loopback(text):
         raise BadJob(f"{what}: a tenant's service listens on 127.0.0.1", hint="a gateway stands in front")
     return text
 
 
-def never(text: str, what: str, ground: Ground) -> str:
+def never(text: str, what: str, ground: TenantPaths) -> str:
     raise BadJob(f"{what}: a tenant's job may not set it", hint="leave it out; the installation decides it")
 
 
@@ -104,7 +104,7 @@ RULES: Mapping[str, Rule] = {
 judged by the names of its variables."""
 
 
-def confined(job: Job, ground: Ground, allowance: Allowance, *, own_user: bool) -> Job:
+def confined(job: Job, ground: TenantPaths, allowance: Allowance, *, own_user: bool) -> Job:
     """Return a tenant's job with all its places settled; refuse what is not the tenant's to say.
 
     With a user id of its own (`own_user`) a tenant's processes may be told to load what they like.
@@ -115,7 +115,9 @@ def confined(job: Job, ground: Ground, allowance: Allowance, *, own_user: bool) 
     return settled
 
 
-def confined_service(service: Service, ground: Ground, allowance: Allowance, *, own_user: bool) -> Service:
+def confined_service(
+    service: QueuedService, ground: TenantPaths, allowance: Allowance, *, own_user: bool
+) -> QueuedService:
     """Return a tenant's service; refuse what is not the tenant's to say."""
     _check_cluster(service.cluster, ground, allowance, own_user=own_user)
     model(service.model, "[service] model", ground)
@@ -124,7 +126,7 @@ def confined_service(service: Service, ground: Ground, allowance: Allowance, *, 
     return service
 
 
-def _check_cluster(cluster: Cluster, ground: Ground, allowance: Allowance, *, own_user: bool) -> None:
+def _check_cluster(cluster: Cluster, ground: TenantPaths, allowance: Allowance, *, own_user: bool) -> None:
     check_priority(cluster.priority, ground.tenant, allowance, "[cluster] priority")
     _check_amounts(cluster, ground, allowance)
     for name in cluster.env:
@@ -140,7 +142,7 @@ def check_priority(priority: int, tenant: str, allowance: Allowance, what: str) 
         raise BadJob(f"{what} {priority}: tenant '{tenant}' may ask for {allowance.priority} at most")
 
 
-def _check_amounts(cluster: Cluster, ground: Ground, allowance: Allowance) -> None:
+def _check_amounts(cluster: Cluster, ground: TenantPaths, allowance: Allowance) -> None:
     for name in ("cores", "memory"):
         if getattr(allowance.quota, name) is not None and getattr(cluster, name) is None:
             raise BadJob(
@@ -149,7 +151,7 @@ def _check_amounts(cluster: Cluster, ground: Ground, allowance: Allowance) -> No
             )
 
 
-def _check_variable(name: str, ground: Ground, *, own_user: bool) -> None:
+def _check_variable(name: str, ground: TenantPaths, *, own_user: bool) -> None:
     allowed = not name.startswith("WINDLASS_") if own_user else SAFE_VARIABLES.fullmatch(name)
     if not allowed or (not own_user and CODE.fullmatch(name)):
         raise BadJob(
@@ -158,7 +160,7 @@ def _check_variable(name: str, ground: Ground, *, own_user: bool) -> None:
         )
 
 
-def _settled(table: BaseModel, at: str, ground: Ground) -> BaseModel:
+def _settled(table: BaseModel, at: str, ground: TenantPaths) -> BaseModel:
     """Return a table with every text in it judged by its rule."""
     changed: dict[str, Any] = {}
     for name, field in type(table).model_fields.items():
@@ -171,7 +173,7 @@ def _settled(table: BaseModel, at: str, ground: Ground) -> BaseModel:
     return table.model_copy(update=changed) if changed else table
 
 
-def _judged(value: Any, path: str, ground: Ground) -> Any:
+def _judged(value: Any, path: str, ground: TenantPaths) -> Any:
     if isinstance(value, BaseModel):
         return _settled(value, f"{path}.", ground)
     if isinstance(value, tuple):

@@ -14,7 +14,7 @@ MOST_KNOWN = 4096
 
 
 @dataclass
-class Pass:
+class TenantBudget:
     """What one tenant has left."""
 
     left: float = BURST
@@ -22,15 +22,15 @@ class Pass:
     inside: int = 0
 
 
-class Turnstile:
+class TenantRateLimiter:
     """Lets tenants in, each by its own measure."""
 
     def __init__(self) -> None:
-        self._passes: dict[str, Pass] = {}
+        self._passes: dict[str, TenantBudget] = {}
 
     def refusal(self, tenant: str, now_s: float) -> str | None:
         """Count a request; return why it may not come in, if so."""
-        found = self._passes.setdefault(tenant, Pass(at_s=now_s))
+        found = self._passes.setdefault(tenant, TenantBudget(at_s=now_s))
         found.left = min(BURST, found.left + (now_s - found.at_s) * PER_S)
         found.at_s = now_s
         if len(self._passes) > MOST_KNOWN:
@@ -44,7 +44,7 @@ class Turnstile:
 
     @contextmanager
     def passing(self, tenant: str) -> Iterator[None]:
-        found = self._passes.setdefault(tenant, Pass())
+        found = self._passes.setdefault(tenant, TenantBudget())
         found.inside += 1
         try:
             yield

@@ -25,7 +25,7 @@ _PLAIN_URL = re.compile(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9._~!(),;=&'+ /*?\[\]-]+"
 
 
 @dataclass(frozen=True)
-class Ground:
+class TenantPaths:
     """What one tenant may name."""
 
     tenant: str

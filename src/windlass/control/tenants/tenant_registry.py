@@ -17,11 +17,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from windlass.cluster.backend import Group, Walls
+from windlass.cluster.backend import Group, Isolation
 from windlass.cluster.process.disk_usage import bytes_of
 from windlass.cluster.process.sandbox import MOST_SECRET_BYTES, others_can_execute
-from windlass.control.scheduler.snapshot import Quota, Share
-from windlass.control.tenants.tenant_paths import Ground
+from windlass.control.scheduler.snapshot import QuotaLimit, TenantQuota
+from windlass.control.tenants.tenant_paths import TenantPaths
 from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.state import open_state, state_url
 from windlass.serve.records.tenants import Tenants
@@ -29,7 +29,7 @@ from windlass.spec.errors import BadInput, InUse
 from windlass.spec.read import parse
 from windlass.spec.tenancy import DEFAULT, FOLDER, Allowance
 from windlass.spec.units import format_bytes
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 E = TypeVar("E")
 
@@ -39,7 +39,7 @@ PASSABLE = (FOLDER, "cluster")
 
 
 @dataclass(frozen=True)
-class Lodging:
+class TenantContext:
     """One tenant's place."""
 
     tenant: str
@@ -50,16 +50,16 @@ class Lodging:
     python: str = ""
 
     @property
-    def ground(self) -> Ground:
-        return Ground(self.tenant, self.home, self.allowance.root)
+    def ground(self) -> TenantPaths:
+        return TenantPaths(self.tenant, self.home, self.allowance.root)
 
     @property
-    def walls(self) -> Walls | None:
+    def walls(self) -> Isolation | None:
         """What its processes on a machine are held to; none for whoever owns the installation."""
         if self.tenant == DEFAULT:
             return None
         quota = self.allowance.quota
-        return Walls(
+        return Isolation(
             home=str(self.home),
             uid=self.uid,
             secrets=str(self.secrets),
@@ -83,7 +83,7 @@ class Lodging:
 
 
 @dataclass(frozen=True)
-class House:
+class TenantRegistry:
     """The tenants of one installation. With `users`, each has a user id of its own from that range."""
 
     home: Path
@@ -95,21 +95,21 @@ class House:
     def tenants(self) -> Tenants:
         return Tenants(open_state(state_url(self.home, self.state)))
 
-    def lodging(self, tenant: str) -> Lodging:
+    def lodging(self, tenant: str) -> TenantContext:
         """Return where a tenant lives; one of whom nothing is recorded has what everybody has."""
         found = self.tenants.find(tenant)
         allowance = found.allowance if found is not None else Allowance()
         if tenant == DEFAULT:
-            return Lodging(tenant, self.home, allowance)
+            return TenantContext(tenant, self.home, allowance)
         home, secrets = self.home / FOLDER / tenant, self.home / SECRETS / tenant
-        return Lodging(tenant, home, allowance, self._uid(tenant), secrets, self.python)
+        return TenantContext(tenant, home, allowance, self._uid(tenant), secrets, self.python)
 
     def is_open(self, tenant: str) -> bool:
         """Whether a tenant may ask for anything: one that is suspended may not."""
         found = self.tenants.find(tenant)
         return found is None or found.suspended_s is None
 
-    def shares(self) -> dict[str, Share]:
+    def shares(self) -> dict[str, TenantQuota]:
         """Return what admission goes by, of every tenant that is recorded."""
         return {each.name: share_of(each.name, each.allowance) for each in self.tenants.list()}
 
@@ -195,17 +195,17 @@ def keep_secret(home: Path, tenant: str, reference: str, value: bytes | None) ->
         raise BadInput(f"the value of {reference} must be 1 to {MOST_SECRET_BYTES} bytes, none of them zero")
     for folder in (home / SECRETS, home / SECRETS / tenant, path.parent):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with Place(path.parent).writing(path.name) as file:
+    with StoreDir(path.parent).writing(path.name) as file:
         Path(file.name).chmod(0o600)
         file.write(value)
 
 
-def share_of(tenant: str, allowance: Allowance) -> Share:
+def share_of(tenant: str, allowance: Allowance) -> TenantQuota:
     """Return an allowance as a decision about the queue sees it."""
     quota = allowance.quota
-    room = Quota(quota.cores, quota.memory, quota.gpus)
+    room = QuotaLimit(quota.cores, quota.memory, quota.gpus)
     most = None if tenant == DEFAULT and not allowance.priority else allowance.priority
-    return Share(tenant, allowance.weight, room, quota.jobs, most)
+    return TenantQuota(tenant, allowance.weight, room, quota.jobs, most)
 
 
 def users_from(text: str) -> range:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from windlass.corpus.remote.disk_cache import Shelf
+from windlass.corpus.remote.disk_cache import DiskCache
 from windlass.corpus.remote.eviction import Policy
 from windlass.corpus.remote.published import Origin, fetch, is_shard
 from windlass.spec.errors import StoreFailed
@@ -53,7 +53,7 @@ class ShardCache:
 
     def __init__(self, origin: Origin, digest: str, files: Mapping[str, FileRecord]) -> None:
         self.origin, self._files, self._corpus = origin, files, digest[:KEY_LETTERS]
-        self._shelf = Shelf(Path(origin.folder), origin.policy, origin.bytes)
+        self._shelf = DiskCache(Path(origin.folder), origin.policy, origin.bytes)
         self._touches: list[str] = []
         self._last = ""
         self._ahead: set[str] = set()

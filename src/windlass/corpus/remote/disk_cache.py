@@ -32,7 +32,7 @@ FORMAT = "windlass-cache-1"
 SHARD, PART = ".shard", ".shard.part"
 
 
-class Shelf:
+class DiskCache:
     """The folder. A key is "CORPUS/NAME"; what takes a policy is called while `policy` is held."""
 
     def __init__(self, folder: Path, policy: str, limit_bytes: int) -> None:

@@ -32,7 +32,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any
 
 
-class Row:
+class LruOrder:
     """Names with their sizes, the longest unused first."""
 
     def __init__(self, listed: Iterable[tuple[str, int]] = ()) -> None:
@@ -79,7 +79,7 @@ class Policy(ABC):
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self._row = Row()
+        self._row = LruOrder()
 
     @abstractmethod
     def victim(self, in_use: Container[str] = ()) -> str | None:
@@ -118,7 +118,7 @@ class Policy(ABC):
         return {"row": self._row.listed()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._row = Row(state["row"])
+        self._row = LruOrder(state["row"])
 
 
 class Lru(Policy):
@@ -181,7 +181,7 @@ class Arc(Policy):
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(limit_bytes)
-        self._t1, self._t2, self._b1, self._b2 = Row(), Row(), Row(), Row()
+        self._t1, self._t2, self._b1, self._b2 = LruOrder(), LruOrder(), LruOrder(), LruOrder()
         self._p = 0.0
         self._from_b2 = False
 
@@ -240,7 +240,7 @@ class Arc(Policy):
         return {"rows": [row.listed() for row in rows], "p": self._p}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._t1, self._t2, self._b1, self._b2 = (Row(listed) for listed in state["rows"])
+        self._t1, self._t2, self._b1, self._b2 = (LruOrder(listed) for listed in state["rows"])
         self._p = min(float(self.limit_bytes), float(state["p"]))
 
 

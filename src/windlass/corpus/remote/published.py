@@ -19,11 +19,11 @@ from typing import IO
 
 from windlass.corpus.shards import DOCUMENTS
 from windlass.spec.errors import BadInput, Damaged, NotFound, StoreFailed, WindlassError
-from windlass.spec.job import Cache
+from windlass.spec.job import CacheSpec
 from windlass.spec.protocol.progress import Progress, Report
 from windlass.spec.units import format_bytes
 from windlass.store.manifest import MANIFEST, FileRecord, load_manifest, read_verified
-from windlass.store.store_dir import Place, told
+from windlass.store.store_dir import StoreDir, told
 
 ORIGIN = "origin.json"
 FORMAT = "windlass-origin-1"
@@ -51,7 +51,7 @@ class Origin:
             )
 
 
-def origin_for(store: str, key: str, cache: Cache, home: Path) -> Origin:
+def origin_for(store: str, key: str, cache: CacheSpec, home: Path) -> Origin:
     folder = cache.folder or str(home / "cache")
     return Origin(f"{store.rstrip('/')}/{key}", folder, cache.policy, cache.bytes, cache.prefetch)
 
@@ -71,7 +71,7 @@ def load_origin(folder: Path) -> Origin | None:
 
 def save_origin(folder: Path, origin: Origin) -> None:
     body = json.dumps({"format": FORMAT, **asdict(origin)}, indent=1, ensure_ascii=False)
-    Place(folder).write(ORIGIN, (body + "\n").encode())
+    StoreDir(folder).write(ORIGIN, (body + "\n").encode())
 
 
 def settle(folder: Path, origin: Origin, report: Report) -> None:
@@ -85,7 +85,7 @@ def settle(folder: Path, origin: Origin, report: Report) -> None:
             hint=f"name that store, or remove {folder} to build the corpus again",
         )
     elif known != origin:
-        manifest = load_manifest(Place(folder))
+        manifest = load_manifest(StoreDir(folder))
         origin.check(manifest.files if manifest else {})
         save_origin(folder, origin)
 
@@ -93,7 +93,7 @@ def settle(folder: Path, origin: Origin, report: Report) -> None:
 def publish(folder: Path, url: str, report: Report) -> None:
     """Copy a whole corpus to a store, unless it is there. One that is half there is written again."""
     with reached(url):
-        source, target = Place(folder), Place(url)
+        source, target = StoreDir(folder), StoreDir(url)
         manifest = load_manifest(source)
         if manifest is None:
             raise NotFound(f"{folder}: no finished corpus here to publish")
@@ -111,7 +111,7 @@ def publish(folder: Path, url: str, report: Report) -> None:
 def adopt(folder: Path, origin: Origin) -> bool:
     """Make `folder` a corpus whose tokens stay on the store; False when the store has no such corpus."""
     with reached(origin.url):
-        source, target = Place(origin.url), Place(folder)
+        source, target = StoreDir(origin.url), StoreDir(folder)
         manifest = load_manifest(source)
         if manifest is None:
             return False
@@ -136,7 +136,7 @@ def is_shard(name: str) -> bool:
 def fetch(url: str, name: str, record: FileRecord, file: IO[bytes]) -> None:
     """Copy a file of the store into a local one that is open and empty. Wrong bytes are fetched once more."""
     with reached(url):
-        place = Place(url)
+        place = StoreDir(url)
         try:
             copy_verified(place, name, record, file, file.name)
         except Damaged:
@@ -145,7 +145,7 @@ def fetch(url: str, name: str, record: FileRecord, file: IO[bytes]) -> None:
             copy_verified(place, name, record, file, file.name)
 
 
-def copy_verified(place: Place, name: str, record: FileRecord, file: IO[bytes], target: str) -> None:
+def copy_verified(place: StoreDir, name: str, record: FileRecord, file: IO[bytes], target: str) -> None:
     """Copy a file, and raise Damaged when what passed is not what its manifest says."""
     digest, length = hashlib.sha256(), 0
     try:

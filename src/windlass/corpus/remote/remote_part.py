@@ -17,7 +17,7 @@ from windlass.corpus.remote.published import fetch
 from windlass.corpus.shards import DOCUMENTS, Ints, LocalFiles, shard_name
 from windlass.spec.errors import Damaged
 from windlass.store.manifest import Manifest
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class CachedFiles:
         """Training never reads this table; who does keeps it, in the corpus's directory, beyond the cache."""
         name = f"{self._part}/{DOCUMENTS}"
         if not (self._folder / name).exists():
-            with Place(self._folder).writing(name) as file:
+            with StoreDir(self._folder).writing(name) as file:
                 fetch(self._cache.origin.url, name, self._manifest.files[name], file)
         return LocalFiles(self._folder / self._part).documents(rows)
 

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from windlass.lab.bench.engine_process import Engine
-from windlass.lab.bench.task import Answer, Task
+from windlass.lab.bench.engine_process import BenchEngine
+from windlass.lab.bench.task import BenchTask, TimedAnswer
 from windlass.spec.errors import BadInput, NotFound, ProcessFailed, did_you_mean
 from windlass.spec.protocol.wire import Failed, Generate, Tokens
 
@@ -29,7 +29,7 @@ OURS = "windlass"
 
 
 @dataclass(frozen=True)
-class Load:
+class ContenderLoad:
     """What a contender gets ready for."""
 
     model: Path
@@ -43,14 +43,14 @@ class Load:
         return json.dumps(asdict(self), default=str) + "\n"
 
 
-class Contender(Protocol):
+class EngineContender(Protocol):
     """One that has the model loaded and answers tasks."""
 
     name: str
     setting: str
     pid: int
 
-    def answer(self, task: Task) -> list[Answer]:
+    def answer(self, task: BenchTask) -> list[TimedAnswer]:
         """Answer all prompts, in their order."""
 
 
@@ -90,16 +90,16 @@ class OurEngine:
 
     name = OURS
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: BenchEngine) -> None:
         self._engine = engine
         self.pid = engine.pid
         self.setting = engine.client.ready.precision
         self._tasks = 0
 
-    def answer(self, task: Task) -> list[Answer]:
+    def answer(self, task: BenchTask) -> list[TimedAnswer]:
         self._tasks += 1
         client, waiting = self._engine.client, list(enumerate(task.prompts))[::-1]
-        answers: dict[str, Answer] = {}
+        answers: dict[str, TimedAnswer] = {}
         open_count = 0
         while waiting or open_count:
             while waiting and open_count < task.concurrency:
@@ -107,13 +107,13 @@ class OurEngine:
                 request = Generate(
                     str(number), prompt, task.output, temperature=0.0, tenant=f"task{self._tasks}"
                 )
-                answers[request.id] = Answer(time.monotonic(), [], [])
+                answers[request.id] = TimedAnswer(time.monotonic(), [], [])
                 client.send(request)
                 open_count += 1
             open_count -= self._hear(answers)
         return [answers[str(number)] for number in range(len(task.prompts))]
 
-    def _hear(self, answers: dict[str, Answer]) -> int:
+    def _hear(self, answers: dict[str, TimedAnswer]) -> int:
         """Take one message in; return how many requests it ends."""
         message, came_s = self._engine.client.receive()
         if isinstance(message, Failed):
@@ -129,7 +129,7 @@ class OurEngine:
 class PeerProcess:
     """A peer's driver, with the model loaded."""
 
-    def __init__(self, peer: Peer, popen: subprocess.Popen[str], load: Load, log: Path) -> None:
+    def __init__(self, peer: Peer, popen: subprocess.Popen[str], load: ContenderLoad, log: Path) -> None:
         self.name, self.pid = peer.name, popen.pid
         self._popen, self._log = popen, log
         heard = self._ask(load.told())
@@ -137,9 +137,9 @@ class PeerProcess:
             raise BadInput(f"{peer.name}: {heard['cannot']}", hint=f"its log is {log}")
         self.version, self.setting = heard["ready"]["version"], heard["ready"]["setting"]
 
-    def answer(self, task: Task) -> list[Answer]:
+    def answer(self, task: BenchTask) -> list[TimedAnswer]:
         heard = self._ask(json.dumps(asdict(task)) + "\n")
-        return [Answer(**request) for request in heard["done"]["requests"]]
+        return [TimedAnswer(**request) for request in heard["done"]["requests"]]
 
     def _ask(self, line: str) -> dict[str, Any]:
         assert self._popen.stdin is not None
@@ -156,16 +156,16 @@ class PeerProcess:
 
 
 @contextmanager
-def our_engine(load: Load, log: Path, options: Sequence[str] = ()) -> Iterator[OurEngine]:
+def our_engine(load: ContenderLoad, log: Path, options: Sequence[str] = ()) -> Iterator[OurEngine]:
     """Start our engine for a load. It guesses no tokens ahead: no peer here does."""
     arguments = ["--slots", str(load.slots), "--threads", str(load.threads)]
     arguments += ["--precision", load.precision, "--no-drafts", *options]
-    with Engine(load.model, log, arguments) as engine:
+    with BenchEngine(load.model, log, arguments) as engine:
         yield OurEngine(engine)
 
 
 @contextmanager
-def peer_process(peer: Peer, load: Load, log: Path) -> Iterator[PeerProcess]:
+def peer_process(peer: Peer, load: ContenderLoad, log: Path) -> Iterator[PeerProcess]:
     """Start a peer's driver for a load, in a session of its own, and end it with all that it started."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as errors_to:

@@ -18,8 +18,8 @@ from windlass.spec.processes import ENGINE
 from windlass.spec.protocol.wire import (
     LENGTH,
     FromEngine,
-    Many,
     Message,
+    MessageBatch,
     Ready,
     frame,
     from_engine,
@@ -32,7 +32,7 @@ SILENCE_S = 300.0
 READ_BYTES = 1 << 18
 
 
-class Client:
+class BenchConnection:
     """One connection. `receive` also says when the bytes came in, before they were decoded."""
 
     def __init__(self, stream: socket.socket) -> None:
@@ -51,7 +51,7 @@ class Client:
         """Wait for the next message; those that came as one are taken apart."""
         while not self._heard:
             message = from_engine.decode(self._receive_frame())
-            self._heard.extend(separated(message) if isinstance(message, Many) else [message])
+            self._heard.extend(separated(message) if isinstance(message, MessageBatch) else [message])
         return self._heard.popleft(), self._came_s
 
     def _receive_frame(self) -> bytes:
@@ -81,21 +81,21 @@ class Client:
         return body
 
 
-class Engine:
+class BenchEngine:
     """A running engine and a connection to it. As a context manager it is gone when the block ends."""
 
     def __init__(self, model: Path, log: Path, options: Sequence[str] = ()) -> None:
         self._model, self._log, self._options = model, log, options
         self._told: WindlassError | None = None
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> BenchEngine:
         self._folder = Path(tempfile.mkdtemp(prefix="windlass-bench-"))
         path = self._folder / "engine.sock"
         arguments = ["--model", str(self._model), "--name", self._model.name, "--socket", str(path)]
         self._process = LocalProcess("engine", ENGINE, [*arguments, *self._options], self._log)
         threading.Thread(target=self._listen, daemon=True).start()
         try:
-            self.client = Client(self._connected(path))
+            self.client = BenchConnection(self._connected(path))
         except BaseException:
             self.close()
             raise

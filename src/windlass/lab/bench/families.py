@@ -35,7 +35,7 @@ NUMBERS = ("loss", "perplexity", "bits_per_byte", "tokens")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FamilyBenchOptions:
     """What to compare on."""
 
     sources: tuple[str, ...]
@@ -45,7 +45,9 @@ class Wanted:
     families: tuple[str, ...] = tuple(FAMILIES)
 
 
-def compare(wanted: Wanted, home: Path, report: Report, say: Callable[[str], None]) -> dict[str, Any]:
+def compare(
+    wanted: FamilyBenchOptions, home: Path, report: Report, say: Callable[[str], None]
+) -> dict[str, Any]:
     """Train and measure every family; a run that is there already is not made again."""
     unknown = [name for name in wanted.families if name not in FAMILIES]
     if unknown:
@@ -60,7 +62,7 @@ def compare(wanted: Wanted, home: Path, report: Report, say: Callable[[str], Non
     return {"figures": figures, "families": rows, "sources": list(wanted.sources)}
 
 
-def job_of(name: str, wanted: Wanted) -> Job:
+def job_of(name: str, wanted: FamilyBenchOptions) -> Job:
     """Return the job of one family, as if it had been written in a file."""
     counted = FAMILIES[name]["family"] == "ngram"
     return parse(

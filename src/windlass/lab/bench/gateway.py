@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from windlass.lab.bench.contenders import Peer
-from windlass.lab.bench.gateway_contenders import ENGINE, MODEL, Contender, Cores, bare, litellm, ours
-from windlass.lab.bench.gateway_idle import Held, allow_files, hold_idle
-from windlass.lab.bench.gateway_load import Order, Outcome, ask_once, press, require_wrk
+from windlass.lab.bench.gateway_contenders import ENGINE, MODEL, Cores, GatewayContender, bare, litellm, ours
+from windlass.lab.bench.gateway_idle import IdleResult, allow_files, hold_idle
+from windlass.lab.bench.gateway_load import LoadRequest, LoadResult, ask_once, press, require_wrk
 from windlass.lab.bench.gateway_model import PROMPT
 from windlass.spec.errors import BadInput
 from windlass.spec.protocol.progress import Progress, Report
@@ -37,7 +37,7 @@ PACED = 200
 
 
 @dataclass(frozen=True)
-class Asked:
+class GatewayBenchOptions:
     """What to measure."""
 
     rounds: int = 3
@@ -47,20 +47,20 @@ class Asked:
     idle: int = 10_000
 
     @property
-    def small(self) -> Order:
-        return Order(self.seconds, self.connections, tokens=16)
+    def small(self) -> LoadRequest:
+        return LoadRequest(self.seconds, self.connections, tokens=16)
 
     @property
-    def streamed(self) -> Order:
-        return Order(self.seconds, self.streams, tokens=64, stream=True, pace=FLAT_OUT)
+    def streamed(self) -> LoadRequest:
+        return LoadRequest(self.seconds, self.streams, tokens=64, stream=True, pace=FLAT_OUT)
 
     @property
-    def paced(self) -> Order:
-        return Order(self.seconds, self.streams, tokens=PACED // 2, stream=True, pace=PACED)
+    def paced(self) -> LoadRequest:
+        return LoadRequest(self.seconds, self.streams, tokens=PACED // 2, stream=True, pace=PACED)
 
     @property
-    def moderate(self) -> Order:
-        return Order(self.seconds, 4, tokens=16, pause_ms=10)
+    def moderate(self) -> LoadRequest:
+        return LoadRequest(self.seconds, 4, tokens=16, pause_ms=10)
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,12 @@ class Leg:
 
     contender: str
     order: str
-    outcome: Outcome
+    outcome: LoadResult
 
 
-def bench_gateway(asked: Asked, peer: Peer | None, home: Path, report: Report) -> dict[str, Any]:
+def bench_gateway(
+    asked: GatewayBenchOptions, peer: Peer | None, home: Path, report: Report
+) -> dict[str, Any]:
     """Measure, and return the figures with what they were made of."""
     _check(asked)
     require_wrk()
@@ -85,20 +87,20 @@ def bench_gateway(asked: Asked, peer: Peer | None, home: Path, report: Report) -
         contenders.append(stack.enter_context(bare(CANNED, cores.server, logs)))
         if peer is not None:
             contenders.append(stack.enter_context(litellm(peer, cores, scratch, logs)))
-        legs = _legs(asked, contenders, Client(cores.others, scratch), report)
+        legs = _legs(asked, contenders, WrkClient(cores.others, scratch), report)
         held = hold_idle(contenders[0], asked.idle)
     report(Progress("idle", 1, 1, "laps"))
     return {"figures": figures(asked, legs, held), "legs": [asdict(leg) for leg in legs]}
 
 
 @dataclass(frozen=True)
-class Client:
+class WrkClient:
     """Where wrk runs, and where its script is put."""
 
     cores: Sequence[int]
     scratch: Path
 
-    def ask(self, contender: Contender, order: Order) -> Outcome:
+    def ask(self, contender: GatewayContender, order: LoadRequest) -> LoadResult:
         body = order.body(MODEL, PROMPT)
         return press(
             order,
@@ -111,11 +113,13 @@ class Client:
         )
 
 
-def _legs(asked: Asked, contenders: Sequence[Contender], client: Client, report: Report) -> list[Leg]:
+def _legs(
+    asked: GatewayBenchOptions, contenders: Sequence[GatewayContender], client: WrkClient, report: Report
+) -> list[Leg]:
     """Let everybody warm up, then take turns."""
     for contender in contenders:
         ask_once(contender.url, asked.small.body(MODEL, PROMPT), contender.key)
-        client.ask(contender, Order(WARM_S, WARM_CONNECTIONS, tokens=16))
+        client.ask(contender, LoadRequest(WARM_S, WARM_CONNECTIONS, tokens=16))
     turns = [
         (name, order, contender)
         for _ in range(asked.rounds)
@@ -137,7 +141,7 @@ def _legs(asked: Asked, contenders: Sequence[Contender], client: Client, report:
     return legs
 
 
-def figures(asked: Asked, legs: Sequence[Leg], held: Held) -> dict[str, float]:
+def figures(asked: GatewayBenchOptions, legs: Sequence[Leg], held: IdleResult) -> dict[str, float]:
     """Return rates and ratios, delays, processor times and idle memory."""
     small = {name: _rates(legs, name, "small") for name in ALL}
     streamed = {name: _rates(legs, name, "streamed") for name in ALL}
@@ -176,7 +180,7 @@ def _rates(legs: Sequence[Leg], contender: str, order: str) -> list[float]:
     return [leg.outcome.requests_per_s for leg in legs if (leg.contender, leg.order) == (contender, order)]
 
 
-def _one(legs: Sequence[Leg], contender: str, order: str) -> Outcome:
+def _one(legs: Sequence[Leg], contender: str, order: str) -> LoadResult:
     return next(leg.outcome for leg in legs if (leg.contender, leg.order) == (contender, order))
 
 
@@ -186,7 +190,7 @@ def _cost_us(legs: Sequence[Leg], order: str, tokens: int) -> list[float]:
     return [outcome.cpu_s / (outcome.requests * tokens) * 1e6 for outcome in mine]
 
 
-def _check(asked: Asked) -> None:
+def _check(asked: GatewayBenchOptions) -> None:
     for option in ("rounds", "seconds", "connections", "streams"):
         if getattr(asked, option) < 1:
             raise BadInput(f"--{option} {getattr(asked, option)}: must be at least 1")

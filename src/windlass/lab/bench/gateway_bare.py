@@ -24,8 +24,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from windlass.spec.processes import BARE_GATEWAY
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
-from windlass.spec.protocol.wire import Generate, Many, Tokens, frame, from_engine, take_frames
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.wire import Generate, MessageBatch, Tokens, frame, from_engine, take_frames
 
 WORD = " word"
 OPENING = {"role": "assistant", "content": ""}
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     args = _parse(argv)
     listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
     app = Starlette(routes=[Route("/v1/chat/completions", answer, methods=["POST"])])
-    app.state.source = Memory() if args.socket is None else Wire(args.socket)
+    app.state.source = InstantTokens() if args.socket is None else MockEngineWire(args.socket)
     emit({"listening": {"port": listener.getsockname()[1]}})
     config = uvicorn.Config(
         app, loop="uvloop", http="httptools", ws="none", log_config=None, access_log=False, lifespan="off"
@@ -57,13 +57,13 @@ async def answer(request: Request) -> Response:
     return Response(whole(sum([count async for count in arriving])), media_type="application/json")
 
 
-class Source(Protocol):
+class BareTokenSource(Protocol):
     """Where tokens come from: how many, as they come."""
 
     def tokens(self, wanted: int, pace: int) -> AsyncIterator[int]: ...
 
 
-class Memory:
+class InstantTokens:
     """Nowhere: all are there at once, or one after the other at a pace."""
 
     async def tokens(self, wanted: int, pace: int) -> AsyncIterator[int]:
@@ -73,7 +73,7 @@ class Memory:
             yield 1
 
 
-class Wire(asyncio.Protocol):
+class MockEngineWire(asyncio.Protocol):
     """The mock engine, over one connection."""
 
     def __init__(self, path: Path) -> None:
@@ -99,10 +99,10 @@ class Wire(asyncio.Protocol):
         self._buffer += data
         for body in take_frames(self._buffer):
             message = from_engine.decode(body)
-            if isinstance(message, Many):
+            if isinstance(message, MessageBatch):
                 for id_, tokens in message.tokens.items():
                     self._waiting[id_].put_nowait((len(tokens), False))
-            for ended in message.others if isinstance(message, Many) else [message]:
+            for ended in message.others if isinstance(message, MessageBatch) else [message]:
                 if isinstance(ended, Tokens):
                     self._waiting[ended.id].put_nowait((len(ended.tokens), ended.finish is not None))
 
@@ -140,7 +140,7 @@ def _json(value: dict[str, Any]) -> bytes:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = DoorParser(prog=BARE_GATEWAY, description="Be a bare application.")
+    parser = EntrypointParser(prog=BARE_GATEWAY, description="Be a bare application.")
     parser.add_argument("--socket", type=Path, help="Unix socket of the mock engine")
     return parser.parse_args(argv)
 

@@ -28,7 +28,7 @@ from windlass.lab.bench.contenders import Peer
 from windlass.lab.bench.gateway_load import LOGS, pin
 from windlass.lab.bench.gateway_model import VOCABULARY, write_words
 from windlass.serve.records.audit_log import Actor
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.state import open_state
 from windlass.spec.errors import ProcessFailed
 from windlass.spec.processes import BARE_GATEWAY, GATEWAY, MOCK_ENGINE
@@ -67,7 +67,7 @@ class Cores:
 
 
 @dataclass(frozen=True)
-class Contender:
+class GatewayContender:
     """A server that is up."""
 
     name: str
@@ -77,7 +77,7 @@ class Contender:
 
 
 @contextmanager
-def ours(cores: Cores, scratch: Path, logs: Path) -> Iterator[Contender]:
+def ours(cores: Cores, scratch: Path, logs: Path) -> Iterator[GatewayContender]:
     """Start the mock engine and our gateway in front of it, with keys and limits that nobody reaches."""
     words, path = write_words(scratch / "model"), scratch / ENGINE
     settings, key = _settings_and_key(scratch)
@@ -93,21 +93,23 @@ def ours(cores: Cores, scratch: Path, logs: Path) -> Iterator[Contender]:
         pin(process.pid, cores.server)
         url = str(_listening(process)["url"])
         _wait_for(f"{url}/readyz")
-        yield Contender("ours", url, key, process.pid)
+        yield GatewayContender("ours", url, key, process.pid)
 
 
 @contextmanager
-def bare(name: str, cores: tuple[int, ...], logs: Path, engine: Path | None = None) -> Iterator[Contender]:
+def bare(
+    name: str, cores: tuple[int, ...], logs: Path, engine: Path | None = None
+) -> Iterator[GatewayContender]:
     """Start the bare application, in front of an engine or of nothing."""
     arguments = [] if engine is None else ["--socket", str(engine)]
     with _start(name, BARE_GATEWAY, arguments, logs) as process:
         pin(process.pid, cores)
         port = _listening(process)["port"]
-        yield Contender(name, f"http://127.0.0.1:{port}", KEY, process.pid)
+        yield GatewayContender(name, f"http://127.0.0.1:{port}", KEY, process.pid)
 
 
 @contextmanager
-def litellm(peer: Peer, cores: Cores, scratch: Path, logs: Path) -> Iterator[Contender]:
+def litellm(peer: Peer, cores: Cores, scratch: Path, logs: Path) -> Iterator[GatewayContender]:
     """Start LiteLLM's proxy with one worker and its key check, in front of a bare application."""
     with bare("behind", cores.others, logs) as behind, (logs / "bench-gateway-litellm.log").open("ab") as log:
         config, port = scratch / "litellm.yaml", _free_port()
@@ -125,7 +127,7 @@ def litellm(peer: Peer, cores: Cores, scratch: Path, logs: Path) -> Iterator[Con
         try:
             _wait_for(f"http://127.0.0.1:{port}/health/liveliness", popen)
             pin(popen.pid, cores.server)
-            yield Contender("litellm", f"http://127.0.0.1:{port}", KEY, popen.pid)
+            yield GatewayContender("litellm", f"http://127.0.0.1:{port}", KEY, popen.pid)
         finally:
             popen.terminate()
             popen.wait()
@@ -135,7 +137,7 @@ def _settings_and_key(scratch: Path) -> tuple[Path, str]:
     """Write the table [serve], and make a user's key."""
     state, path = sqlite_url(scratch / "service.db"), scratch / "serve.json"
     path.write_text(json.dumps({"port": 0, "state": state, "queue": MANY, "limits": LIMITS}))
-    _, token = Keys(open_state(state)).make("bench", Actor("", "the bench"))
+    _, token = ApiKeys(open_state(state)).make("bench", Actor("", "the bench"))
     return path, token
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from windlass.lab.bench.engine_process import resident_bytes
-from windlass.lab.bench.gateway_contenders import Contender
+from windlass.lab.bench.gateway_contenders import GatewayContender
 from windlass.spec.errors import BadInput
 
 SPARE_FILES = 256
@@ -20,14 +20,14 @@ GOOD = b"HTTP/1.1 200"
 
 
 @dataclass(frozen=True)
-class Held:
+class IdleResult:
     """How many connections were still open at the end, and the server's memory meanwhile."""
 
     connections: int
     memory_bytes: int
 
 
-def hold_idle(server: Contender, wanted: int) -> Held:
+def hold_idle(server: GatewayContender, wanted: int) -> IdleResult:
     """Open connections, let each be answered once, and count those that live when all are there."""
     parts = urlsplit(server.url)
     assert parts.hostname is not None
@@ -42,7 +42,7 @@ def hold_idle(server: Contender, wanted: int) -> Held:
             if len(fresh) < AT_ONCE or not idle:
                 break
         memory = resident_bytes(server.pid, "VmRSS")
-        return Held(sum(map(_is_open, idle)), memory)
+        return IdleResult(sum(map(_is_open, idle)), memory)
 
 
 def _answered(connection: socket.socket) -> bool:

@@ -45,7 +45,7 @@ STREAMS_END_S = 3
 
 
 @dataclass(frozen=True)
-class Order:
+class LoadRequest:
     """What a client asks for, and how hard."""
 
     seconds: int
@@ -69,7 +69,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LoadResult:
     """What a client counted, and what the server used up for it."""
 
     requests: int
@@ -105,8 +105,8 @@ def ask_once(url: str, body: str, key: str) -> None:
 
 
 def press(
-    order: Order, url: str, body: str, key: str, *, server: int, cores: Sequence[int], scratch: Path
-) -> Outcome:
+    order: LoadRequest, url: str, body: str, key: str, *, server: int, cores: Sequence[int], scratch: Path
+) -> LoadResult:
     """Let wrk ask one server."""
     script = scratch / "order.lua"
     pause = PAUSE % (order.pause_ms // 2, order.pause_ms * 3 // 2) if order.pause_ms else ""
@@ -126,7 +126,7 @@ def press(
     return read_outcome(said.stdout, used, url, said.stderr)
 
 
-def read_outcome(said: str, cpu_s: float, url: str, errors: str = "") -> Outcome:
+def read_outcome(said: str, cpu_s: float, url: str, errors: str = "") -> LoadResult:
     """Read the last line that the script wrote."""
     last = said.strip().rpartition("\n")[2]
     if not last.startswith("{"):
@@ -138,7 +138,7 @@ def read_outcome(said: str, cpu_s: float, url: str, errors: str = "") -> Outcome
             f"{found['failed']} of {found['requests']} requests to {url} failed",
             hint=LOGS,
         )
-    return Outcome(
+    return LoadResult(
         requests=good,
         failed=found["failed"],
         seconds=found["duration_us"] / 1e6,

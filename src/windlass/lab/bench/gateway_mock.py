@@ -17,20 +17,20 @@ from typing import cast
 import uvloop
 
 from windlass.spec.processes import MOCK_ENGINE
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 from windlass.spec.protocol.wire import (
     LENGTH,
     Cancel,
     Embed,
+    EmbeddingVectors,
     Generate,
-    Many,
     Message,
+    MessageBatch,
     Ping,
     Pong,
     Ready,
     ToEngine,
     Tokens,
-    Vectors,
     frame,
     to_engine,
 )
@@ -100,7 +100,7 @@ class Conversation(asyncio.Protocol):
             case Generate():
                 self._begin(message.seed, message)
             case Embed():
-                self._say(Vectors(message.id, [[WIDTH**-0.5] * WIDTH for _ in message.inputs]))
+                self._say(EmbeddingVectors(message.id, [[WIDTH**-0.5] * WIDTH for _ in message.inputs]))
             case Cancel():
                 for answers in self._left.values():
                     answers.pop(message.id, None)
@@ -118,7 +118,7 @@ class Conversation(asyncio.Protocol):
         answers = self._left.get(pace, {})
         ended = [id_ for id_, left in answers.items() if left == 1]
         going = {id_: [TOKEN] for id_, left in answers.items() if left > 1}
-        self._say(Many(going, [Tokens(id_, [TOKEN], finish="length") for id_ in ended]))
+        self._say(MessageBatch(going, [Tokens(id_, [TOKEN], finish="length") for id_ in ended]))
         answers.update((id_, answers[id_] - 1) for id_ in going)
         for id_ in ended:
             del answers[id_]
@@ -131,7 +131,7 @@ class Conversation(asyncio.Protocol):
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = DoorParser(prog=MOCK_ENGINE, description="Be an engine for a bench.")
+    parser = EntrypointParser(prog=MOCK_ENGINE, description="Be an engine for a bench.")
     parser.add_argument("--socket", type=Path, required=True, help="Unix socket to listen on")
     parser.add_argument("--name", required=True, help="what the model is called")
     parser.add_argument("--vocabulary", type=int, required=True, help="tokens of the model")

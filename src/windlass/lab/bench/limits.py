@@ -13,9 +13,9 @@ import numpy as np
 
 from windlass.cluster.launch.local_process import LocalProcess
 from windlass.lab.bench.bench_models import subject
-from windlass.lab.bench.contenders import Load, OurEngine, our_engine
-from windlass.lab.bench.serve import Asked, Cell, load_of
-from windlass.lab.bench.task import Task, draw_task, pace_of
+from windlass.lab.bench.contenders import ContenderLoad, OurEngine, our_engine
+from windlass.lab.bench.serve import ServeBenchOptions, ServeCell, load_of
+from windlass.lab.bench.task import BenchTask, draw_task, pace_of
 from windlass.spec.processes import MACHINE_LIMITS
 from windlass.spec.protocol.progress import Progress, Report
 from windlass.spec.shape import LlamaShape
@@ -30,7 +30,9 @@ SEED = 7
 WEIGHT_BYTES = {"float32": 4.0, "int8": 1.0}
 
 
-def limit_figures(cells: list[Cell], asked: Asked, home: Path, report: Report) -> dict[str, float]:
+def limit_figures(
+    cells: list[ServeCell], asked: ServeBenchOptions, home: Path, report: Report
+) -> dict[str, float]:
     """Measure what needs engines of its own; the bandwidth's share comes from cells that are there."""
     before = machine_limits(home)
     small, base = (load_of(model, "float32", asked, home) for model in ("small", "base"))
@@ -69,7 +71,7 @@ def prefill_flops(shape: LlamaShape, length: int) -> float:
     return layers + attention + 2.0 * shape.vocabulary * shape.width
 
 
-def bandwidth_shares(cells: list[Cell], read_bytes_per_s: float) -> dict[str, float]:
+def bandwidth_shares(cells: list[ServeCell], read_bytes_per_s: float) -> dict[str, float]:
     """Return the share of the memory's bandwidth that one request at a time draws on the large model.
 
     Every weight in a matrix product is read once a token, at the size that it is stored in.
@@ -97,12 +99,12 @@ def _prefix_speedup(engine: OurEngine) -> float:
     cold = [_first_s(engine, _draw((SEED, 100 + n), SHARED + OWN, output=2)) for n in range(TRIES)]
     shared = _draw((SEED, 200), SHARED, output=2).prompts[0]
     ends = [_draw((SEED, 300 + n), OWN, output=2).prompts[0] for n in range(TRIES + 1)]
-    answers = engine.answer(Task([shared + end for end in ends], 2, concurrency=1))
+    answers = engine.answer(BenchTask([shared + end for end in ends], 2, concurrency=1))
     warm = [answer.times_s[0] - answer.asked_s for answer in answers[1:]]
     return statistics.median(cold) / statistics.median(warm)
 
 
-def _prefix_cost(load: Load, log: Path, asked: Asked) -> float:
+def _prefix_cost(load: ContenderLoad, log: Path, asked: ServeBenchOptions) -> float:
     """Return the share of tokens/s that the cache costs where no prompt begins like another.
 
     Rounds alternate which engine goes first, and the medians of many short tasks are compared.
@@ -123,11 +125,11 @@ def _prefix_cost(load: Load, log: Path, asked: Asked) -> float:
     return 1.0 - float(np.median(ratios))
 
 
-def _first_s(engine: OurEngine, task: Task) -> float:
+def _first_s(engine: OurEngine, task: BenchTask) -> float:
     return pace_of(engine.answer(task)).first_p50_s
 
 
-def _draw(seed: tuple[int, int], prompt: int, *, output: int, requests: int = 1) -> Task:
+def _draw(seed: tuple[int, int], prompt: int, *, output: int, requests: int = 1) -> BenchTask:
     vocabulary = subject("small").vocabulary
     return draw_task(
         seed, vocabulary=vocabulary, prompt=prompt, output=output, concurrency=requests, requests=requests

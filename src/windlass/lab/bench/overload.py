@@ -26,7 +26,7 @@ from typing import Any
 
 from windlass.lab.bench.bench_models import subject, write_subject
 from windlass.lab.bench.engine_process import resident_bytes
-from windlass.lab.bench.overload_client import Crowd, Seen
+from windlass.lab.bench.overload_client import ClientResult, OverloadClients
 from windlass.serve.records.keys import ensure_first_key
 from windlass.serve.records.state import open_state
 from windlass.spec.errors import ProcessFailed
@@ -34,7 +34,7 @@ from windlass.spec.limits import ServeLimits
 from windlass.spec.protocol.progress import Progress, Report
 from windlass.spec.serve import Serve
 from windlass.store.database import sqlite_url
-from windlass.supervisor.service_spec import Offer
+from windlass.supervisor.service_spec import ServiceSpec
 from windlass.supervisor.supervisor import Supervisor
 
 MODEL = "small"
@@ -51,7 +51,7 @@ REFUSED = 429
 
 
 @dataclass(frozen=True)
-class Sample:
+class MemorySample:
     """Bytes that gateway and engine held together at some time of the overload."""
 
     at: float
@@ -68,11 +68,11 @@ def bench_overload(minutes: float, home: Path, report: Report) -> dict[str, Any]
         return asyncio.run(_overload(service, key, unloaded, minutes * 60, report))
 
 
-async def _unloaded(url: str, key: str, report: Report) -> list[Seen]:
+async def _unloaded(url: str, key: str, report: Report) -> list[ClientResult]:
     """Ask one at a time; the first few only warm the engine up."""
-    crowd = Crowd(url, questions(key))
+    crowd = OverloadClients(url, questions(key))
     await crowd.keep(1, WARM_S)
-    seen: list[Seen] = []
+    seen: list[ClientResult] = []
     while len(seen) < UNLOADED:
         crowd.ask()
         await crowd.quiet()
@@ -83,9 +83,9 @@ async def _unloaded(url: str, key: str, report: Report) -> list[Seen]:
 
 
 async def _overload(
-    service: Supervisor, key: str, unloaded: Sequence[Seen], seconds: float, report: Report
+    service: Supervisor, key: str, unloaded: Sequence[ClientResult], seconds: float, report: Report
 ) -> dict[str, Any]:
-    crowd = Crowd(service.url, questions(key))
+    crowd = OverloadClients(service.url, questions(key))
     await crowd.keep(SLOTS, WARM_S)
     report(Progress("peak", 0, PEAK_S, "s"))
     peak_per_s = len(_answered(await crowd.keep(SLOTS, PEAK_S))) / PEAK_S
@@ -101,10 +101,10 @@ async def _overload(
 
 
 def figures(
-    unloaded: Sequence[Seen],
+    unloaded: Sequence[ClientResult],
     peak_per_s: float,
-    seen: Sequence[Seen],
-    samples: Sequence[Sample],
+    seen: Sequence[ClientResult],
+    samples: Sequence[MemorySample],
     seconds: float,
 ) -> dict[str, float]:
     """Compare the overload with the peak and with the unloaded service."""
@@ -129,7 +129,7 @@ def figures(
     }
 
 
-def growth(samples: Sequence[Sample]) -> float:
+def growth(samples: Sequence[MemorySample]) -> float:
     """Return by which share memory grew from the first quarter of the overload to the last."""
     quarter = max(1, len(samples) // 4)
     early, late = samples[:quarter], samples[-quarter:]
@@ -161,17 +161,17 @@ def _question(body: bytes, key: str) -> bytes:
     return head.encode() + body
 
 
-def _answered(seen: Sequence[Seen]) -> list[Seen]:
+def _answered(seen: Sequence[ClientResult]) -> list[ClientResult]:
     return [one for one in seen if one.status == 200]
 
 
-async def _watch(service: Supervisor, seconds: float, report: Report) -> list[Sample]:
+async def _watch(service: Supervisor, seconds: float, report: Report) -> list[MemorySample]:
     """Look at the memory of all processes once a second."""
-    samples: list[Sample] = []
+    samples: list[MemorySample] = []
     pids = [process.pid for process in (*service.gateways, *service.replicas.values())]
     while len(samples) < seconds - 1:
         await asyncio.sleep(1)
-        samples.append(Sample(len(samples), sum(resident_bytes(pid, "VmRSS") for pid in pids)))
+        samples.append(MemorySample(len(samples), sum(resident_bytes(pid, "VmRSS") for pid in pids)))
         report(Progress("overload", len(samples), seconds, "s"))
     return samples
 
@@ -189,7 +189,7 @@ def _service(model: Path, home: Path, *, wait_s: float | None) -> Iterator[tuple
         port=0, slots=SLOTS, threads=1, state=state, limits=limits, prefix_cache="off", drafts=False
     )
     try:
-        with Supervisor(Offer(MODEL, model, serve), home / "logs") as service, _kept_up(service):
+        with Supervisor(ServiceSpec(MODEL, model, serve), home / "logs") as service, _kept_up(service):
             yield service, key
     finally:
         shutil.rmtree(folder, ignore_errors=True)

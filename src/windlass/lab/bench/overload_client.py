@@ -22,7 +22,7 @@ PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class ClientResult:
     """What a client saw: the status (0 if the connection broke), and seconds from the question."""
 
     asked_at: float
@@ -31,10 +31,12 @@ class Seen:
     whole_s: float
 
 
-class Connection(asyncio.Protocol):
+class OverloadConnection(asyncio.Protocol):
     """One connection, one question at a time. It reads no more than it needs: the bench has one core."""
 
-    def __init__(self, free: Callable[[Connection], None], saw: Callable[[Seen], None]) -> None:
+    def __init__(
+        self, free: Callable[[OverloadConnection], None], saw: Callable[[ClientResult], None]
+    ) -> None:
         self._free, self._saw = free, saw
         self._transport: asyncio.Transport | None = None
         self._asked_at = self._first_s = 0.0
@@ -88,14 +90,14 @@ class Connection(asyncio.Protocol):
         return rest
 
     def _end(self, now: float) -> None:
-        seen = Seen(self._asked_at, self._status, self._first_s, now - self._asked_at)
+        seen = ClientResult(self._asked_at, self._status, self._first_s, now - self._asked_at)
         self._asked_at = 0.0
         self._saw(seen)
         if self.is_open:
             self._free(self)
 
 
-class Crowd:
+class OverloadClients:
     """Everybody who asks one service."""
 
     def __init__(self, url: str, questions: Iterator[bytes]) -> None:
@@ -104,19 +106,19 @@ class Crowd:
         assert parts.port is not None
         self._address = parts.hostname, parts.port
         self._questions = questions
-        self._idle: list[Connection] = []
+        self._idle: list[OverloadConnection] = []
         self._opening: set[asyncio.Task[None]] = set()
         self._count = 0
-        self.seen: list[Seen] = []
+        self.seen: list[ClientResult] = []
         self.unsent = self.under_way = 0
         self._on_end: Callable[[], None] = lambda: None
 
-    def take(self) -> list[Seen]:
+    def take(self) -> list[ClientResult]:
         """Return what was seen since the last time."""
         seen, self.seen = self.seen, []
         return seen
 
-    async def keep(self, count: int, seconds: float) -> list[Seen]:
+    async def keep(self, count: int, seconds: float) -> list[ClientResult]:
         """Keep so many questions under way; what had not ended at the end is not counted."""
         self.take()
         self._on_end = self.ask
@@ -128,7 +130,7 @@ class Crowd:
         await self.quiet()
         return seen
 
-    async def arrive(self, per_s: float, seconds: float, rng: random.Random) -> list[Seen]:
+    async def arrive(self, per_s: float, seconds: float, rng: random.Random) -> list[ClientResult]:
         """Ask at random moments, so many a second, for so long."""
         self.take()
         begin = at = time.monotonic()
@@ -171,18 +173,18 @@ class Crowd:
         loop = asyncio.get_running_loop()
         try:
             _, connection = await loop.create_connection(
-                lambda: Connection(self._freed, self._saw), *self._address
+                lambda: OverloadConnection(self._freed, self._saw), *self._address
             )
         except OSError:
             self._count -= 1
-            self._saw(Seen(time.monotonic(), 0, 0.0, 0.0))
+            self._saw(ClientResult(time.monotonic(), 0, 0.0, 0.0))
             return
         connection.ask(next(self._questions))
 
-    def _freed(self, connection: Connection) -> None:
+    def _freed(self, connection: OverloadConnection) -> None:
         self._idle.append(connection)
 
-    def _saw(self, seen: Seen) -> None:
+    def _saw(self, seen: ClientResult) -> None:
         self.under_way -= 1
         self.seen.append(seen)
         self._on_end()

@@ -17,7 +17,7 @@ from typing import Any
 from windlass.lab.bench.parameter_servers_statistical import bench_older
 from windlass.runs.server_run import train_served
 from windlass.runs.training import prepare, train
-from windlass.spec.job import Corpus, Job, Machine, Model, Tokenizer, Train
+from windlass.spec.job import Corpus, Job, MachineSpec, ModelSpec, TokenizerSpec, Train
 from windlass.spec.layout import Layout
 from windlass.spec.protocol.progress import Report
 from windlass.spec.run import Run
@@ -79,15 +79,15 @@ def bench_job(name: str, sync: Sync | None, steps: int, rate: float = RATE) -> J
         name=f"bench-{name.replace('_', '-')}",
         corpus=Corpus(
             sources=(str(Path(sysconfig.get_path("stdlib")) / "[a-d]*.py"),),
-            tokenizer=Tokenizer(vocabulary=1024),
+            tokenizer=TokenizerSpec(vocabulary=1024),
         ),
-        model=Model(layers=2, width=64, heads=2, context=64),
+        model=ModelSpec(layers=2, width=64, heads=2, context=64),
         train=Train(
             steps=steps, batch_sequences=24, micro_batch_sequences=8, learning_rate=rate,
             warmup_steps=max(1, steps // 20), evaluate_every=steps, checkpoint_every=max(1, steps // 3),
         ),
         layout=Layout(dp=WORKERS if sync is not None else 1),
-        machine=Machine(compile="off", threads=1),
+        machine=MachineSpec(compile="off", threads=1),
         sync=sync or Sync(),
     )  # fmt: skip
 

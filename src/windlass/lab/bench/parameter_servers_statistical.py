@@ -9,7 +9,7 @@ from typing import Any
 
 from windlass.runs.server_run import train_served
 from windlass.runs.training import prepare, train
-from windlass.spec.job import Corpus, Hmm, Job, Machine, Mlp, Model, Tokenizer, Train
+from windlass.spec.job import Corpus, Hmm, Job, MachineSpec, MlpSpec, ModelSpec, TokenizerSpec, Train
 from windlass.spec.layout import Layout
 from windlass.spec.protocol.progress import Report
 from windlass.spec.run import Run
@@ -23,13 +23,13 @@ MODES: Mapping[str, Sync | None] = {
     "bounded": Sync(policy="server", servers=2, mode="bounded", staleness=1),
     "asynchronous": Sync(policy="server", servers=2, mode="asynchronous"),
 }
-MODELS: Mapping[str, tuple[Model, Train]] = {
+MODELS: Mapping[str, tuple[ModelSpec, Train]] = {
     "word2vec": (
-        Model(family="mlp", layers=1, width=WIDTH, context=64, mlp=Mlp(word2vec_epochs=3)),
+        ModelSpec(family="mlp", layers=1, width=WIDTH, context=64, mlp=MlpSpec(word2vec_epochs=3)),
         Train(steps=3, batch_sequences=6, micro_batch_sequences=1, evaluate_sequences=4),
     ),
     "hmm": (
-        Model(family="hmm", context=64, hmm=Hmm(states=STATES, least_gain=0)),
+        ModelSpec(family="hmm", context=64, hmm=Hmm(states=STATES, least_gain=0)),
         Train(steps=ITERATIONS, evaluate_every=ITERATIONS, checkpoint_every=ITERATIONS),
     ),
 }
@@ -92,12 +92,12 @@ def _job(what: str, mode: str, sync: Sync | None, workers: int) -> Job:
         name=f"bench-{what}-{mode}",
         corpus=Corpus(
             sources=(str(Path(sysconfig.get_path("stdlib")) / "[a-d]*.py"),),
-            tokenizer=Tokenizer(vocabulary=VOCABULARY),
+            tokenizer=TokenizerSpec(vocabulary=VOCABULARY),
         ),
         model=model,
         train=training,
         layout=Layout(dp=workers if sync is not None else 1),
-        machine=Machine(compile="off", threads=1),
+        machine=MachineSpec(compile="off", threads=1),
         sync=sync or Sync(),
     )
 

@@ -18,9 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from windlass.lab.bench.bench_models import subject, write_subject
-from windlass.lab.bench.contenders import OURS, Contender, Load, OurEngine, Peer, our_engine, peer_process
+from windlass.lab.bench.contenders import (
+    OURS,
+    ContenderLoad,
+    EngineContender,
+    OurEngine,
+    Peer,
+    our_engine,
+    peer_process,
+)
 from windlass.lab.bench.engine_process import resident_bytes
-from windlass.lab.bench.task import Answer, Pace, Task, agreement, draw_task, pace_of
+from windlass.lab.bench.task import BenchTask, TaskSpeed, TimedAnswer, agreement, draw_task, pace_of
 from windlass.plan.local.machine import usable_cores
 from windlass.spec.errors import BadInput, WindlassError, did_you_mean
 from windlass.spec.protocol.progress import Progress, Report
@@ -31,7 +39,7 @@ SEED = 6
 
 
 @dataclass(frozen=True)
-class Asked:
+class ServeBenchOptions:
     """What to measure."""
 
     models: tuple[str, ...] = ("small", "base")
@@ -42,7 +50,7 @@ class Asked:
     requests: int = 4
     """Of one task, at the least; there are never fewer than are in flight."""
 
-    def task(self, vocabulary: int, concurrency: int) -> Task:
+    def task(self, vocabulary: int, concurrency: int) -> BenchTask:
         return draw_task(
             (SEED, concurrency),
             vocabulary=vocabulary,
@@ -54,12 +62,12 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Row:
+class ServeRow:
     """One contender in one cell."""
 
     contender: str
     setting: str
-    pace: Pace
+    pace: TaskSpeed
     peak_bytes: int
     ratio: float
     """Our tokens/s over this contender's."""
@@ -67,13 +75,13 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ServeCell:
     """One model at one precision and concurrency."""
 
     model: str
     precision: str
     concurrency: int
-    rows: list[Row]
+    rows: list[ServeRow]
     """Ours first."""
 
     @property
@@ -81,24 +89,24 @@ class Cell:
         return f"{self.model}_{self.precision}_{self.concurrency}"
 
     @property
-    def ours(self) -> Row:
+    def ours(self) -> ServeRow:
         return self.rows[0]
 
     @property
-    def best_peer(self) -> Row | None:
+    def best_peer(self) -> ServeRow | None:
         return min(self.rows[1:], key=lambda row: row.ratio, default=None)
 
 
 def bench_serve(
-    asked: Asked,
+    asked: ServeBenchOptions,
     peers: Sequence[Peer],
     home: Path,
     report: Report,
     say: Callable[[str], None],
-) -> list[Cell]:
+) -> list[ServeCell]:
     """Measure all cells; a peer that fails is told of and left out."""
     _check(asked)
-    cells: list[Cell] = []
+    cells: list[ServeCell] = []
     total = len(asked.models) * len(asked.precisions) * len(asked.concurrency)
     for model in asked.models:
         for precision in asked.precisions:
@@ -110,22 +118,22 @@ def bench_serve(
                 for concurrency in asked.concurrency:
                     report(Progress("cells", len(cells), total, "cells", {"now": f"{model} {precision}"}))
                     task = asked.task(subject(model).vocabulary, concurrency)
-                    cells.append(Cell(model, precision, concurrency, measure(ours, others, task)))
+                    cells.append(ServeCell(model, precision, concurrency, measure(ours, others, task)))
     report(Progress("cells", total, total, "cells"))
     return cells
 
 
-def load_of(model: str, precision: str, asked: Asked, home: Path) -> Load:
+def load_of(model: str, precision: str, asked: ServeBenchOptions, home: Path) -> ContenderLoad:
     shape = subject(model)
     scratch = home / "bench"
     slots = max(asked.concurrency)
     folder = write_subject(shape, scratch / model)
-    return Load(folder, precision, usable_cores(), slots, shape.context, scratch)
+    return ContenderLoad(folder, precision, usable_cores(), slots, shape.context, scratch)
 
 
-def measure(ours: OurEngine, others: Sequence[Contender], task: Task) -> list[Row]:
+def measure(ours: OurEngine, others: Sequence[EngineContender], task: BenchTask) -> list[ServeRow]:
     """Let ours and the others take turns."""
-    warm = Task([prompt[: len(prompt) // 2] for prompt in task.prompts], WARM_OUTPUT, task.concurrency)
+    warm = BenchTask([prompt[: len(prompt) // 2] for prompt in task.prompts], WARM_OUTPUT, task.concurrency)
     for contender in (ours, *others):
         contender.answer(warm)
     mine, theirs = [ours.answer(task)], []
@@ -137,29 +145,29 @@ def measure(ours: OurEngine, others: Sequence[Contender], task: Task) -> list[Ro
 
 def _rows(
     ours: OurEngine,
-    others: Sequence[Contender],
-    mine: Sequence[Sequence[Answer]],
-    theirs: Sequence[Sequence[Answer]],
-) -> list[Row]:
+    others: Sequence[EngineContender],
+    mine: Sequence[Sequence[TimedAnswer]],
+    theirs: Sequence[Sequence[TimedAnswer]],
+) -> list[ServeRow]:
     paces = [pace_of(answers) for answers in mine]
-    rows = [Row(OURS, ours.setting, median_pace(paces), resident_bytes(ours.pid), 1.0, 1.0)]
+    rows = [ServeRow(OURS, ours.setting, median_pace(paces), resident_bytes(ours.pid), 1.0, 1.0)]
     for number, (peer, answers) in enumerate(zip(others, theirs, strict=True)):
         pace = pace_of(answers)
         beside = (paces[number].tokens_per_s + paces[number + 1].tokens_per_s) / 2
         same = agreement(mine[number], answers)
         ratio = beside / pace.tokens_per_s
-        rows.append(Row(peer.name, peer.setting, pace, resident_bytes(peer.pid), ratio, same))
+        rows.append(ServeRow(peer.name, peer.setting, pace, resident_bytes(peer.pid), ratio, same))
     return rows
 
 
-def median_pace(paces: Sequence[Pace]) -> Pace:
+def median_pace(paces: Sequence[TaskSpeed]) -> TaskSpeed:
     """Take the median of each number by itself."""
-    return Pace(
+    return TaskSpeed(
         *(statistics.median(values) for values in zip(*(asdict(p).values() for p in paces), strict=True))
     )
 
 
-def figures(cells: Sequence[Cell]) -> dict[str, float]:
+def figures(cells: Sequence[ServeCell]) -> dict[str, float]:
     """Return our ratio to the best peer in every cell that has one, and what more requests at once give."""
     found = {cell.name: cell.best_peer.ratio for cell in cells if cell.best_peer is not None}
     by_name = {cell.name: cell.ours.pace.tokens_per_s for cell in cells}
@@ -168,15 +176,15 @@ def figures(cells: Sequence[Cell]) -> dict[str, float]:
     return found
 
 
-def as_json(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+def as_json(cells: Sequence[ServeCell]) -> list[dict[str, Any]]:
     return [{"cell": cell.name, **asdict(cell)} for cell in cells]
 
 
 def _enter(
-    stack: ExitStack, peers: Sequence[Peer], load: Load, home: Path, say: Callable[[str], None]
-) -> list[Contender]:
+    stack: ExitStack, peers: Sequence[Peer], load: ContenderLoad, home: Path, say: Callable[[str], None]
+) -> list[EngineContender]:
     """Start the peers that know the precision."""
-    found: list[Contender] = []
+    found: list[EngineContender] = []
     for peer in peers:
         if load.precision not in peer.precisions:
             continue
@@ -188,7 +196,7 @@ def _enter(
     return found
 
 
-def _check(asked: Asked) -> None:
+def _check(asked: ServeBenchOptions) -> None:
     for precision in asked.precisions:
         if precision not in PRECISIONS:
             raise BadInput(f"--precisions {precision}", hint=did_you_mean(precision, list(PRECISIONS)))

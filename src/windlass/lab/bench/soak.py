@@ -19,11 +19,11 @@ from typing import Any
 
 import msgspec
 
-from windlass.lab.bench.engine_process import Client, Engine, resident_bytes
+from windlass.lab.bench.engine_process import BenchConnection, BenchEngine, resident_bytes
 from windlass.lab.bench.traffic import draw_bad, draw_requests, write_soak_model
 from windlass.spec.errors import BadInput, ProcessFailed
 from windlass.spec.protocol.progress import Progress, Report
-from windlass.spec.protocol.wire import Cancel, Failed, Generate, Load, Tokens
+from windlass.spec.protocol.wire import Cancel, EngineLoad, Failed, Generate, Tokens
 
 SLOTS = 32
 KEYS_BYTES = 16 << 20
@@ -39,7 +39,7 @@ SEED = 6
 
 
 @dataclass
-class Tally:
+class SoakCounts:
     """What became of all requests."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -66,15 +66,15 @@ def soak(
     if not minutes > 0:
         raise BadInput(f"--minutes {minutes:g}: must be more than 0")
     model, log = write_soak_model(home / "bench" / "soak"), home / "logs" / "bench-engine.log"
-    tally, driven_s = Tally(), 0.0
+    tally, driven_s = SoakCounts(), 0.0
     options = ["--slots", str(SLOTS), "--keys-memory", str(KEYS_BYTES)]
-    with Engine(model, log, options) as engine:
+    with BenchEngine(model, log, options) as engine:
         lap = 0
         while driven_s < 60 * minutes:
             report(_progress(tally, driven_s, minutes))
             drawn = draw_requests(SEED + lap, requests)
             expected = answers_alone(model, log, drawn)
-            traffic = Traffic(engine.client, tally, random.Random(SEED + lap), drawn, expected)
+            traffic = SoakLap(engine.client, tally, random.Random(SEED + lap), drawn, expected)
             driven_s += traffic.drive(min(lap_s, 60 * minutes - driven_s))
             tally.leaked_blocks = max(tally.leaked_blocks, traffic.settle().blocks)
             tally.memory.append((driven_s, resident_bytes(engine.pid, "VmRSS")))
@@ -86,11 +86,11 @@ def soak(
 def answers_alone(model: Path, log: Path, requests: Sequence[Generate]) -> dict[str, list[int]]:
     """Return what a fresh engine answers to each request while there is no other."""
     options = ["--slots", "1", "--prefix-cache", "off", "--no-drafts"]
-    with Engine(model, log, options) as engine:
+    with BenchEngine(model, log, options) as engine:
         return {request.id: _alone(engine.client, request) for request in requests}
 
 
-def _alone(client: Client, request: Generate) -> list[int]:
+def _alone(client: BenchConnection, request: Generate) -> list[int]:
     client.send(request)
     came: list[int] = []
     while True:
@@ -103,13 +103,13 @@ def _alone(client: Client, request: Generate) -> list[int]:
                 return came
 
 
-class Traffic:
+class SoakLap:
     """The requests of one lap, many at a time, each several times."""
 
     def __init__(
         self,
-        client: Client,
-        tally: Tally,
+        client: BenchConnection,
+        tally: SoakCounts,
         rng: random.Random,
         requests: Sequence[Generate],
         expected: dict[str, list[int]],
@@ -131,7 +131,7 @@ class Traffic:
             self._hear()
         return time.monotonic() - began
 
-    def settle(self) -> Load:
+    def settle(self) -> EngineLoad:
         """Return what the engine says once it has nothing to do."""
         request = msgspec.structs.replace(self._requests[0], id=f"last.{self._sent}", most_tokens=1)
         self._client.send(request)
@@ -139,7 +139,7 @@ class Traffic:
         while True:
             message, _ = self._client.receive()
             done = done or (isinstance(message, Tokens) and message.id == request.id)
-            if done and isinstance(message, Load) and not message.running and not message.waiting:
+            if done and isinstance(message, EngineLoad) and not message.running and not message.waiting:
                 return message
 
     def _send(self) -> None:
@@ -191,7 +191,7 @@ class Traffic:
             self._tally.wrong.append(id_)
 
 
-def soak_figures(tally: Tally, driven_s: float) -> dict[str, float]:
+def soak_figures(tally: SoakCounts, driven_s: float) -> dict[str, float]:
     """Compare memory at the end with that after the first part, in which it still fills up."""
     warm = next(size for at_s, size in tally.memory if at_s >= WARM_SHARE * driven_s)
     return {
@@ -203,6 +203,6 @@ def soak_figures(tally: Tally, driven_s: float) -> dict[str, float]:
     }
 
 
-def _progress(tally: Tally, driven_s: float, minutes: float) -> Progress:
+def _progress(tally: SoakCounts, driven_s: float, minutes: float) -> Progress:
     note = {"requests": tally.counts["requests"], "wrong": len(tally.wrong)}
     return Progress("soak", min(driven_s, 60 * minutes), 60 * minutes, "s", note)

@@ -14,7 +14,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Task:
+class BenchTask:
     """Prompts, and how many tokens to answer each with."""
 
     prompts: list[list[int]]
@@ -23,7 +23,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Answer:
+class TimedAnswer:
     """One request: when it was asked, and its tokens with the time of each."""
 
     asked_s: float
@@ -32,7 +32,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Pace:
+class TaskSpeed:
     """How a contender did at a task."""
 
     tokens_per_s: float
@@ -44,27 +44,27 @@ class Pace:
 
 def draw_task(
     seed: Sequence[int], *, vocabulary: int, prompt: int, output: int, concurrency: int, requests: int
-) -> Task:
+) -> BenchTask:
     """Draw prompts that have nothing in common, so that no cache helps anybody."""
     rng = np.random.default_rng(seed)
     prompts = rng.integers(1, vocabulary, size=(max(requests, concurrency), prompt))
-    return Task(prompts.tolist(), output, concurrency)
+    return BenchTask(prompts.tolist(), output, concurrency)
 
 
-def pace_of(answers: Sequence[Answer]) -> Pace:
+def pace_of(answers: Sequence[TimedAnswer]) -> TaskSpeed:
     """Count all tokens from the first request asked to the last token come."""
     began = min(answer.asked_s for answer in answers)
     ended = max(answer.times_s[-1] for answer in answers)
     first = [answer.times_s[0] - answer.asked_s for answer in answers]
     between = [b - a for answer in answers for a, b in itertools.pairwise(answer.times_s)]
-    return Pace(
+    return TaskSpeed(
         sum(len(answer.tokens) for answer in answers) / (ended - began),
         *np.percentile(first, (50, 99)).tolist(),
         *np.percentile(between or [0.0], (50, 99)).tolist(),
     )
 
 
-def agreement(ours: Sequence[Answer], theirs: Sequence[Answer]) -> float:
+def agreement(ours: Sequence[TimedAnswer], theirs: Sequence[TimedAnswer]) -> float:
     """Return the share of answers with the same first token: near 1 if both compute the same model.
 
     Later tokens tell less: after one near tie that fell differently, all that follows differs.

@@ -27,7 +27,7 @@ from windlass.spec.job import Corpus
 from windlass.spec.protocol.entrypoint import emit, run_door
 from windlass.spec.protocol.progress import Progress, Report, silent
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 BATCHES = (64, 512, None)
 PROBE_SHARE = 8
@@ -91,7 +91,7 @@ def _raw(tokenizer: Tokenizer, documents: list[str], function: str, batch: int |
 
 
 def _ours(tokenizer: Tokenizer, text: Path, pieces: Pieces, target: Path) -> None:
-    writer = DirectoryWriter(Place(target))
+    writer = DirectoryWriter(StoreDir(target))
     processes = processes_for(int(pieces.text_bytes.sum()), None)
     with PartWriter(writer, "train", token_type(tokenizer.vocabulary), SHARD_TOKENS) as shards:
         for _ in write_part(shards, pieces, tokenise(text, pieces, tokenizer, processes)):

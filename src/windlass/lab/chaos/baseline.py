@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from windlass.lab.chaos.environment import Play, Stage
+from windlass.lab.chaos.environment import ChaosEnvironment, ChaosTrial
 from windlass.lab.chaos.experiment import LOOK_EVERY_S
 from windlass.lab.chaos.measure import Capacity, company, positions, span
 from windlass.lab.chaos.schedule import KINDS
-from windlass.lab.chaos.watch import Watch
+from windlass.lab.chaos.watch import JournalWatch
 from windlass.runs.elastic_run import want
 from windlass.runs.training import RunFolder, plan_job
 from windlass.spec.errors import ProcessFailed
@@ -32,7 +32,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Ask:
+class ChaosRequest:
     """How hard to hit what."""
 
     job: Job
@@ -46,7 +46,7 @@ class Ask:
     """An undisturbed run that is finished; else one is made."""
 
 
-def calm_rates(stage: Stage, ask: Ask, progress: Progressing, tell: Tell) -> Capacity:
+def calm_rates(stage: ChaosEnvironment, ask: ChaosRequest, progress: Progressing, tell: Tell) -> Capacity:
     """Return the samples a second of every number of workers that nobody disturbs; the run is not kept.
 
     One run is asked for fewer and fewer workers and then for more and more, so that what else goes on on the
@@ -55,7 +55,7 @@ def calm_rates(stage: Stage, ask: Ask, progress: Progressing, tell: Tell) -> Cap
     down = list(range(ask.workers, 0, -1))
     found: dict[int, list[float]] = {workers: [] for workers in down}
     with stage.playing(played(ask, ENDLESS_STEPS), progress, ask.workers) as play:
-        watch = Watch(play.run.path / JOURNAL)
+        watch = JournalWatch(play.run.path / JOURNAL)
         for workers in (*down, *reversed(down)):
             want(play.run.path, workers, "windlass chaos")
             there = workers + ask.spares
@@ -68,7 +68,7 @@ def calm_rates(stage: Stage, ask: Ask, progress: Progressing, tell: Tell) -> Cap
     return Capacity(rates, 1.0 if delayed is None else min(1.0, delayed / rates[ask.workers]))
 
 
-def _delayed_rate(stage: Stage, play: Play, watch: Watch) -> float | None:
+def _delayed_rate(stage: ChaosEnvironment, play: ChaosTrial, watch: JournalWatch) -> float | None:
     """Return the speed of all workers while the network of one is slow; None where it cannot be slowed."""
     network = stage.network
     if network is None or not network.delay:
@@ -81,7 +81,7 @@ def _delayed_rate(stage: Stage, play: Play, watch: Watch) -> float | None:
 
 
 def undisturbed(
-    stage: Stage, ask: Ask, capacity: Capacity, progress: Progressing, tell: Tell
+    stage: ChaosEnvironment, ask: ChaosRequest, capacity: Capacity, progress: Progressing, tell: Tell
 ) -> tuple[RunFolder, Capacity]:
     """Train as long as the storm will last at full strength. Return the run, and the capacity by it.
 
@@ -92,7 +92,7 @@ def undisturbed(
     steps = max(1, math.ceil(capacity.rates[ask.workers] * ask.seconds / batch))
     tell(f"the undisturbed run: {steps} steps")
     with stage.playing(played(ask, steps), progress, ask.workers) as play:
-        watch = Watch(play.run.path / JOURNAL)
+        watch = JournalWatch(play.run.path / JOURNAL)
         await_seen(play, watch, lambda: company(watch.seen) > 0)
         begun_s = time.monotonic()
         failure = to_the_end(play, watch)
@@ -103,7 +103,7 @@ def undisturbed(
     return play.run, capacity.scaled(rate / capacity.rates[ask.workers])
 
 
-def played(ask: Ask, steps: int) -> Job:
+def played(ask: ChaosRequest, steps: int) -> Job:
     """Return the job with another length, laid out for all workers, and with a name of its own."""
     job = ask.job
     body = job.model_dump()
@@ -115,7 +115,7 @@ def played(ask: Ask, steps: int) -> Job:
     return parse(Job, body, job.name)
 
 
-def await_seen(play: Play, watch: Watch, seen: Callable[[], bool]) -> None:
+def await_seen(play: ChaosTrial, watch: JournalWatch, seen: Callable[[], bool]) -> None:
     """Wait until the journal of a run that goes on tells what is waited for."""
     until = time.monotonic() + PATIENCE_S
     while not seen():
@@ -127,13 +127,13 @@ def await_seen(play: Play, watch: Watch, seen: Callable[[], bool]) -> None:
         watch.poll(time.monotonic())
 
 
-def _calm_rate(play: Play, watch: Watch) -> float:
+def _calm_rate(play: ChaosTrial, watch: JournalWatch) -> float:
     begun_s = time.monotonic() + WARM_S
     await_seen(play, watch, lambda: time.monotonic() > begun_s + CALM_S)
     return _rate(watch, begun_s, begun_s + CALM_S)
 
 
-def to_the_end(play: Play, watch: Watch) -> str | None:
+def to_the_end(play: ChaosTrial, watch: JournalWatch) -> str | None:
     """Watch a run until it is over. Return why it failed, or None."""
     heard_s = time.monotonic()
     while play.lives():
@@ -151,7 +151,7 @@ def to_the_end(play: Play, watch: Watch) -> str | None:
     return failure
 
 
-def _rate(watch: Watch, from_s: float, until_s: float) -> float:
+def _rate(watch: JournalWatch, from_s: float, until_s: float) -> float:
     """Return samples a second between two moments, by the records nearest to them."""
     first, last = span(positions(watch.seen), from_s, until_s)
     return (last.samples - first.samples) / max(last.at_s - first.at_s, 1e-9)

@@ -14,11 +14,11 @@ from windlass.runs.training import RunFolder
 from windlass.spec.errors import BadInput
 from windlass.spec.run import JOURNAL
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 
 @dataclass(frozen=True)
-class Likeness:
+class RunComparison:
     """How far two runs are apart."""
 
     weights_identical: bool
@@ -29,13 +29,13 @@ class Likeness:
     steps_compared: int
 
 
-def likeness(one: RunFolder, other: RunFolder) -> Likeness:
+def likeness(one: RunFolder, other: RunFolder) -> RunComparison:
     """Compare two finished runs of one job."""
     identical, apart = _weights(one.result, other.result)
     losses = _losses(one), _losses(other)
     common = sorted(losses[0].keys() & losses[1].keys())
     differences = [abs(losses[1][s] - losses[0][s]) / max(abs(losses[0][s]), 1e-12) for s in common]
-    return Likeness(
+    return RunComparison(
         identical,
         apart,
         max(differences, default=0.0),
@@ -46,7 +46,7 @@ def likeness(one: RunFolder, other: RunFolder) -> Likeness:
 
 def _losses(run: RunFolder) -> dict[int, float]:
     """Return the training loss by step, as it was in the end: a step done again replaces the first time."""
-    records: Sequence[dict[str, Any]] = list(Journal(Place(run.path), JOURNAL).read())
+    records: Sequence[dict[str, Any]] = list(Journal(StoreDir(run.path), JOURNAL).read())
     return {int(r["step"]): float(r["loss"]) for r in records if r.get("event") == "step" and "loss" in r}
 
 

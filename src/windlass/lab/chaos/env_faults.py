@@ -11,32 +11,32 @@ from __future__ import annotations
 
 import random
 
-from windlass.lab.chaos.injected_fault import NothingToHit, Wound
-from windlass.lab.chaos.target import Scene, Worker, number_of
+from windlass.lab.chaos.injected_fault import InjectedFault, NothingToHit
+from windlass.lab.chaos.target import ChaosTarget, TargetWorker, number_of
 
 JUMP_S = 3600
 PAIR_SHARE = 0.25
 """Of the cuts that take two machines away, which can still reach each other."""
 
 
-def disk(scene: Scene, _rng: random.Random) -> Wound:
+def disk(scene: ChaosTarget, _rng: random.Random) -> InjectedFault:
     assert scene.disk is not None
     scene.disk.fill()
-    return Wound(interrupts=False, heal=scene.disk.empty, note="no byte left for checkpoints")
+    return InjectedFault(interrupts=False, heal=scene.disk.empty, note="no byte left for checkpoints")
 
 
-def clock(scene: Scene, rng: random.Random) -> Wound:
+def clock(scene: ChaosTarget, rng: random.Random) -> InjectedFault:
     clocks = scene.clocks
     assert clocks is not None
     node = rng.choice(sorted({worker.node for worker in scene.workers()}))
     ahead_s = rng.choice((JUMP_S, -JUMP_S))
     clocks.put(node, ahead_s)
-    return Wound(
+    return InjectedFault(
         nodes=(node,), interrupts=False, heal=lambda: clocks.put(node, 0), note=f"{node} {ahead_s:+d} s"
     )
 
 
-def partition(scene: Scene, rng: random.Random) -> Wound:
+def partition(scene: ChaosTarget, rng: random.Random) -> InjectedFault:
     """Cut off one machine, or two together; those that stay behind are the most or as many."""
     network = scene.network
     assert network is not None
@@ -54,16 +54,18 @@ def partition(scene: Scene, rng: random.Random) -> Wound:
         network.mend([number_of(node) for node in nodes])
         scene.away.difference_update(victim.worker for victim in victims)
 
-    return Wound(tuple(victim.worker for victim in victims), tuple(nodes), heal=heal, note=_named(victims))
+    return InjectedFault(
+        tuple(victim.worker for victim in victims), tuple(nodes), heal=heal, note=_named(victims)
+    )
 
 
-def delay(scene: Scene, rng: random.Random) -> Wound:
+def delay(scene: ChaosTarget, rng: random.Random) -> InjectedFault:
     network = scene.network
     assert network is not None
     victim = rng.choice(scene.workers())
     node = number_of(victim.node)
     network.slow_down(node)
-    return Wound(
+    return InjectedFault(
         nodes=(victim.node,),
         interrupts=False,
         heal=lambda: network.speed_up(node),
@@ -71,12 +73,12 @@ def delay(scene: Scene, rng: random.Random) -> Wound:
     )
 
 
-def store(scene: Scene, _rng: random.Random) -> Wound:
+def store(scene: ChaosTarget, _rng: random.Random) -> InjectedFault:
     storage = scene.storage
     assert storage is not None
     storage.trouble()
-    return Wound(interrupts=False, heal=storage.calm, note="errors, closed connections and delays")
+    return InjectedFault(interrupts=False, heal=storage.calm, note="errors, closed connections and delays")
 
 
-def _named(victims: list[Worker]) -> str:
+def _named(victims: list[TargetWorker]) -> str:
     return ", ".join(f"{victim.node} (rank {victim.rank})" for victim in victims)

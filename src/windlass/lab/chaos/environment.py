@@ -27,8 +27,8 @@ import psutil
 from windlass.lab.chaos.clock import Clocks, find_compiler
 from windlass.lab.chaos.disk import SmallDisk
 from windlass.lab.chaos.network import Network, why_no_network
-from windlass.lab.chaos.storage import Storage, find_server, storing
-from windlass.lab.chaos.target import Scene, name_of
+from windlass.lab.chaos.storage import FaultyStorage, find_server, storing
+from windlass.lab.chaos.target import ChaosTarget, name_of
 from windlass.runs.training import RunFolder, prepare
 from windlass.spec.job import Job
 from windlass.spec.job_text import job_text
@@ -59,7 +59,7 @@ def why_not(kinds: Collection[str]) -> dict[str, str]:
     return {kind: reason for kind, reason in reasons.items() if reason is not None and kind in kinds}
 
 
-class Stage:
+class ChaosEnvironment:
     """What the runs of one storm have around them, as a context."""
 
     def __init__(self, home: Path, workers: int, kinds: Collection[str]) -> None:
@@ -70,7 +70,7 @@ class Stage:
         self._stack = contextlib.ExitStack()
         self.network: Network | None = None
         self.clocks: Clocks | None = None
-        self.storage: Storage | None = None
+        self.storage: FaultyStorage | None = None
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -95,7 +95,7 @@ class Stage:
         return self.workers if self.network else 1
 
     @contextlib.contextmanager
-    def playing(self, job: Job, report: Report, workers: int) -> Iterator[Play]:
+    def playing(self, job: Job, report: Report, workers: int) -> Iterator[ChaosTrial]:
         """Prepare a run, start it with so many workers, and end whatever is left of it afterwards."""
         if self.storage is not None:
             job = job.model_copy(
@@ -109,7 +109,7 @@ class Stage:
             if "disk" in self._kinds:
                 disk = SmallDisk(run.path / CHECKPOINTS, disk_bytes(run.load()))
                 stack.callback(disk.remove)
-            play = stack.enter_context(contextlib.closing(Play(run, self, disk)))
+            play = stack.enter_context(contextlib.closing(ChaosTrial(run, self, disk)))
             for node in range(workers if self.network else 1):
                 play.start(self._command(script, node, workers), node)
             yield play
@@ -129,14 +129,14 @@ class Stage:
         return [*self.network.within(node), *words]
 
 
-class Play:
+class ChaosTrial:
     """A run that goes on, and the commands that do it."""
 
-    def __init__(self, run: RunFolder, stage: Stage, disk: SmallDisk | None) -> None:
+    def __init__(self, run: RunFolder, stage: ChaosEnvironment, disk: SmallDisk | None) -> None:
         self.run = run
         self._stage = stage
         self._processes: list[subprocess.Popen[bytes]] = []
-        self.scene = Scene(run.path, self.pids, stage.network, disk, stage.clocks, stage.storage)
+        self.scene = ChaosTarget(run.path, self.pids, stage.network, disk, stage.clocks, stage.storage)
 
     def start(self, command: list[str], node: int) -> None:
         with self._said(node).open("wb") as said:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import psutil
 
 from windlass.lab.chaos.fault_catalog import ARSENAL
-from windlass.lab.chaos.injected_fault import NothingToHit, Wound
-from windlass.lab.chaos.schedule import Shot
-from windlass.lab.chaos.target import Scene
-from windlass.lab.chaos.watch import Watch
+from windlass.lab.chaos.injected_fault import InjectedFault, NothingToHit
+from windlass.lab.chaos.schedule import ScheduledFault
+from windlass.lab.chaos.target import ChaosTarget
+from windlass.lab.chaos.watch import JournalWatch
 
 LOOK_EVERY_S = 0.01
 PATIENCE_S = 15.0
@@ -28,8 +28,8 @@ PATIENCE_S = 15.0
 class Strike:
     """A fault that happened."""
 
-    shot: Shot
-    wound: Wound
+    shot: ScheduledFault
+    wound: InjectedFault
     at_s: float
     generation: int
     """The newest when it happened."""
@@ -42,12 +42,12 @@ class Strike:
 class Miss:
     """A fault that found nobody to hit."""
 
-    shot: Shot
+    shot: ScheduledFault
     reason: str
 
 
 @dataclass
-class Storm:
+class Experiment:
     """What happened, by our own monotonic clock."""
 
     begun_s: float
@@ -57,16 +57,16 @@ class Storm:
 
 
 def pass_over(
-    scene: Scene,
-    watch: Watch,
-    shots: Sequence[Shot],
+    scene: ChaosTarget,
+    watch: JournalWatch,
+    shots: Sequence[ScheduledFault],
     *,
     seconds: float,
     lives: Callable[[], bool],
     tell: Callable[[str], None],
-) -> Storm:
+) -> Experiment:
     """Strike as the schedule says until its time or the run is over, and leave nothing unhealed."""
-    storm, waiting = Storm(time.monotonic()), list(shots)
+    storm, waiting = Experiment(time.monotonic()), list(shots)
     try:
         while (now_s := time.monotonic()) < storm.begun_s + seconds and lives():
             watch.poll(now_s)
@@ -81,7 +81,7 @@ def pass_over(
     return storm
 
 
-def _tend(storm: Storm, now_s: float) -> None:
+def _tend(storm: Experiment, now_s: float) -> None:
     """Heal what has lasted its time; keep the others going."""
     for strike in storm.strikes:
         if strike.wound.lasts and strike.healed_s is None:
@@ -98,13 +98,13 @@ def _heal(strike: Strike) -> None:
 
 
 def _strike_due(
-    storm: Storm,
-    scene: Scene,
-    watch: Watch,
-    waiting: list[Shot],
+    storm: Experiment,
+    scene: ChaosTarget,
+    watch: JournalWatch,
+    waiting: list[ScheduledFault],
     now_s: float,
     tell: Callable[[str], None],
-) -> list[Shot]:
+) -> list[ScheduledFault]:
     """Strike with those whose time has come; return those that are still to come or found nobody yet."""
     left = []
     for shot in waiting:
@@ -126,7 +126,7 @@ def _strike_due(
     return left
 
 
-def _struck(shot: Shot, scene: Scene, watch: Watch) -> Strike:
+def _struck(shot: ScheduledFault, scene: ChaosTarget, watch: JournalWatch) -> Strike:
     """The moment is taken before: the first victim of several must not look seen earlier than hit."""
     members = scene.members()
     generation = max(members.generation, watch.generation)

@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable
 
 from windlass.lab.chaos import env_faults, process_faults
-from windlass.lab.chaos.injected_fault import Wound
-from windlass.lab.chaos.target import Scene
+from windlass.lab.chaos.injected_fault import InjectedFault
+from windlass.lab.chaos.target import ChaosTarget
 
-Fault = Callable[[Scene, random.Random], Wound]
+Fault = Callable[[ChaosTarget, random.Random], InjectedFault]
 
 ARSENAL: dict[str, Fault] = {
     "kill": process_faults.kill,

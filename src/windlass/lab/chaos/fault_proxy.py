@@ -20,7 +20,7 @@ Fate = Literal["pass", "late", "cut", "error"]
 
 
 @dataclass(frozen=True)
-class Faults:
+class FaultRates:
     """How often what goes wrong. Shares are of requests; what is left of 1 passes untouched."""
 
     late: float = 0.0
@@ -44,7 +44,7 @@ class FaultProxy:
 
     host: str
     port: int
-    faults: Faults = field(default_factory=Faults)
+    faults: FaultRates = field(default_factory=FaultRates)
     """May be set to others at any time."""
     seed: int = 1
     counts: dict[str, int] = field(default_factory=dict)

@@ -9,31 +9,39 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from windlass.lab.chaos.baseline import Ask, Tell, await_seen, calm_rates, played, to_the_end, undisturbed
+from windlass.lab.chaos.baseline import (
+    ChaosRequest,
+    Tell,
+    await_seen,
+    calm_rates,
+    played,
+    to_the_end,
+    undisturbed,
+)
 from windlass.lab.chaos.compare_runs import likeness
-from windlass.lab.chaos.environment import Stage, why_not
-from windlass.lab.chaos.experiment import Storm, pass_over
+from windlass.lab.chaos.environment import ChaosEnvironment, why_not
+from windlass.lab.chaos.experiment import Experiment, pass_over
 from windlass.lab.chaos.measure import Capacity, company
-from windlass.lab.chaos.report import Report, report_on
+from windlass.lab.chaos.report import ChaosReport, report_on
 from windlass.lab.chaos.schedule import draw
-from windlass.lab.chaos.watch import Watch
+from windlass.lab.chaos.watch import JournalWatch
 from windlass.runs.audit import audit
 from windlass.runs.training import RunFolder
 from windlass.spec.errors import BadInput
 from windlass.spec.protocol.progress import Report as Progressing
 from windlass.spec.run import JOURNAL
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 REPORT_FILE, TEXT_FILE = "chaos.json", "chaos.txt"
 
 
-def chaos(ask: Ask, home: Path, progress: Progressing, tell: Tell) -> Report:
+def chaos(ask: ChaosRequest, home: Path, progress: Progressing, tell: Tell) -> ChaosReport:
     """Do all of it."""
     _check(ask)
     unable = why_not(ask.kinds)
     for kind, reason in unable.items():
         tell(f"no {kind} faults here: {reason}")
-    with Stage(home, ask.workers, [kind for kind in ask.kinds if kind not in unable]) as stage:
+    with ChaosEnvironment(home, ask.workers, [kind for kind in ask.kinds if kind not in unable]) as stage:
         if stage.network is not None and not stage.network.delay and "delay" in ask.kinds:
             unable["delay"] = "this kernel has no queue that delays packets"
         kinds = [kind for kind in ask.kinds if kind not in unable]
@@ -43,7 +51,7 @@ def chaos(ask: Ask, home: Path, progress: Progressing, tell: Tell) -> Report:
         job = played(ask, reference.load().steps)
         shots = draw(kinds, seconds=ask.seconds, every_s=ask.every_s, seed=ask.seed)
         with stage.playing(job, progress, ask.workers) as play:
-            watch = Watch(play.run.path / JOURNAL)
+            watch = JournalWatch(play.run.path / JOURNAL)
             await_seen(play, watch, lambda: company(watch.seen) > 0)
             tell(f"run {play.run.name}: {len(shots)} faults to come in {ask.seconds:.0f} s")
             storm = pass_over(play.scene, watch, shots, seconds=ask.seconds, lives=play.lives, tell=tell)
@@ -51,7 +59,7 @@ def chaos(ask: Ask, home: Path, progress: Progressing, tell: Tell) -> Report:
     return _reported(ask, play.run, reference, storm, watch, capacity, unable, failure)
 
 
-def _check(ask: Ask) -> None:
+def _check(ask: ChaosRequest) -> None:
     if ask.reference is not None and not ask.reference.finished:
         raise BadInput(
             f"run {ask.reference.name} has not finished", hint="leave out --reference, and one is made"
@@ -65,15 +73,15 @@ def _check(ask: Ask) -> None:
 
 
 def _reported(
-    ask: Ask,
+    ask: ChaosRequest,
     run: RunFolder,
     reference: RunFolder,
-    storm: Storm,
-    watch: Watch,
+    storm: Experiment,
+    watch: JournalWatch,
     capacity: Capacity,
     unable: dict[str, str],
     failure: str | None,
-) -> Report:
+) -> ChaosReport:
     report = report_on(
         run=run.name,
         reference=reference.name,
@@ -89,7 +97,7 @@ def _reported(
         likeness=None if failure else likeness(reference, run),
         failure=failure,
     )
-    place = Place(run.path)
+    place = StoreDir(run.path)
     place.write(REPORT_FILE, (json.dumps(report.body, indent=1, ensure_ascii=False) + "\n").encode())
     place.write(TEXT_FILE, report.text.encode())
     return report

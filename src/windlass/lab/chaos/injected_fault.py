@@ -20,7 +20,7 @@ def _no_tick(_now_s: float) -> None:
 
 
 @dataclass
-class Wound:
+class InjectedFault:
     """An injury of the run: for good, or until it heals."""
 
     workers: tuple[str, ...] = ()

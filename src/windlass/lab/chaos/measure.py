@@ -16,14 +16,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from windlass.lab.chaos.experiment import Storm, Strike
-from windlass.lab.chaos.watch import Seen
+from windlass.lab.chaos.experiment import Experiment, Strike
+from windlass.lab.chaos.watch import SeenRecord
 
 LEADERS = ("coordinator", "coordinator-freeze")
 
 
 @dataclass(frozen=True)
-class Answer:
+class FaultResponse:
     """How a run met one fault."""
 
     detection_s: float | None
@@ -41,24 +41,24 @@ class Absence:
     """Of its work that it could not do."""
 
 
-def answer_to(strike: Strike, seen: Sequence[Seen]) -> Answer:
+def answer_to(strike: Strike, seen: Sequence[SeenRecord]) -> FaultResponse:
     """Find in the journal how a fault was met."""
     later = [one for one in seen if one.at_s >= strike.at_s]
     if strike.shot.kind in LEADERS:
         taken = _first(one for one in later if one.event == "coordinator" and _epoch(one) > strike.epoch)
         passed_s = taken.at_s - strike.at_s if taken else None
-        return Answer(passed_s, passed_s)
+        return FaultResponse(passed_s, passed_s)
     if not strike.wound.interrupts:
-        return Answer(None, None)
+        return FaultResponse(None, None)
     noticed = [_first(o for o in later if _is_loss_of(o, worker)) for worker in strike.wound.workers]
     stepped = _first(o for o in later if o.event == "ledger" and _generation(o) > strike.generation)
-    return Answer(
+    return FaultResponse(
         max(one.at_s for one in noticed if one) - strike.at_s if noticed and all(noticed) else None,
         stepped.at_s - strike.at_s if stepped else None,
     )
 
 
-def absences(storm: Storm, seen: Sequence[Seen]) -> list[Absence]:
+def absences(storm: Experiment, seen: Sequence[SeenRecord]) -> list[Absence]:
     """Say who was missing when: from a fault until it healed, or until somebody joined instead."""
     joined = [one.at_s for one in seen if one.event == "joined"]
     found = []
@@ -75,7 +75,7 @@ def absences(storm: Storm, seen: Sequence[Seen]) -> list[Absence]:
     return found
 
 
-def delays(storm: Storm) -> list[Absence]:
+def delays(storm: Experiment) -> list[Absence]:
     """Say when the network was slow on purpose."""
     found = [strike for strike in storm.strikes if strike.shot.kind == "delay"]
     return [Absence(strike.at_s, strike.healed_s or storm.ended_s, 0.0) for strike in found]
@@ -123,7 +123,7 @@ def possible(
     return total
 
 
-def company(seen: Sequence[Seen]) -> int:
+def company(seen: Sequence[SeenRecord]) -> int:
     """Return how many workers are there, training or ready, once the newest generation took steps; else 0."""
     newest = next((one for one in reversed(seen) if one.event == "generation"), None)
     if newest is None or not any(_generation(o) == _generation(newest) for o in seen if o.event == "ledger"):
@@ -140,7 +140,7 @@ class Position:
     samples: int
 
 
-def positions(seen: Sequence[Seen]) -> list[Position]:
+def positions(seen: Sequence[SeenRecord]) -> list[Position]:
     """Return how the run got on; a roll-back goes down."""
     found = []
     for one in seen:
@@ -165,17 +165,17 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
-def _first(found: Iterator[Seen]) -> Seen | None:
+def _first(found: Iterator[SeenRecord]) -> SeenRecord | None:
     return next(found, None)
 
 
-def _is_loss_of(one: Seen, worker: str) -> bool:
+def _is_loss_of(one: SeenRecord, worker: str) -> bool:
     return one.event == "lost" and one.record.get("worker") == worker
 
 
-def _generation(one: Seen) -> int:
+def _generation(one: SeenRecord) -> int:
     return int(one.record.get("generation") or 0)
 
 
-def _epoch(one: Seen) -> int:
+def _epoch(one: SeenRecord) -> int:
     return int(one.record.get("epoch") or 0)

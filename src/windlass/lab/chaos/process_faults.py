@@ -20,8 +20,8 @@ from collections.abc import Sequence
 import psutil
 
 from windlass.lab.chaos.disk import corrupt_newest
-from windlass.lab.chaos.injected_fault import NothingToHit, Wound
-from windlass.lab.chaos.target import Scene, Worker
+from windlass.lab.chaos.injected_fault import InjectedFault, NothingToHit
+from windlass.lab.chaos.target import ChaosTarget, TargetWorker
 
 SLOW_SHARE = 0.4
 """Of the time in which a slowed worker may run."""
@@ -29,16 +29,16 @@ SLOW_PERIOD_S = 0.1
 """Short beside the silence after which a worker counts as lost: it crawls, it does not stand still."""
 
 
-def kill(scene: Scene, rng: random.Random) -> Wound:
+def kill(scene: ChaosTarget, rng: random.Random) -> InjectedFault:
     victim = rng.choice(scene.workers())
     return _killed([victim])
 
 
-def blackout(scene: Scene, rng: random.Random) -> Wound:
+def blackout(scene: ChaosTarget, rng: random.Random) -> InjectedFault:
     return _killed(_everybody(scene))
 
 
-def corrupt(scene: Scene, rng: random.Random) -> Wound:
+def corrupt(scene: ChaosTarget, rng: random.Random) -> InjectedFault:
     victims = _everybody(scene)
     damaged = corrupt_newest(scene.run, rng)
     wound = _killed(victims)
@@ -46,14 +46,14 @@ def corrupt(scene: Scene, rng: random.Random) -> Wound:
     return wound
 
 
-def freeze(scene: Scene, rng: random.Random) -> Wound:
+def freeze(scene: ChaosTarget, rng: random.Random) -> InjectedFault:
     victim = rng.choice(scene.workers())
     wound = _frozen(victim.process, scene, (victim,))
     wound.workers = (victim.worker,)
     return wound
 
 
-def slow(scene: Scene, rng: random.Random) -> Wound:
+def slow(scene: ChaosTarget, rng: random.Random) -> InjectedFault:
     victim = rng.choice(scene.workers())
     crawl = Crawl(victim.process, SLOW_SHARE, SLOW_PERIOD_S)
     scene.away.add(victim.worker)
@@ -62,7 +62,7 @@ def slow(scene: Scene, rng: random.Random) -> Wound:
         crawl.end()
         scene.away.discard(victim.worker)
 
-    return Wound(
+    return InjectedFault(
         (victim.worker,),
         share_left=SLOW_SHARE,
         interrupts=False,
@@ -72,13 +72,13 @@ def slow(scene: Scene, rng: random.Random) -> Wound:
     )
 
 
-def coordinator(scene: Scene, _rng: random.Random) -> Wound:
+def coordinator(scene: ChaosTarget, _rng: random.Random) -> InjectedFault:
     leader = _leader(scene)
     leader.kill()
-    return Wound(lasts=False, interrupts=False, note=f"leader, process {leader.pid}")
+    return InjectedFault(lasts=False, interrupts=False, note=f"leader, process {leader.pid}")
 
 
-def coordinator_freeze(scene: Scene, _rng: random.Random) -> Wound:
+def coordinator_freeze(scene: ChaosTarget, _rng: random.Random) -> InjectedFault:
     leader = _leader(scene)
     wound = _frozen(leader, scene, ())
     wound.interrupts, wound.note = False, f"leader, process {leader.pid}"
@@ -107,15 +107,15 @@ class Crawl:
                 self._process.suspend() if stopped else self._process.resume()
 
 
-def _killed(victims: Sequence[Worker]) -> Wound:
+def _killed(victims: Sequence[TargetWorker]) -> InjectedFault:
     for victim in victims:
         with contextlib.suppress(psutil.NoSuchProcess):
             victim.process.kill()
     ranks = ", ".join(f"rank {victim.rank}" for victim in victims)
-    return Wound(tuple(victim.worker for victim in victims), lasts=False, note=ranks)
+    return InjectedFault(tuple(victim.worker for victim in victims), lasts=False, note=ranks)
 
 
-def _frozen(process: psutil.Process, scene: Scene, victims: Sequence[Worker]) -> Wound:
+def _frozen(process: psutil.Process, scene: ChaosTarget, victims: Sequence[TargetWorker]) -> InjectedFault:
     process.suspend()
     scene.away |= {victim.worker for victim in victims}
 
@@ -124,10 +124,10 @@ def _frozen(process: psutil.Process, scene: Scene, victims: Sequence[Worker]) ->
         with contextlib.suppress(psutil.NoSuchProcess):
             process.resume()
 
-    return Wound(note=", ".join(f"rank {victim.rank}" for victim in victims), heal=heal)
+    return InjectedFault(note=", ".join(f"rank {victim.rank}" for victim in victims), heal=heal)
 
 
-def _everybody(scene: Scene) -> list[Worker]:
+def _everybody(scene: ChaosTarget) -> list[TargetWorker]:
     """Return all workers, spares too: one that lived would still have the state in its memory."""
     found = [worker for worker in scene.members().workers if scene.owns(worker.pid)]
     if not any(worker.rank is not None for worker in found):
@@ -135,7 +135,7 @@ def _everybody(scene: Scene) -> list[Worker]:
     return found
 
 
-def _leader(scene: Scene) -> psutil.Process:
+def _leader(scene: ChaosTarget) -> psutil.Process:
     pid = scene.members().coordinator
     if not scene.owns(pid) or psutil.Process(pid).status() == psutil.STATUS_STOPPED:
         raise NothingToHit("no coordinator leads")

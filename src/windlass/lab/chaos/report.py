@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from windlass.lab.chaos.compare_runs import Likeness
-from windlass.lab.chaos.experiment import Storm, Strike
+from windlass.lab.chaos.compare_runs import RunComparison
+from windlass.lab.chaos.experiment import Experiment, Strike
 from windlass.lab.chaos.measure import (
-    Answer,
     Capacity,
+    FaultResponse,
     absences,
     answer_to,
     delays,
@@ -23,8 +23,8 @@ from windlass.lab.chaos.measure import (
     possible,
     span,
 )
-from windlass.lab.chaos.watch import Seen
-from windlass.runs.audit import Audit
+from windlass.lab.chaos.watch import SeenRecord
+from windlass.runs.audit import LedgerAudit
 
 FORMAT = "windlass-chaos-1"
 DEADLY = ("kill", "blackout", "corrupt")
@@ -34,7 +34,7 @@ Figures = dict[str, float | None]
 
 
 @dataclass(frozen=True)
-class Report:
+class ChaosReport:
     """The whole of it, for machines and for people."""
 
     body: dict[str, Any]
@@ -61,14 +61,14 @@ def report_on(
     spares: int,
     seed: int,
     deterministic: bool,
-    storm: Storm,
-    seen: Sequence[Seen],
+    storm: Experiment,
+    seen: Sequence[SeenRecord],
     capacity: Capacity,
     unable: Mapping[str, str],
-    audit: Audit,
-    likeness: Likeness | None,
+    audit: LedgerAudit,
+    likeness: RunComparison | None,
     failure: str | None,
-) -> Report:
+) -> ChaosReport:
     """Put together what was seen."""
     answers = [(strike, answer_to(strike, seen)) for strike in storm.strikes]
     kept = _kept(storm, seen, capacity, workers, spares)
@@ -94,11 +94,14 @@ def report_on(
         "audit": audit.facts(),
         "likeness": asdict(likeness) if likeness else None,
     }
-    return Report(body, text_of(body))
+    return ChaosReport(body, text_of(body))
 
 
 def _figures(
-    answers: Sequence[tuple[Strike, Answer]], kept: Figures, audit: Audit, likeness: Likeness | None
+    answers: Sequence[tuple[Strike, FaultResponse]],
+    kept: Figures,
+    audit: LedgerAudit,
+    likeness: RunComparison | None,
 ) -> Figures:
     detected = [a.detection_s for s, a in answers if s.shot.kind in DEADLY and a.detection_s is not None]
     recovered = [a.recovery_s for _, a in answers if a.recovery_s is not None]
@@ -119,7 +122,9 @@ def _figures(
     }
 
 
-def _kept(storm: Storm, seen: Sequence[Seen], capacity: Capacity, workers: int, spares: int) -> Figures:
+def _kept(
+    storm: Experiment, seen: Sequence[SeenRecord], capacity: Capacity, workers: int, spares: int
+) -> Figures:
     """Compare what stayed with what those who were there could have done, and with full strength."""
     found = positions(seen)
     if len(found) < 2:
@@ -142,12 +147,12 @@ def _kept(storm: Storm, seen: Sequence[Seen], capacity: Capacity, workers: int, 
     }
 
 
-def _by_kind(answers: Sequence[tuple[Strike, Answer]]) -> dict[str, Figures]:
+def _by_kind(answers: Sequence[tuple[Strike, FaultResponse]]) -> dict[str, Figures]:
     kinds = sorted({strike.shot.kind for strike, _ in answers})
     return {kind: _of_kind([a for s, a in answers if s.shot.kind == kind]) for kind in kinds}
 
 
-def _of_kind(answers: Sequence[Answer]) -> Figures:
+def _of_kind(answers: Sequence[FaultResponse]) -> Figures:
     detected = [a.detection_s for a in answers if a.detection_s is not None]
     recovered = [a.recovery_s for a in answers if a.recovery_s is not None]
     return {
@@ -159,7 +164,7 @@ def _of_kind(answers: Sequence[Answer]) -> Figures:
     }
 
 
-def _fault(strike: Strike, answer: Answer, storm: Storm) -> dict[str, Any]:
+def _fault(strike: Strike, answer: FaultResponse, storm: Experiment) -> dict[str, Any]:
     return {
         "at_s": round(strike.at_s - storm.begun_s, 3),
         "kind": strike.shot.kind,

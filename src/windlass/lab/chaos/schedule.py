@@ -25,7 +25,7 @@ SHORTEST_S, LONGEST_S = 5.0, 10.0
 
 
 @dataclass(frozen=True)
-class Shot:
+class ScheduledFault:
     """One fault to come."""
 
     at_s: float
@@ -37,14 +37,14 @@ class Shot:
     """Decides whom it hits."""
 
 
-def draw(kinds: Sequence[str], *, seconds: float, every_s: float, seed: int) -> list[Shot]:
+def draw(kinds: Sequence[str], *, seconds: float, every_s: float, seed: int) -> list[ScheduledFault]:
     """Return the faults of a storm: exponential gaps, and every kind once before any comes again."""
-    rng, shots, deck = random.Random(seed), list[Shot](), list[str]()
+    rng, shots, deck = random.Random(seed), list[ScheduledFault](), list[str]()
     at_s = rng.expovariate(1 / every_s)
     while at_s < seconds and kinds:
         if not deck:
             deck = rng.sample(list(kinds), len(kinds))
         lasts_s = rng.uniform(SHORTEST_S, LONGEST_S)
-        shots.append(Shot(round(at_s, 3), deck.pop(), round(lasts_s, 3), rng.getrandbits(32)))
+        shots.append(ScheduledFault(round(at_s, 3), deck.pop(), round(lasts_s, 3), rng.getrandbits(32)))
         at_s += rng.expovariate(1 / every_s)
     return shots

@@ -18,21 +18,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from windlass.cluster.launch.launcher import free_port
-from windlass.lab.chaos.fault_proxy import FaultProxy, Faults
+from windlass.lab.chaos.fault_proxy import FaultProxy, FaultRates
 from windlass.spec.errors import ProcessFailed, StoreFailed
-from windlass.store.store_dir import Place, forget_servers
+from windlass.store.store_dir import StoreDir, forget_servers
 
 KEY, SECRET, BUCKET = "windlass", "windlass-chaos", "chaos"
 START_S = 60.0
 LOOK_EVERY_S = 0.1
-TROUBLE = Faults(late=0.3, cut=0.2, error=0.3)
+TROUBLE = FaultRates(late=0.3, cut=0.2, error=0.3)
 """One request in five passes untouched."""
 STARTS = 3
 """Somebody may take a port between the moment that it was found free and the server's start."""
 PARTS = ("master", "volume", "filer", "s3")
 
 
-class Storage:
+class FaultyStorage:
     """The store as workers see it, and the switch for its trouble."""
 
     def __init__(self, proxy: FaultProxy) -> None:
@@ -70,7 +70,7 @@ class Storage:
         with self.reached():
             while True:
                 try:
-                    Place(self.url).names()
+                    StoreDir(self.url).names()
                     return
                 except StoreFailed:
                     if time.monotonic() > until:
@@ -82,7 +82,7 @@ class Storage:
         self._proxy.faults = TROUBLE
 
     def calm(self) -> None:
-        self._proxy.faults = Faults()
+        self._proxy.faults = FaultRates()
 
 
 def find_server() -> str | None:
@@ -91,12 +91,12 @@ def find_server() -> str | None:
 
 
 @contextlib.contextmanager
-def storing(folder: Path, program: str, host: str) -> Iterator[Storage]:
+def storing(folder: Path, program: str, host: str) -> Iterator[FaultyStorage]:
     """Start a server with an empty bucket, and the proxy at `host`."""
     server, port = _started(folder, program)
     try:
         with FaultProxy("127.0.0.1", port, at=host) as proxy:
-            storage = Storage(proxy)
+            storage = FaultyStorage(proxy)
             storage.await_keys()
             yield storage
     finally:

@@ -17,12 +17,12 @@ from windlass.lab.chaos.clock import Clocks
 from windlass.lab.chaos.disk import SmallDisk
 from windlass.lab.chaos.injected_fault import NothingToHit
 from windlass.lab.chaos.network import Network
-from windlass.lab.chaos.storage import Storage
+from windlass.lab.chaos.storage import FaultyStorage
 from windlass.spec.protocol.elastic import MEMBERS
 
 
 @dataclass(frozen=True)
-class Worker:
+class TargetWorker:
     """A process that trains, or waits to."""
 
     worker: str
@@ -43,11 +43,11 @@ class Members:
     generation: int
     coordinator: int
     """Its process id."""
-    workers: tuple[Worker, ...]
+    workers: tuple[TargetWorker, ...]
 
 
 @dataclass
-class Scene:
+class ChaosTarget:
     """A run, and what of its surroundings can be broken; what is None cannot be broken here."""
 
     run: Path
@@ -56,7 +56,7 @@ class Scene:
     network: Network | None = None
     disk: SmallDisk | None = None
     clocks: Clocks | None = None
-    storage: Storage | None = None
+    storage: FaultyStorage | None = None
     away: set[str] = field(default_factory=set)
     """Workers that a fault holds at the moment; no other fault takes them."""
 
@@ -67,7 +67,7 @@ class Scene:
         except FileNotFoundError:
             raise NothingToHit("no coordinator has written who is there") from None
 
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[TargetWorker]:
         """Return the workers that can be hit: members of the generation that live and are not hit already."""
         found = [w for w in self.members().workers if w.rank is not None and w.worker not in self.away]
         found = [worker for worker in found if self.owns(worker.pid)]
@@ -104,5 +104,5 @@ def members_from(body: dict[str, object]) -> Members:
         epoch=int(str(body["epoch"])),
         generation=int(str(body["generation"] or 0)),
         coordinator=int(coordinator["pid"]),
-        workers=tuple(Worker(w["worker"], w["node"], int(w["pid"]), w["rank"]) for w in workers),
+        workers=tuple(TargetWorker(w["worker"], w["node"], int(w["pid"]), w["rank"]) for w in workers),
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenRecord:
     """A record of the journal and the moment at which it was there."""
 
     at_s: float
@@ -21,21 +21,21 @@ class Seen:
         return str(self.record.get("event"))
 
 
-class Watch:
+class JournalWatch:
     """Follows a journal that others append to."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read_bytes = 0
-        self.seen: list[Seen] = []
+        self.seen: list[SeenRecord] = []
         self.generation = 0
         """The newest that was decided on."""
         self.epoch = 0
         """Of the newest coordinator."""
 
-    def poll(self, now_s: float) -> list[Seen]:
+    def poll(self, now_s: float) -> list[SeenRecord]:
         """Return what was added since the last look; a last line without its end is left for the next one."""
-        fresh = [Seen(now_s, json.loads(line)) for line in self._lines()]
+        fresh = [SeenRecord(now_s, json.loads(line)) for line in self._lines()]
         for seen in fresh:
             self.generation = max(self.generation, int(seen.record.get("generation") or 0))
             self.epoch = max(self.epoch, int(seen.record.get("epoch") or 0))

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from windlass.lab.planner.rows import Row
+from windlass.lab.planner.rows import PublishedRow
 from windlass.plan.cost.activations import stages
 from windlass.plan.cost.device_memory import context_bytes, stage_parts
-from windlass.plan.cost.fitted_memory import PUBLISHED, Constants, Known
+from windlass.plan.cost.fitted_memory import PUBLISHED, FittedMemory, MemoryConstants
 
 Floats = NDArray[np.float64]
-Measured = Mapping[str, Sequence[Row]]
+Measured = Mapping[str, Sequence[PublishedRow]]
 """Rows with measured memory, by set."""
 
 FITTED = ("logits", "working", "fragments", "group_bytes")
@@ -40,28 +40,28 @@ APART = ("bigscience_v100",)
 """Reported but not counted: noisy by 40% in its authors' own words, and some of it with 8-bit optimizers."""
 
 
-def fit_memory(rows: Sequence[Row]) -> Constants:
+def fit_memory(rows: Sequence[PublishedRow]) -> MemoryConstants:
     """Fit the constants to all rows, with an interval from the errors on sets that were left out."""
     measured = {name: found for name, found in measured_rows(rows).items() if name not in APART}
     logs = [errors(found, without(name, measured)) for name, found in measured.items()]
     return interval(fit_constants(measured), logs)
 
 
-def measured_rows(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def measured_rows(rows: Sequence[PublishedRow]) -> dict[str, list[PublishedRow]]:
     """Return the rows that memory can be judged on, by set."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[PublishedRow]] = {}
     for row in rows:
         if is_measured(row):
             found.setdefault(row.set, []).append(row)
     return found
 
 
-def is_measured(row: Row) -> bool:
+def is_measured(row: PublishedRow) -> bool:
     """Whether a row ran, says what it needed, and left nothing to be guessed."""
     return row.case is not None and row.whole and row.outcome == "ok" and bool(row.memory_bytes)
 
 
-def as_measured(row: Row, known: Known = PUBLISHED) -> float:
+def as_measured(row: PublishedRow, known: FittedMemory = PUBLISHED) -> float:
     """Return the bytes that the source should have seen."""
     assert row.case is not None
     kind, case = row.memory_kind.lower(), row.case
@@ -79,18 +79,18 @@ def as_measured(row: Row, known: Known = PUBLISHED) -> float:
     return total
 
 
-def errors(rows: Sequence[Row], known: Known) -> Floats:
+def errors(rows: Sequence[PublishedRow], known: FittedMemory) -> Floats:
     """Return the logarithms of measured over predicted."""
     return np.log([(row.memory_bytes or 0) / as_measured(row, known) for row in rows])
 
 
-def without(name: str, measured: Measured) -> Known:
+def without(name: str, measured: Measured) -> FittedMemory:
     """Return what would be known if a set had never been measured."""
     others = {other: found for other, found in measured.items() if other != name and other not in APART}
     return replace(PUBLISHED, constants=fit_constants(others))
 
 
-def fit_constants(measured: Measured) -> Constants:
+def fit_constants(measured: Measured) -> MemoryConstants:
     """Return constants near what is expected that make errors small, sets counting the same."""
     chosen = [found[:: max(1, len(found) // MOST_FITTED)] for found in measured.values()]
     scale = [np.sqrt(ENOUGH / len(found)) / NOISE for found in chosen]
@@ -104,12 +104,12 @@ def fit_constants(measured: Measured) -> Constants:
     return _constants(found.x)
 
 
-def _constants(shift: Floats) -> Constants:
+def _constants(shift: Floats) -> MemoryConstants:
     values = dict(zip(FITTED, (EXPECTED + shift * DOUBT).tolist(), strict=True))
     return replace(PUBLISHED.constants, **values)
 
 
-def interval(constants: Constants, logs: Sequence[Floats]) -> Constants:
+def interval(constants: MemoryConstants, logs: Sequence[Floats]) -> MemoryConstants:
     """Set the factors between which nine of ten errors lie, each set counting the same (conformal)."""
     if not logs:
         return constants

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from windlass.lab.planner.rows import Row
-from windlass.plan.cost.fitted_constants import NAMES, Constants, Known, documented
+from windlass.lab.planner.rows import PublishedRow
+from windlass.plan.cost.fitted_constants import NAMES, FittedConstants, StepConstants, documented
 from windlass.plan.cost.step_inputs import stacked, step_inputs
 from windlass.plan.cost.step_time import step_parts
 
@@ -48,12 +48,12 @@ SAMPLE = 120
 NUDGE = 1e-4
 
 
-def fit(rows: Sequence[Row]) -> Known:
+def fit(rows: Sequence[PublishedRow]) -> FittedConstants:
     """Return the constants that fit rows best."""
     return _Fit(sampled(rows)).solve()
 
 
-def sampled(rows: Sequence[Row]) -> list[Row]:
+def sampled(rows: Sequence[PublishedRow]) -> list[PublishedRow]:
     """Leave out rows of long sets, evenly, for speed."""
     counts, seen = Counter(row.set for row in rows), Counter[str]()
     sample = []
@@ -70,7 +70,7 @@ class _Fit:
     The vector holds the default constants, then the factors of one generation after the other.
     """
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[PublishedRow]) -> None:
         cases = [row.case for row in rows if row.case is not None]
         self.inputs = stacked(step_inputs(case) for case in cases)
         self.measured = np.log([row.seconds or math.nan for row in rows])
@@ -81,15 +81,15 @@ class _Fit:
         factors = [documented().get(software, {}) for software in self.software]
         traits = np.log([[known.get(name, 1.0) for name in OWN] for known in factors])
         self.expected = np.concatenate(
-            [np.log([getattr(Constants(), name) for name in NAMES]), traits.ravel()]
+            [np.log([getattr(StepConstants(), name) for name in NAMES]), traits.ravel()]
         )
         self.doubt = np.array([DOUBT[name] for name in NAMES] + [*OWN.values()] * len(self.software))
 
-    def solve(self) -> Known:
+    def solve(self) -> FittedConstants:
         found = least_squares(self.residuals, self.expected, jac=self.slopes, max_nfev=60)
         default, own = self.split(found.x)
         factors = {s: _named(OWN, own[place]) for place, s in enumerate(self.software)}
-        return Known(Constants(**_named(NAMES, default)), factors)
+        return FittedConstants(StepConstants(**_named(NAMES, default)), factors)
 
     def split(self, vector: Any) -> tuple[Any, Any]:
         values = np.exp(vector)
@@ -102,7 +102,7 @@ class _Fit:
         default, own = self.split(vector)
         values = dict(zip(NAMES, default, strict=True))
         values |= {name: values[name] * own[self.place, i] for i, name in enumerate(OWN)}
-        seconds = sum(step_parts(self.inputs, Constants(**values)).values())
+        seconds = sum(step_parts(self.inputs, StepConstants(**values)).values())
         apart = (np.log(seconds) - self.measured) / NOISE
         return self.weights * np.sign(apart) * FAR * np.sqrt(-np.expm1(-((apart / FAR) ** 2)))
 

@@ -23,11 +23,11 @@ from windlass.lab.planner.fit_memory import (
     measured_rows,
     without,
 )
-from windlass.lab.planner.rows import Row
+from windlass.lab.planner.rows import PublishedRow
 from windlass.plan.cost.activations import cannot_run
 from windlass.plan.cost.device_memory import device_memory, fits
-from windlass.plan.cost.fitted_memory import Known
-from windlass.plan.cost.step_config import Case
+from windlass.plan.cost.fitted_memory import FittedMemory
+from windlass.plan.cost.step_config import TrainingStep
 
 OUT = ("oom", "oom_or_crash")
 FAR_BELOW = 0.5
@@ -85,7 +85,7 @@ class MemoryVerdict:
 
 
 def judge_memory(
-    rows: Sequence[Row], known: Known | None = None, training: Sequence[Row] = ()
+    rows: Sequence[PublishedRow], known: FittedMemory | None = None, training: Sequence[PublishedRow] = ()
 ) -> MemoryVerdict:
     """Judge every set, each by constants fitted to the others of `training`, or by `known` if that is given.
 
@@ -103,7 +103,7 @@ def judge_memory(
     )
 
 
-def _folds(rows: Sequence[Row], measured: Measured) -> dict[str, Known]:
+def _folds(rows: Sequence[PublishedRow], measured: Measured) -> dict[str, FittedMemory]:
     """Return what is known without each set; for those without measurements it is what all others say."""
     everything = without("", measured)
     known = {row.set: everything for row in rows}
@@ -115,7 +115,7 @@ def _folds(rows: Sequence[Row], measured: Measured) -> dict[str, Known]:
     return known
 
 
-def crashed(row: Row, ran: Mapping[tuple[object, ...], int], known: Known) -> bool:
+def crashed(row: PublishedRow, ran: Mapping[tuple[object, ...], int], known: FittedMemory) -> bool:
     """Whether a failed row can be explained by memory in no way.
 
     The software refuses it; or the same layout ran with as large a micro-batch or a larger one; or its
@@ -130,7 +130,7 @@ def crashed(row: Row, ran: Mapping[tuple[object, ...], int], known: Known) -> bo
     return device_memory(case, known).bytes < FAR_BELOW * case.device.memory_bytes
 
 
-def _shortage(rows: Sequence[Row], folds: Mapping[str, Known]) -> Shortage:
+def _shortage(rows: Sequence[PublishedRow], folds: Mapping[str, FittedMemory]) -> Shortage:
     ran: dict[tuple[object, ...], int] = {}
     good = [row for row in rows if is_measured(row)]
     for row in good:
@@ -151,7 +151,9 @@ def _shortage(rows: Sequence[Row], folds: Mapping[str, Known]) -> Shortage:
     )
 
 
-def _errors(name: str, rows: Sequence[Row], found: Sequence[Row], known: Known) -> SetErrors:
+def _errors(
+    name: str, rows: Sequence[PublishedRow], found: Sequence[PublishedRow], known: FittedMemory
+) -> SetErrors:
     logs = errors(found, known)
     low, high = np.log(known.constants.low), np.log(known.constants.high)
     order = np.argsort(-np.abs(logs))[:5]
@@ -169,7 +171,7 @@ def _errors(name: str, rows: Sequence[Row], found: Sequence[Row], known: Known) 
     )
 
 
-def _layout(case: Case) -> tuple[object, ...]:
+def _layout(case: TrainingStep) -> tuple[object, ...]:
     return (case.sizes, case.devices, case.tp, case.pp, case.cp, case.dp, case.sharding, case.recompute)
 
 

@@ -23,17 +23,17 @@ from typing import Any
 
 import psutil
 
-from windlass.lab.planner.trials import Trial
+from windlass.lab.planner.trials import PlanTrial
 from windlass.plan.local.machine import measure_machine
 from windlass.plan.local.memory import LocalMemory, local_memory
 from windlass.plan.local.profile import Profile, quickest_quarter
 from windlass.plan.local.step import LocalStep, local_step, step_of
 from windlass.runs.training import RunFolder, plan_job, train
 from windlass.spec.errors import BadInput
-from windlass.spec.job import Corpus, Job, Tokenizer
+from windlass.spec.job import Corpus, Job, TokenizerSpec
 from windlass.spec.protocol.progress import Progress, Report, silent
 from windlass.spec.run import RUN_FILE, Run
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 LEAST_STEPS = 4
 """The first is slow by itself, and a quarter of the others must be at least one."""
@@ -73,13 +73,13 @@ def default_job() -> Job:
     """A job on a part of Python's own source: real text that is on every machine."""
     stdlib = Path(sysconfig.get_path("stdlib"))
     sources = tuple(str(stdlib / name) for name in PACKAGES)
-    return Job(name="verify", corpus=Corpus(sources=sources, tokenizer=Tokenizer(vocabulary=VOCABULARY)))
+    return Job(name="verify", corpus=Corpus(sources=sources, tokenizer=TokenizerSpec(vocabulary=VOCABULARY)))
 
 
 def verify(
     profile: Profile,
     job: Job,
-    trials: Sequence[Trial],
+    trials: Sequence[PlanTrial],
     home: Path,
     report: Report,
     *,
@@ -116,7 +116,7 @@ def as_json(found: Sequence[Verified]) -> dict[str, Any]:
     }
 
 
-def _verified(profile: Profile, trial: Trial, job: Job, home: Path, steps: int) -> Verified:
+def _verified(profile: Profile, trial: PlanTrial, job: Job, home: Path, steps: int) -> Verified:
     run = _brief(plan_job(trial.job(job, steps), home, silent))
     before = measure_machine().peak_flops
     measured_s, measured_bytes = _measured(run, home / FOLDER / trial.name)
@@ -167,7 +167,7 @@ def _measured(run: Run, folder: Path) -> tuple[float, int]:
 
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        Place(folder).write(RUN_FILE, run.model_dump_json(indent=1).encode())
+        StoreDir(folder).write(RUN_FILE, run.model_dump_json(indent=1).encode())
         train(RunFolder(folder), look)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

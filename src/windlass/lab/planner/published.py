@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from windlass.lab.planner.fit_time import fit
-from windlass.lab.planner.rows import Row, read_rows
-from windlass.plan.cost.fitted_constants import Known, published
+from windlass.lab.planner.rows import PublishedRow, read_rows
+from windlass.plan.cost.fitted_constants import FittedConstants, published
 from windlass.plan.cost.step_time import step_time
 from windlass.spec.protocol.progress import Progress, Report, silent
 
@@ -37,10 +37,10 @@ LARGE = 512
 
 
 @dataclass(frozen=True)
-class Prediction:
+class RowPrediction:
     """A row beside what was predicted without its set."""
 
-    row: Row
+    row: PublishedRow
     measured: float
     seconds: float
     low: float
@@ -57,11 +57,11 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Source:
+class PublishedSource:
     """One set."""
 
     rows: int
-    predictions: tuple[Prediction, ...]
+    predictions: tuple[RowPrediction, ...]
     """Of rows with whole inputs first, then of rows for which something was guessed."""
     skipped: dict[str, int]
     counted: bool
@@ -69,7 +69,7 @@ class Source:
     """Why the set is not counted; empty if it is."""
 
     @property
-    def whole(self) -> tuple[Prediction, ...]:
+    def whole(self) -> tuple[RowPrediction, ...]:
         return tuple(one for one in self.predictions if one.row.whole)
 
 
@@ -79,7 +79,7 @@ def find_rows() -> Path | None:
     return next((place / SHARED for place in places if (place / SHARED).is_file()), None)
 
 
-def rows_to_fit(rows: Sequence[Row], shipped: Path | None) -> list[Row]:
+def rows_to_fit(rows: Sequence[PublishedRow], shipped: Path | None) -> list[PublishedRow]:
     """Return what constants may be fitted to when `rows` are judged: never a set that does not ship.
 
     Where the published rows are not beside the project, those among `rows` will do if they are enough.
@@ -90,19 +90,21 @@ def rows_to_fit(rows: Sequence[Row], shipped: Path | None) -> list[Row]:
     return known if len({row.set for row in fitted_rows(known)}) >= ENOUGH else []
 
 
-def fitted_rows(rows: Sequence[Row]) -> list[Row]:
+def fitted_rows(rows: Sequence[PublishedRow]) -> list[PublishedRow]:
     """Return those that constants are fitted to."""
     return [row for row in rows if row.whole and timed(row) and row.set not in APART]
 
 
-def timed(row: Row) -> bool:
+def timed(row: PublishedRow) -> bool:
     return row.case is not None and row.outcome == "ok" and bool(row.seconds)
 
 
-def folds(rows: Sequence[Row], sets: Sequence[str], report: Report = silent) -> dict[str, Known]:
+def folds(
+    rows: Sequence[PublishedRow], sets: Sequence[str], report: Report = silent
+) -> dict[str, FittedConstants]:
     """Return for each set constants that were fitted without it, and intervals that do not know it."""
     training = fitted_rows(rows)
-    found: dict[str, Known] = {}
+    found: dict[str, FittedConstants] = {}
     for done, name in enumerate(sets):
         report(Progress("fit", done, len(sets), "sets"))
         found[name] = fit([row for row in training if row.set != name])
@@ -111,7 +113,7 @@ def folds(rows: Sequence[Row], sets: Sequence[str], report: Report = silent) -> 
     return {name: with_interval(known, without(logs, name)) for name, known in found.items()}
 
 
-def refitted(rows: Sequence[Row], left_out: Mapping[str, Known]) -> Known:
+def refitted(rows: Sequence[PublishedRow], left_out: Mapping[str, FittedConstants]) -> FittedConstants:
     """Return constants fitted to all sets, with the interval of those that were left out."""
     training = fitted_rows(rows)
     logs = [
@@ -125,14 +127,14 @@ def without(logs: Mapping[str, np.ndarray], name: str) -> list[np.ndarray]:
     return [found for other, found in logs.items() if other != name and len(found)]
 
 
-def logarithms(rows: Sequence[Row], known: Known) -> np.ndarray:
+def logarithms(rows: Sequence[PublishedRow], known: FittedConstants) -> np.ndarray:
     """Return the logarithms of measured over predicted."""
     return np.array(
         [np.log((row.seconds or 0) / step_time(row.case, known).seconds) for row in rows if row.case]
     )
 
 
-def with_interval(known: Known, logs: Sequence[np.ndarray]) -> Known:
+def with_interval(known: FittedConstants, logs: Sequence[np.ndarray]) -> FittedConstants:
     """Set the factors between which nine in ten errors lie, every set weighing the same."""
     if not logs:
         return known
@@ -145,7 +147,9 @@ def with_interval(known: Known, logs: Sequence[np.ndarray]) -> Known:
     return replace(known, low=min(math.exp(first), 1 / NARROWEST), high=max(math.exp(last), NARROWEST))
 
 
-def judge(rows: Sequence[Row], left_out: Mapping[str, Known]) -> dict[str, Source]:
+def judge(
+    rows: Sequence[PublishedRow], left_out: Mapping[str, FittedConstants]
+) -> dict[str, PublishedSource]:
     """Predict every row that can be, each set with its own constants; those that ship, where it has none."""
     sets = sorted({row.set for row in rows})
     return {
@@ -153,7 +157,7 @@ def judge(rows: Sequence[Row], left_out: Mapping[str, Known]) -> dict[str, Sourc
     }
 
 
-def _source(rows: Sequence[Row], known: Known) -> Source:
+def _source(rows: Sequence[PublishedRow], known: FittedConstants) -> PublishedSource:
     usable = sorted((row for row in rows if timed(row)), key=lambda row: not row.whole)
     name, whole = rows[0].set, sum(row.whole for row in usable)
     why = "noisy by 40% in its authors' own words" if name in APART else ""
@@ -161,7 +165,7 @@ def _source(rows: Sequence[Row], known: Known) -> Source:
         why = "the constants were fitted to it, and the other sets are not here to fit without it"
     if not whole:
         why = "no row with whole inputs and a measured time"
-    return Source(
+    return PublishedSource(
         rows=len(rows),
         predictions=tuple(predict(row, known) for row in usable),
         skipped=dict(Counter(_reason(row) for row in rows if not timed(row))),
@@ -170,19 +174,19 @@ def _source(rows: Sequence[Row], known: Known) -> Source:
     )
 
 
-def predict(row: Row, known: Known) -> Prediction:
+def predict(row: PublishedRow, known: FittedConstants) -> RowPrediction:
     assert row.case is not None
     assert row.seconds
     found = step_time(row.case, known)
-    return Prediction(row, row.seconds, found.seconds, found.low, found.high)
+    return RowPrediction(row, row.seconds, found.seconds, found.low, found.high)
 
 
-def _reason(row: Row) -> str:
+def _reason(row: PublishedRow) -> str:
     if row.case is None:
         return row.why
     return "no measured time" if row.outcome == "ok" else f"did not run ({row.outcome})"
 
 
-def mape(predictions: Sequence[Prediction]) -> float | None:
+def mape(predictions: Sequence[RowPrediction]) -> float | None:
     """Return the mean absolute relative error; None for none."""
     return sum(abs(one.error) for one in predictions) / len(predictions) if predictions else None

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from windlass.lab.planner.published import Prediction
-from windlass.plan.cost.step_config import Case
+from windlass.lab.planner.published import RowPrediction
+from windlass.plan.cost.step_config import TrainingStep
 from windlass.plan.cost.step_time import ranked_s
 
 LEAST = 5
@@ -20,23 +20,23 @@ LEAST = 5
 
 
 @dataclass(frozen=True)
-class Cell:
+class RegretCell:
     """One model on a number of devices."""
 
     model: str
     devices: int
     layouts: int
-    chosen: Prediction
-    best: Prediction
+    chosen: RowPrediction
+    best: RowPrediction
 
     @property
     def regret(self) -> float:
         return self.chosen.measured / self.best.measured - 1
 
 
-def cells(predictions: Sequence[Prediction], fits: Callable[[Case], bool]) -> list[Cell]:
+def cells(predictions: Sequence[RowPrediction], fits: Callable[[TrainingStep], bool]) -> list[RegretCell]:
     """Choose in every cell; a cell is what has model, devices, batch and sequence in common."""
-    groups: dict[tuple[object, ...], list[Prediction]] = {}
+    groups: dict[tuple[object, ...], list[RowPrediction]] = {}
     for one in predictions:
         case = one.row.case
         assert case is not None
@@ -45,15 +45,15 @@ def cells(predictions: Sequence[Prediction], fits: Callable[[Case], bool]) -> li
     return [_cell(group, fits) for group in groups.values() if len(group) >= LEAST]
 
 
-def _rank(one: Prediction) -> float:
+def _rank(one: RowPrediction) -> float:
     assert one.row.case is not None
     return ranked_s(one.row.case, one.seconds)
 
 
-def _cell(group: Sequence[Prediction], fits: Callable[[Case], bool]) -> Cell:
+def _cell(group: Sequence[RowPrediction], fits: Callable[[TrainingStep], bool]) -> RegretCell:
     fitting = [one for one in group if one.row.case is not None and fits(one.row.case)]
     chosen = min(fitting or group, key=_rank)
     best = min(group, key=lambda one: one.measured)
     case = chosen.row.case
     assert case is not None
-    return Cell(chosen.row.label.split()[0], case.devices, len(group), chosen, best)
+    return RegretCell(chosen.row.label.split()[0], case.devices, len(group), chosen, best)

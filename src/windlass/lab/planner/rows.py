@@ -14,7 +14,7 @@ from pathlib import Path
 
 from windlass.lab.planner.row_device import row_device
 from windlass.lab.planner.row_words import Era, era_of, precision_of, recompute_of, sharding_of
-from windlass.plan.cost.step_config import Case, Sizes
+from windlass.plan.cost.step_config import Sizes, TrainingStep
 from windlass.spec.errors import BadInput
 
 COLUMNS = {
@@ -35,13 +35,13 @@ WIDE_GRADIENTS = '"Rebalancing layers"'
 
 
 @dataclass(frozen=True)
-class Row:
+class PublishedRow:
     """One line: what was measured, and the step that it was measured on."""
 
     line: int
     set: str
     label: str
-    case: Case | None
+    case: TrainingStep | None
     why: str
     """Why there is no case; empty when there is one."""
     guessed: tuple[str, ...]
@@ -84,7 +84,7 @@ class _Line:
         return default
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[PublishedRow]:
     """Read every line of a file."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -102,7 +102,7 @@ def read_rows(path: Path) -> list[Row]:
         ) from None
 
 
-def _row(number: int, line: _Line) -> Row:
+def _row(number: int, line: _Line) -> PublishedRow:
     case, why = None, ""
     guessed: list[str] = []
     try:
@@ -110,7 +110,7 @@ def _row(number: int, line: _Line) -> Row:
     except _Missing as missing:
         why = str(missing)
     gigabytes = line.number("mem_gb")
-    return Row(
+    return PublishedRow(
         line=number,
         set=line.word("set"),
         label=_label(line),
@@ -148,7 +148,7 @@ def _seconds(line: _Line) -> float | None:
     return None
 
 
-def _case(line: _Line, guessed: list[str]) -> Case:
+def _case(line: _Line, guessed: list[str]) -> TrainingStep:
     if line.word("task") not in ("", "pretrain"):
         raise _Missing(f"task {line.word('task')} is not pre-training")
     era = era_of(line.word("framework"), line.word("notes"), line.word("attn"), line.word("gpu"))
@@ -171,7 +171,7 @@ def _case(line: _Line, guessed: list[str]) -> Case:
         raise _Missing(f"{device.name} has no {precision}")
     if not line.word("recompute"):
         guessed.append("recompute")
-    return Case(
+    return TrainingStep(
         sizes=_sizes(line, guessed),
         sequence=line.count("seq"),
         global_batch=global_batch,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from windlass.lab.planner.serving_rows import Measured
 from windlass.plan.serving.fitted_constants import NAMES, Reach
-from windlass.plan.serving.times import Crowd, Latency, Pass, latency_of
+from windlass.plan.serving.times import ClosedLoop, ForwardPass, Latency, latency_of
 from windlass.spec.errors import BadInput
 
 Floats = npt.NDArray[np.float64]
@@ -69,16 +69,18 @@ def _reach(theta: Floats) -> Reach:
     return Reach(**{name: float(value) for name, value in zip(NAMES, np.exp(theta), strict=True)})
 
 
-def _stacked(rows: Sequence[Measured]) -> Crowd:
+def _stacked(rows: Sequence[Measured]) -> ClosedLoop:
     """Make one crowd of arrays out of many of numbers."""
     crowds = [row.crowd for row in rows]
 
-    def passes(name: str) -> Pass:
+    def passes(name: str) -> ForwardPass:
         found = [getattr(one, name) for one in crowds]
-        return Pass(**{f.name: np.array([float(getattr(p, f.name)) for p in found]) for f in fields(Pass)})
+        return ForwardPass(
+            **{f.name: np.array([float(getattr(p, f.name)) for p in found]) for f in fields(ForwardPass)}
+        )
 
     def numbers(name: str) -> Floats:
         return np.array([float(getattr(one, name)) for one in crowds])
 
     plain = {name: numbers(name) for name in ("output", "running", "waiting", "stages")}
-    return Crowd(**plain, prefill=passes("prefill"), decode=passes("decode"))
+    return ClosedLoop(**plain, prefill=passes("prefill"), decode=passes("decode"))

@@ -14,7 +14,7 @@ from typing import Any
 
 from windlass.plan.cost.catalogue import device_named
 from windlass.plan.cost.models import model_named
-from windlass.plan.serving.times import Crowd, Replica, WeightFormat, crowd
+from windlass.plan.serving.times import ClosedLoop, ModelReplica, WeightFormat, crowd
 from windlass.spec.errors import BadInput, NotFound
 
 SYSTEMS = {
@@ -38,7 +38,7 @@ class Measured:
     model: str
     system: str
     engine: str
-    crowd: Crowd
+    crowd: ClosedLoop
     first_s: float
     token_s: float
     label: str
@@ -85,7 +85,7 @@ def _measured(row: dict[str, str]) -> Measured | str:
     requests = row.get("concurrency") or row.get("batch_size")
     if not requests or not row["ttft_ms"] or not row["tpot_ms"]:
         return "requests at a time or a time are not told"
-    return _built(row, Replica(model=model, **_layout(row)), int(float(requests)))
+    return _built(row, ModelReplica(model=model, **_layout(row)), int(float(requests)))
 
 
 def _layout(row: dict[str, str]) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _layout(row: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _built(row: dict[str, str], replica: Replica, requests: int) -> Measured | str:
+def _built(row: dict[str, str], replica: ModelReplica, requests: int) -> Measured | str:
     experts = int(row.get("moe_tp") or 1) * int(row.get("moe_ep") or 1)
     if replica.tp > replica.device.domain or replica.dp > replica.device.domain:
         return "more devices in a group than fast links join: the row contradicts itself"

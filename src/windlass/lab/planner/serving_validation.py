@@ -30,7 +30,7 @@ LEVELS = (0.8, 0.83, 0.86, 0.89, 0.92, 0.95)
 
 
 @dataclass(frozen=True)
-class Prediction:
+class ServingPrediction:
     """One row, predicted by constants that were fitted without its system or model."""
 
     row: Measured
@@ -78,7 +78,7 @@ def judge(path: Path) -> Judgement:
     return Judgement(fit(rows.used), errors, Spread(first, token), coverage, rows.skipped, told)
 
 
-def _apart(found: list[Prediction], by: Key, what: str) -> dict[str, Floats]:
+def _apart(found: list[ServingPrediction], by: Key, what: str) -> dict[str, Floats]:
     """Return how many times measured and predicted differ, either way, by what was left out."""
     groups: dict[str, list[float]] = {}
     for one in found:
@@ -106,9 +106,9 @@ def _coverage(groups: dict[str, Floats], level: float) -> float:
     return inside / sum(map(len, groups.values()))
 
 
-def left_out(rows: Sequence[Measured], by: Key) -> list[Prediction]:
+def left_out(rows: Sequence[Measured], by: Key) -> list[ServingPrediction]:
     """Predict every group of rows by what all others teach."""
-    found = list[Prediction]()
+    found = list[ServingPrediction]()
     for group in sorted({by(row) for row in rows}):
         others = [row for row in rows if by(row) != group]
         if others:
@@ -116,14 +116,14 @@ def left_out(rows: Sequence[Measured], by: Key) -> list[Prediction]:
     return found
 
 
-def _grouped(found: list[Prediction], by: Key) -> dict[str, dict[str, float]]:
+def _grouped(found: list[ServingPrediction], by: Key) -> dict[str, dict[str, float]]:
     groups = {
         name: [one for one in found if by(one.row) == name] for name in sorted({by(o.row) for o in found})
     }
     return {name: _figures(group) for name, group in {**groups, "all": found}.items() if group}
 
 
-def _figures(group: list[Prediction]) -> dict[str, float]:
+def _figures(group: list[ServingPrediction]) -> dict[str, float]:
     first = [one.first_error for one in group]
     token = [one.token_error for one in group]
     return {
@@ -135,9 +135,9 @@ def _figures(group: list[Prediction]) -> dict[str, float]:
     }
 
 
-def predict(rows: Iterable[Measured], known: dict[str, Reach]) -> list[Prediction]:
-    found = list[Prediction]()
+def predict(rows: Iterable[Measured], known: dict[str, Reach]) -> list[ServingPrediction]:
+    found = list[ServingPrediction]()
     for row in rows:
         times = latency_of(row.crowd, reach_of(row.engine, known))
-        found.append(Prediction(row, float(times.first_s), float(times.token_s)))
+        found.append(ServingPrediction(row, float(times.first_s), float(times.token_s)))
     return found

@@ -17,7 +17,7 @@ MOST_PROCESSES = 4
 
 
 @dataclass(frozen=True)
-class Trial:
+class PlanTrial:
     """One layout of one model."""
 
     name: str
@@ -44,7 +44,7 @@ class Trial:
         )
 
 
-def trials_for(cores: int, job_model: bool) -> list[Trial]:
+def trials_for(cores: int, job_model: bool) -> list[PlanTrial]:
     """Return the trials for a machine, the most telling first; of a job's own model only its layouts."""
     world = 1 << (min(cores, MOST_PROCESSES).bit_length() - 1)
     if job_model:
@@ -53,11 +53,13 @@ def trials_for(cores: int, job_model: bool) -> list[Trial]:
     return [*middle, *_sizes(world, cores)]
 
 
-def _divisions(name: str, model: dict[str, Any], world: int, cores: int, *, batch: int) -> Iterator[Trial]:
+def _divisions(
+    name: str, model: dict[str, Any], world: int, cores: int, *, batch: int
+) -> Iterator[PlanTrial]:
     """Yield every way to divide one model."""
 
-    def trial(what: str, layout: str, micro_batch: int, threads: int = cores) -> Trial:
-        return Trial(f"{name}-{what}", layout, batch, micro_batch, threads, model)
+    def trial(what: str, layout: str, micro_batch: int, threads: int = cores) -> PlanTrial:
+        return PlanTrial(f"{name}-{what}", layout, batch, micro_batch, threads, model)
 
     yield trial("threads", "", batch)
     yield trial("one-thread", "", batch // 2, threads=1)
@@ -70,14 +72,14 @@ def _divisions(name: str, model: dict[str, Any], world: int, cores: int, *, batc
         yield trial("gpipe", f"pp={world},schedule=gpipe", 2)
 
 
-def _sizes(world: int, cores: int) -> Iterator[Trial]:
+def _sizes(world: int, cores: int) -> Iterator[PlanTrial]:
     """Yield a smaller and a larger model, divided in the ways that cost most."""
-    yield Trial("small-threads", "", 16, 16, cores, SMALL)
-    yield Trial("large-threads", "", 4, 4, cores, LARGE)
+    yield PlanTrial("small-threads", "", 16, 16, cores, SMALL)
+    yield PlanTrial("large-threads", "", 4, 4, cores, LARGE)
     if world > 1:
-        yield Trial("small-dp", f"dp={world}", 8 * world, 8, cores, SMALL)
-        yield Trial("large-dp", f"dp={world}", 2 * world, 2, cores, LARGE)
-        yield Trial("large-sharded", f"sharded={world}", 2 * world, 1, cores, LARGE)
-        yield Trial("large-tp", f"tp={world}", 4, 4, cores, LARGE)
-    yield Trial("small-one-thread", "", 16, 4, 1, SMALL)
-    yield Trial("large-recompute", "recompute=full", 4, 2, cores, LARGE)
+        yield PlanTrial("small-dp", f"dp={world}", 8 * world, 8, cores, SMALL)
+        yield PlanTrial("large-dp", f"dp={world}", 2 * world, 2, cores, LARGE)
+        yield PlanTrial("large-sharded", f"sharded={world}", 2 * world, 1, cores, LARGE)
+        yield PlanTrial("large-tp", f"tp={world}", 4, 4, cores, LARGE)
+    yield PlanTrial("small-one-thread", "", 16, 4, 1, SMALL)
+    yield PlanTrial("large-recompute", "recompute=full", 4, 2, cores, LARGE)

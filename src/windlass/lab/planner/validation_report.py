@@ -11,9 +11,9 @@ from dataclasses import asdict
 from typing import Any
 
 from windlass.lab.planner.memory_validation import MemoryVerdict, judge_memory
-from windlass.lab.planner.published import LARGE, Prediction, Source, mape
-from windlass.lab.planner.regret import Cell, cells
-from windlass.lab.planner.rows import Row
+from windlass.lab.planner.published import LARGE, PublishedSource, RowPrediction, mape
+from windlass.lab.planner.regret import RegretCell, cells
+from windlass.lab.planner.rows import PublishedRow
 from windlass.plan.cost.device_memory import fits
 from windlass.plan.cost.fitted_memory import PUBLISHED
 
@@ -23,12 +23,12 @@ SWEEP = "nanotron_ultrascale"
 
 
 def verdict(
-    sources: Mapping[str, Source],
-    rows: Sequence[Row],
+    sources: Mapping[str, PublishedSource],
+    rows: Sequence[PublishedRow],
     *,
     left_out: bool,
     worst: int = 8,
-    training: Sequence[Row] = (),
+    training: Sequence[PublishedRow] = (),
 ) -> dict[str, Any]:
     """Sum up; `left_out` says that each set was predicted by constants fitted to the others of `training`."""
     memory = judge_memory(rows, None if left_out else PUBLISHED, training)
@@ -59,7 +59,7 @@ def verdict(
     }
 
 
-def _source(source: Source, memory: MemoryVerdict, name: str) -> dict[str, Any]:
+def _source(source: PublishedSource, memory: MemoryVerdict, name: str) -> dict[str, Any]:
     whole, remembered = source.whole, memory.sets.get(name)
     return {
         "rows": source.rows,
@@ -79,7 +79,7 @@ def _source(source: Source, memory: MemoryVerdict, name: str) -> dict[str, Any]:
     }
 
 
-def _row(one: Prediction) -> dict[str, Any]:
+def _row(one: RowPrediction) -> dict[str, Any]:
     return {
         "set": one.row.set,
         "line": one.row.line,
@@ -90,7 +90,7 @@ def _row(one: Prediction) -> dict[str, Any]:
     }
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
+def _cell(cell: RegretCell) -> dict[str, Any]:
     return {
         "model": cell.model,
         "devices": cell.devices,
@@ -103,12 +103,12 @@ def _cell(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _steady(predictions: Sequence[Prediction]) -> list[Prediction]:
+def _steady(predictions: Sequence[RowPrediction]) -> list[RowPrediction]:
     """Leave out runs that got less than STALLED of the peak: no column says what held them up."""
     return [one for one in predictions if _utilisation(one) >= STALLED]
 
 
-def _utilisation(one: Prediction) -> float:
+def _utilisation(one: RowPrediction) -> float:
     case = one.row.case
     assert case is not None
     sizes = case.sizes
@@ -117,7 +117,7 @@ def _utilisation(one: Prediction) -> float:
     return flops / (one.measured * case.devices * case.device.peak_flops[case.precision])
 
 
-def _coverage(predictions: Sequence[Prediction]) -> float | None:
+def _coverage(predictions: Sequence[RowPrediction]) -> float | None:
     return sum(one.covered for one in predictions) / len(predictions) if predictions else None
 
 

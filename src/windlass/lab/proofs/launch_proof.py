@@ -29,7 +29,7 @@ from windlass.spec.processes import CLI
 from windlass.spec.run import CHECKPOINTS, JOURNAL
 from windlass.store.journal import Journal
 from windlass.store.manifest import verify
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 PROMISED_S = 5.0
 """Within which a launcher ends after a rank of its died."""
@@ -62,7 +62,7 @@ compile = "off"
 
 
 @dataclass(frozen=True)
-class Kill:
+class RankKill:
     """What one death led to."""
 
     rank: int
@@ -83,7 +83,7 @@ def prove_kills(
 ) -> dict[str, Any]:
     """Kill a rank `times` times. Return the figures, and each kill."""
     folder = _prepared(home / "prove" / "kills")
-    rng, kills = random.Random(seed), list[Kill]()
+    rng, kills = random.Random(seed), list[RankKill]()
     with _launcher(folder, workers, resume=False) as launcher:
         _await(launcher, lambda: _run(folder).step > 0, "write a checkpoint")
         _stopped(launcher)
@@ -99,7 +99,7 @@ def prove_kills(
     return {"figures": figures(kills), "kills": [kill.__dict__ for kill in kills]}
 
 
-def figures(kills: Sequence[Kill]) -> dict[str, float]:
+def figures(kills: Sequence[RankKill]) -> dict[str, float]:
     """Sum up what the kills led to."""
     return {
         "kills": len(kills),
@@ -113,7 +113,7 @@ def figures(kills: Sequence[Kill]) -> dict[str, float]:
     }
 
 
-def _kill_once(folder: Path, workers: int, rng: random.Random) -> Kill:
+def _kill_once(folder: Path, workers: int, rng: random.Random) -> RankKill:
     """Go on with the run, kill one of its ranks, and look at what is left."""
     rank, training, moment_s = rng.randrange(workers), rng.random() >= EARLY_SHARE, rng.uniform(0, MOMENT_S)
     resumes, step = _resumes(folder), _run(folder).step
@@ -130,7 +130,7 @@ def _kill_once(folder: Path, workers: int, rng: random.Random) -> Kill:
     resumed = _resumes(folder)[len(resumes) :]
     whole = _newest_is_whole(folder) and resumed in ([], [step])
     named = f"rank {rank} was killed by SIGKILL" in (folder / "said.txt").read_text()
-    return Kill(rank, training, round(end_s, 3), named, len(left), whole, _run(folder).step)
+    return RankKill(rank, training, round(end_s, 3), named, len(left), whole, _run(folder).step)
 
 
 def _prepared(folder: Path) -> Path:
@@ -213,14 +213,14 @@ def _lives(process: psutil.Process) -> bool:
 
 def _resumes(folder: Path) -> list[int]:
     """Return the steps from which the run went on, by its journal."""
-    journal = Journal(Place(_run(folder).path), JOURNAL)
+    journal = Journal(StoreDir(_run(folder).path), JOURNAL)
     return [int(event["step"]) for event in journal.read() if event.get("event") == "resumed"]
 
 
 def _newest_is_whole(folder: Path) -> bool:
     newest = _run(folder).path / CHECKPOINTS / f"step-{_run(folder).step:08d}"
     try:
-        verify(Place(newest))
+        verify(StoreDir(newest))
     except Damaged:
         return False
     return True

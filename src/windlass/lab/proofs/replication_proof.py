@@ -23,15 +23,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from windlass.lab.chaos.fault_proxy import FaultProxy, Faults
-from windlass.lab.chaos.storage import Storage, find_server, storing
+from windlass.lab.chaos.fault_proxy import FaultProxy, FaultRates
+from windlass.lab.chaos.storage import FaultyStorage, find_server, storing
 from windlass.registry.versions import Registry
 from windlass.sites.replication.artifact_store import open_depot
 from windlass.spec.errors import AskedWrongly, Damaged, ProcessFailed
 from windlass.spec.processes import CLI
 from windlass.spec.units import parse_bytes
 from windlass.store.manifest import DirectoryWriter, verify
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 HOME, SITES, CUT = "home", ("east", "north", "west"), "west"
 NAME = "proof"
@@ -39,8 +39,8 @@ SIZES = (1 << 20, 20 << 20)
 PAUSES_S = (0.5, 2.5)
 RATE = "12MiB"
 """A second: slow enough that most kills come while something is under way."""
-TROUBLE = Faults(late=0.1, late_s=0.1, cut=0.03, error=0.05)
-SILENCE = Faults(cut=1.0)
+TROUBLE = FaultRates(late=0.1, late_s=0.1, cut=0.03, error=0.05)
+SILENCE = FaultRates(cut=1.0)
 LONGEST_S = 300.0
 LOOK_EVERY_S = 0.1
 TAIL = 1000
@@ -83,7 +83,7 @@ def is_lossless(figures: dict[str, Any]) -> bool:
 class _Cast:
     """The processes, each with its own home and its own way to the store."""
 
-    def __init__(self, folder: Path, storage: Storage, proxies: dict[str, FaultProxy]) -> None:
+    def __init__(self, folder: Path, storage: FaultyStorage, proxies: dict[str, FaultProxy]) -> None:
         self._folder, self._storage, self.proxies = folder, storage, proxies
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._file = folder / "sites.toml"
@@ -212,7 +212,7 @@ class _Play:
     def _register(self, number: int) -> None:
         source = self.folder / "made"
         shutil.rmtree(source, ignore_errors=True)
-        writer = DirectoryWriter(Place(source))
+        writer = DirectoryWriter(StoreDir(source))
         writer.write("config.json", b"{}")
         writer.write("model.safetensors", secrets.token_bytes(self.random.randint(*SIZES)))
         self.bytes += writer.commit({"kind": "proof"}).bytes
@@ -241,13 +241,13 @@ class _Play:
         count = 0
         for version in Registry(self.folder / site).versions(NAME):
             try:
-                verify(Place(version.path))
+                verify(StoreDir(version.path))
             except Damaged:
                 count += 1
         return count
 
 
-def _proxy(storage: Storage, seed: int) -> FaultProxy:
+def _proxy(storage: FaultyStorage, seed: int) -> FaultProxy:
     there = urlsplit(storage.environment["AWS_ENDPOINT_URL"])
     assert there.hostname is not None
     assert there.port is not None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.backup.contents import newest_write_s
-from windlass.backup.make import Made, Options, make
+from windlass.backup.make import BackupOptions, Made, make
 from windlass.backup.repository import open_vault
 from windlass.backup.restore import Restored, restore
 from windlass.backup.smoke_test import answer_of
@@ -28,15 +28,15 @@ from windlass.registry.versions import Registry
 from windlass.runs.run_settings import stop
 from windlass.runs.training import RunFolder, find_resumable, prepare, train
 from windlass.serve.records.audit_log import Actor
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.state import open_state
 from windlass.spec.errors import AskedWrongly, ProcessFailed
-from windlass.spec.job import Corpus, Job, Machine, Model, Tokenizer, Train
+from windlass.spec.job import Corpus, Job, MachineSpec, ModelSpec, TokenizerSpec, Train
 from windlass.spec.protocol.progress import silent
 from windlass.store.database import sqlite_url
 
 PROVER = Actor("", "windlass prove restore")
-MODEL = Model(family="llama", layers=2, width=64, heads=4, context=128)
+MODEL = ModelSpec(family="llama", layers=2, width=64, heads=4, context=128)
 STEPS = 40
 LONGER = 4
 """Times as many steps has the run that is stopped on its way."""
@@ -56,9 +56,9 @@ def prove_restore(
     with _store(scratch, to) as url:
         token = _furnish(subject, steps, say)
         before = _asked(subject, token)
-        made = make(subject, open_vault(url, SECRET, create=True), Options(corpora=True))
+        made = make(subject, open_vault(url, SECRET, create=True), BackupOptions(corpora=True))
         say(f"backed up: {made.snapshot.bytes} bytes, {made.sent.sent_bytes} sent, {made.seconds:.2f} s")
-        again = make(subject, open_vault(url, SECRET), Options(corpora=True))
+        again = make(subject, open_vault(url, SECRET), BackupOptions(corpora=True))
         _late_work(subject, url)
         shutil.rmtree(subject)
         say("everything but the backup is gone")
@@ -128,7 +128,7 @@ def _furnish(home: Path, steps: int, say: Callable[[str], None]) -> str:
     _half(prepare(_job(LONGER * steps, name="half"), home, silent))
     database = open_state(sqlite_url(home / "service.db"))
     try:
-        return Keys(database).make("ada", PROVER)[1]
+        return ApiKeys(database).make("ada", PROVER)[1]
     finally:
         database.close()
 
@@ -152,7 +152,7 @@ def _late_work(home: Path, url: str) -> None:
     """Do something after the last snapshot: it will be lost, and the store will know of it."""
     database = open_state(sqlite_url(home / "service.db"))
     try:
-        Keys(database).make("late", PROVER)
+        ApiKeys(database).make("late", PROVER)
     finally:
         database.close()
     open_vault(url, SECRET).see(newest_write_s=newest_write_s(home), at_s=time.time())
@@ -161,7 +161,7 @@ def _late_work(home: Path, url: str) -> None:
 def _keys(home: Path) -> set[str]:
     database = open_state(sqlite_url(home / "service.db"))
     try:
-        return {key.name for key in Keys(database).list()}
+        return {key.name for key in ApiKeys(database).list()}
     finally:
         database.close()
 
@@ -185,11 +185,11 @@ def _job(steps: int, name: str = "proof") -> Job:
     topics = Path(sysconfig.get_path("stdlib")) / "pydoc_data"
     return Job(
         name=name,
-        corpus=Corpus(sources=(str(topics),), tokenizer=Tokenizer(vocabulary=512)),
+        corpus=Corpus(sources=(str(topics),), tokenizer=TokenizerSpec(vocabulary=512)),
         model=MODEL,
         train=Train(
             steps=steps, batch_sequences=8, learning_rate=3e-3, warmup_steps=min(20, steps // 2),
             evaluate_every=steps, checkpoint_every=max(1, steps // 4),
         ),
-        machine=Machine(compile="off", threads=1),
+        machine=MachineSpec(compile="off", threads=1),
     )  # fmt: skip

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from windlass.cluster.backend import Group, Member, Standing, State, Survey, check, refuse_other
+from windlass.cluster.backend import ClusterState, Group, GroupStatus, Member, State, check, refuse_other
 from windlass.control.scheduler.capacity import vector
 from windlass.lab.simulate.events import Events
-from windlass.lab.simulate.fleet import Fleet
-from windlass.lab.simulate.sim_job import Life
-from windlass.lab.simulate.usage import Tally
+from windlass.lab.simulate.fleet import SimulatedFleet
+from windlass.lab.simulate.sim_job import SimJob
+from windlass.lab.simulate.usage import UsageIntegrals
 from windlass.lab.simulate.workload import Misfortune
 from windlass.spec.errors import BadInput, InUse, NotFound
 
@@ -30,7 +30,7 @@ SHOWN: dict[Place, State] = {"lost": "running", "starting": "pending"}
 
 
 @dataclass(slots=True)
-class Seat:
+class SimulatedMember:
     """One member: its machine, and how far it is."""
 
     place: Place = "pending"
@@ -41,18 +41,18 @@ class Seat:
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class SimulatedGroup:
     """A group that was launched."""
 
     group: Group
-    life: Life
-    seats: list[Seat] = field(default_factory=list)
+    life: SimJob
+    seats: list[SimulatedMember] = field(default_factory=list)
     phase: Literal["idle", "warming", "working", "leaving", "over"] = "idle"
     turn: int = 0
     stopping: bool = False
     counted: tuple[float, ...] = ()
     """Members by kind of time, as the tally has them."""
-    standing: Standing | None = None
+    standing: GroupStatus | None = None
     """As it was told last; None when it has changed."""
 
     def number(self, place: Place) -> int:
@@ -62,18 +62,20 @@ class Run:
 class SimulatedBackend:
     """Groups on a simulated fleet. `lives` says what is behind the key of a group."""
 
-    def __init__(self, fleet: Fleet, events: Events, misfortune: Misfortune, tally: Tally) -> None:
-        self.lives: dict[str, Life] = {}
-        self.runs: dict[str, Run] = {}
+    def __init__(
+        self, fleet: SimulatedFleet, events: Events, misfortune: Misfortune, tally: UsageIntegrals
+    ) -> None:
+        self.lives: dict[str, SimJob] = {}
+        self.runs: dict[str, SimulatedGroup] = {}
         self.healed_s: list[float] = []
         """From each failure until the job ran as it was asked for."""
         self.twice = 0
         """Jobs that were launched again after their end, or ended again: must stay 0."""
         self.changed = True
         self._fleet, self._events, self._misfortune, self._tally = fleet, events, misfortune, tally
-        self._guests: list[dict[str, Run]] = [{} for _ in range(fleet.size)]
-        self._unnoticed: dict[int, list[Run]] = {}
-        self._unplaced: dict[str, Run] = {}
+        self._guests: list[dict[str, SimulatedGroup]] = [{} for _ in range(fleet.size)]
+        self._unnoticed: dict[int, list[SimulatedGroup]] = {}
+        self._unplaced: dict[str, SimulatedGroup] = {}
 
     def launch(self, group: Group) -> None:
         run = self.runs.get(group.key)
@@ -82,7 +84,7 @@ class SimulatedBackend:
             if life is None:
                 raise BadInput(f"group {group.key}: the simulation knows no such work")
             self.twice += life.ended_s is not None
-            run = self.runs[group.key] = Run(check(group), life)
+            run = self.runs[group.key] = SimulatedGroup(check(group), life)
             life.launches += 1
             if life.admitted_s is None:
                 life.admitted_s = self._events.now_s
@@ -92,7 +94,7 @@ class SimulatedBackend:
                 raise InUse(f"group {group.key} is being stopped")
         self._resize(run, group.count)
 
-    def observe(self, key: str) -> Standing | None:
+    def observe(self, key: str) -> GroupStatus | None:
         run = self.runs.get(key)
         return None if run is None else self._standing(run)
 
@@ -118,18 +120,18 @@ class SimulatedBackend:
             raise NotFound(f"there is no group {key}")
         self._resize(run, count)
 
-    def survey(self, tenant: str | None = None) -> Survey:
+    def survey(self, tenant: str | None = None) -> ClusterState:
         self._place_waiting()
-        runs: Iterable[Run] = self.runs.values()
+        runs: Iterable[SimulatedGroup] = self.runs.values()
         if tenant is not None:
             runs = (run for run in runs if run.group.tenant == tenant)
         nodes = self._fleet.shown(self._unnoticed)
-        return Survey(nodes, tuple([run.standing or self._standing(run) for run in runs]))
+        return ClusterState(nodes, tuple([run.standing or self._standing(run) for run in runs]))
 
-    def fail(self, rows: Iterable[int]) -> list[Run]:
+    def fail(self, rows: Iterable[int]) -> list[SimulatedGroup]:
         """Let machines be gone, all in one moment; return whom it hit."""
         self._tally.advance(self._events.now_s)
-        hit: dict[str, Run] = {}
+        hit: dict[str, SimulatedGroup] = {}
         for row in rows:
             if not self._fleet.up[row]:
                 continue
@@ -167,7 +169,7 @@ class SimulatedBackend:
         self._fleet.mend(row)
         self.changed = True
 
-    def _resize(self, run: Run, count: int) -> None:
+    def _resize(self, run: SimulatedGroup, count: int) -> None:
         if count == len(run.seats) and "pending" not in (seat.place for seat in run.seats):
             return
         self._touch(run)
@@ -176,7 +178,7 @@ class SimulatedBackend:
         while len(run.seats) > count:
             self._release(run, run.seats.pop())
         now_s = self._events.now_s
-        run.seats += [Seat(since_s=now_s) for _ in range(count - len(run.seats))]
+        run.seats += [SimulatedMember(since_s=now_s) for _ in range(count - len(run.seats))]
         if run.number("running") < running:
             self._settle(run)
         self._place(run)
@@ -187,7 +189,7 @@ class SimulatedBackend:
         for run in sorted(self._unplaced.values(), key=lambda run: -run.group.priority):
             self._place(run)
 
-    def _place(self, run: Run) -> None:
+    def _place(self, run: SimulatedGroup) -> None:
         """Give machines to members that have none: to all of them, or to none."""
         pending = [seat for seat in run.seats if seat.place == "pending"]
         self._unplaced.pop(run.group.key, None)
@@ -201,7 +203,7 @@ class SimulatedBackend:
                 self._seat(run, pending, [int(row) for row in rows])
         self._account(run)
 
-    def _seat(self, run: Run, seats: list[Seat], rows: list[int]) -> None:
+    def _seat(self, run: SimulatedGroup, seats: list[SimulatedMember], rows: list[int]) -> None:
         self._touch(run)
         need = vector(run.life.job.need)
         for seat, row in zip(seats, rows, strict=True):
@@ -211,7 +213,7 @@ class SimulatedBackend:
         turns = [(seat, seat.turn) for seat in seats]
         self._events.after(self._misfortune.launch_s(len(seats)), self._started, run, turns)
 
-    def _started(self, run: Run, turns: list[tuple[Seat, int]]) -> None:
+    def _started(self, run: SimulatedGroup, turns: list[tuple[SimulatedMember, int]]) -> None:
         if run.stopping:
             return
         for seat, turn in turns:
@@ -220,7 +222,7 @@ class SimulatedBackend:
         self._touch(run)
         self._settle(run)
 
-    def _settle(self, run: Run) -> None:
+    def _settle(self, run: SimulatedGroup) -> None:
         """Let work begin, go on or stop, by who is there."""
         self._tally.advance(self._events.now_s)
         if run.phase in ("idle", "warming", "working"):
@@ -236,23 +238,23 @@ class SimulatedBackend:
             self._lose(run)
         self._account(run)
 
-    def _fewest(self, run: Run) -> int:
+    def _fewest(self, run: SimulatedGroup) -> int:
         least = run.life.job.least
         return run.group.count if least is None else min(least, run.group.count)
 
-    def _warm(self, run: Run, for_s: float) -> None:
+    def _warm(self, run: SimulatedGroup, for_s: float) -> None:
         run.phase, run.turn = "warming", run.turn + 1
         self._events.after(for_s, self._begin, run, run.turn)
 
-    def _halt(self, run: Run) -> None:
+    def _halt(self, run: SimulatedGroup) -> None:
         run.phase, run.turn = "idle", run.turn + 1
         self._lose(run)
 
-    def _lose(self, run: Run) -> None:
+    def _lose(self, run: SimulatedGroup) -> None:
         job = run.life.job
         self._tally.lose(vector(job.need), run.life.roll_back() * job.members)
 
-    def _begin(self, run: Run, turn: int) -> None:
+    def _begin(self, run: SimulatedGroup, turn: int) -> None:
         if run.turn != turn:
             return
         now_s, life = self._events.now_s, run.life
@@ -266,13 +268,13 @@ class SimulatedBackend:
         self._note_healed(run)
         self._account(run)
 
-    def _note_healed(self, run: Run) -> None:
+    def _note_healed(self, run: SimulatedGroup) -> None:
         broken_s = run.life.broken_s
         if broken_s is not None and run.phase == "working" and run.number("running") == run.group.count:
             self.healed_s.append(self._events.now_s - broken_s)
             run.life.broken_s = None
 
-    def _finish(self, run: Run, turn: int) -> None:
+    def _finish(self, run: SimulatedGroup, turn: int) -> None:
         if run.turn != turn:
             return
         self._touch(run)
@@ -285,20 +287,20 @@ class SimulatedBackend:
             self._release(run, seat)
             seat.place = "done"
 
-    def _leave(self, run: Run, saved: bool) -> None:
+    def _leave(self, run: SimulatedGroup, saved: bool) -> None:
         """The group is gone; what it had done is saved, unless a machine went before that."""
         self._touch(run)
         if saved:
             run.life.save()
         self._remove(run)
 
-    def _remove(self, run: Run) -> None:
+    def _remove(self, run: SimulatedGroup) -> None:
         while run.seats:
             self._release(run, run.seats.pop())
         self._unplaced.pop(run.group.key, None)
         del self.runs[run.group.key]
 
-    def _release(self, run: Run, seat: Seat) -> None:
+    def _release(self, run: SimulatedGroup, seat: SimulatedMember) -> None:
         if seat.row < 0:
             return
         self._account(run, gone=True)
@@ -307,12 +309,12 @@ class SimulatedBackend:
         if all(other.row != row for other in run.seats):
             self._guests[row].pop(run.group.key, None)
 
-    def _touch(self, run: Run) -> None:
+    def _touch(self, run: SimulatedGroup) -> None:
         """Whoever looks next sees something new; time up to here is counted as it was."""
         self._tally.advance(self._events.now_s)
         run.standing, self.changed = None, True
 
-    def _account(self, run: Run, *, gone: bool = False) -> None:
+    def _account(self, run: SimulatedGroup, *, gone: bool = False) -> None:
         """Tell the tally what the members of a run do from here on; nothing, when they are about to go."""
         need = vector(run.life.job.need)
         if run.counted:
@@ -321,7 +323,7 @@ class SimulatedBackend:
         if run.counted:
             self._tally.change(need, run.counted, 1.0)
 
-    def _members_by_kind(self, run: Run) -> tuple[float, ...]:
+    def _members_by_kind(self, run: SimulatedGroup) -> tuple[float, ...]:
         """Count members with machines, in the order of tally.KINDS."""
         seated = sum(seat.row >= 0 for seat in run.seats)
         if not seated:
@@ -336,7 +338,7 @@ class SimulatedBackend:
             return (0.0, 0.0, 0.0, seated)
         return (0.0, 0.0, seated)
 
-    def _standing(self, run: Run) -> Standing:
+    def _standing(self, run: SimulatedGroup) -> GroupStatus:
         now_ = [
             Member(
                 index,
@@ -348,5 +350,5 @@ class SimulatedBackend:
             )
             for index, seat in enumerate(run.seats)
         ]
-        run.standing = Standing(run.group, tuple(now_), run.stopping)
+        run.standing = GroupStatus(run.group, tuple(now_), run.stopping)
         return run.standing

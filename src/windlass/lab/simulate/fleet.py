@@ -8,7 +8,7 @@ import numpy as np
 
 from windlass.cluster.backend import Node, Resources
 from windlass.control.scheduler.capacity import Floats, Gang, Vector, count, place, vector
-from windlass.control.scheduler.snapshot import Room
+from windlass.control.scheduler.snapshot import MemberResources
 from windlass.lab.simulate.scenario import Scenario
 from windlass.lab.simulate.workload import machines_of, speeds
 from windlass.spec.cluster import Placement
@@ -16,7 +16,7 @@ from windlass.spec.cluster import Placement
 SLACK = 1e-3
 
 
-class Fleet:
+class SimulatedFleet:
     """Columns over machines. What is real changes at once; what is shown of a machine, when it is noticed."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -105,7 +105,7 @@ class Fleet:
         return self._shown
 
 
-def _inventory(scenario: Scenario) -> tuple[list[Room], list[dict[str, str]]]:
+def _inventory(scenario: Scenario) -> tuple[list[MemberResources], list[dict[str, str]]]:
     """Mix the kinds of machines evenly over racks, as fleets that grew over years are."""
     kinds: list[str] = []
     for name, kind in scenario.machines.items():

@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from windlass.control.plane.job_store import Wait
-from windlass.control.plane.leader_store import Move
-from windlass.control.plane.queued_job import Entry
-from windlass.control.scheduler.snapshot import Share
+from windlass.control.plane.job_store import QueuePosition
+from windlass.control.plane.leader_store import Transition
+from windlass.control.plane.queued_job import JobEntry
+from windlass.control.scheduler.snapshot import TenantQuota
 
 
 class MemoryLedger:
     """A plane.ledger.Ledger of one process, without a rival, that forgets jobs which are over."""
 
-    def __init__(self, shares: Mapping[str, Share]) -> None:
-        self.open: dict[str, Entry] = {}
+    def __init__(self, shares: Mapping[str, TenantQuota]) -> None:
+        self.open: dict[str, JobEntry] = {}
         self.over: Counter[str] = Counter()
-        self.waits: dict[str, Wait] = {}
+        self.waits: dict[str, QueuePosition] = {}
         self.moved: Counter[str] = Counter()
         """How often jobs came to each phase."""
         self.changed_since_step = True
@@ -26,27 +26,27 @@ class MemoryLedger:
         self._version = 0
         self._log: list[tuple[int, str]] = []
 
-    def submit(self, entry: Entry) -> None:
+    def submit(self, entry: JobEntry) -> None:
         self._put(entry)
 
     def wish_stop(self, uid: str) -> None:
         if uid in self.open:
             self._put(replace(self.open[uid], wish="stop"))
 
-    def _put(self, entry: Entry) -> None:
+    def _put(self, entry: JobEntry) -> None:
         self._version += 1
         self.open[entry.uid] = replace(entry, version=self._version)
         self._log.append((self._version, entry.uid))
         self.changed_since_step = True
 
-    def changed(self, after: int) -> Sequence[Entry]:
+    def changed(self, after: int) -> Sequence[JobEntry]:
         fresh: dict[str, None] = {}
         while self._log and self._log[-1][0] > after:
             fresh[self._log.pop()[1]] = None
         self._log.clear()
         return sorted((self.open[uid] for uid in fresh if uid in self.open), key=lambda e: e.version)
 
-    def apply(self, moves: Sequence[Move]) -> int:
+    def apply(self, moves: Sequence[Transition]) -> int:
         self._version += 1
         for move in moves:
             entry = replace(move.entry, version=self._version)
@@ -58,16 +58,16 @@ class MemoryLedger:
                 self.open[entry.uid] = entry
         return self._version
 
-    def tell_waits(self, waits: Mapping[str, Wait | None]) -> None:
+    def tell_waits(self, waits: Mapping[str, QueuePosition | None]) -> None:
         for uid, wait in waits.items():
             if wait is None:
                 self.waits.pop(uid, None)
             else:
                 self.waits[uid] = wait
 
-    def shares(self) -> Mapping[str, Share]:
+    def shares(self) -> Mapping[str, TenantQuota]:
         return self._shares
 
     def tell_usage(self, used: Mapping[str, float], now_s: float) -> None:
         for tenant, each in used.items():
-            self._shares[tenant] = replace(self._shares.get(tenant, Share(tenant)), used=each)
+            self._shares[tenant] = replace(self._shares.get(tenant, TenantQuota(tenant)), used=each)

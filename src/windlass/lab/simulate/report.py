@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from windlass.lab.simulate.samples import Sample
+from windlass.lab.simulate.samples import FleetSample
 from windlass.lab.simulate.scenario import Scenario
-from windlass.lab.simulate.sim_job import Life
+from windlass.lab.simulate.sim_job import SimJob
 from windlass.lab.simulate.simulation import Simulation
 from windlass.lab.simulate.usage import KINDS
 from windlass.spec.protocol.progress import Report, silent
@@ -111,7 +111,7 @@ def _convergence(simulation: Simulation) -> dict[str, Any]:
     }
 
 
-def _waits(jobs: Sequence[Life], end_s: float) -> dict[str, Any]:
+def _waits(jobs: Sequence[SimJob], end_s: float) -> dict[str, Any]:
     """Return seconds in the queue, by priority; of those that still wait, so far."""
     groups: dict[str, list[float]] = defaultdict(list)
     for life in jobs:
@@ -143,8 +143,8 @@ def jain(shares: Sequence[float]) -> float:
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
 
 
-def _tenants(simulation: Simulation, jobs: Sequence[Life]) -> dict[str, Any]:
-    by_tenant: dict[str, list[Life]] = defaultdict(list)
+def _tenants(simulation: Simulation, jobs: Sequence[SimJob]) -> dict[str, Any]:
+    by_tenant: dict[str, list[SimJob]] = defaultdict(list)
     for life in jobs:
         by_tenant[life.job.tenant].append(life)
     return {
@@ -160,11 +160,11 @@ def _tenants(simulation: Simulation, jobs: Sequence[Life]) -> dict[str, Any]:
     }
 
 
-def _waited(lives: Iterable[Life], end_s: float) -> list[float]:
+def _waited(lives: Iterable[SimJob], end_s: float) -> list[float]:
     return [(end_s if life.admitted_s is None else life.admitted_s) - life.asked_s for life in lives]
 
 
-def _slowdowns(lives: Iterable[Life]) -> list[float]:
+def _slowdowns(lives: Iterable[SimJob]) -> list[float]:
     """Return how many times as long as its work each job took, from its submission."""
     return [
         max(1.0, (life.ended_s - life.asked_s) / max(life.job.work_s, SHORT_S))
@@ -242,7 +242,7 @@ def _mean(values: Iterable[float]) -> float | None:
     return _round(sum(known) / len(known)) if known else None
 
 
-def _sample(sample: Sample) -> dict[str, Any]:
+def _sample(sample: FleetSample) -> dict[str, Any]:
     return {
         "hour": _round(sample.hour),
         "waiting": sample.waiting,

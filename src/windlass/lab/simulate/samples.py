@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windlass.control.plane.job_cache import Book
+from windlass.control.plane.job_cache import JobCache
 from windlass.control.scheduler.capacity import Floats, count, place, vector
 from windlass.control.scheduler.fair_share import dominant, held_by_tenant, times
-from windlass.control.scheduler.snapshot import Ask
+from windlass.control.scheduler.snapshot import PendingJob
 from windlass.lab.simulate.events import EPOCH_S
-from windlass.lab.simulate.fleet import Fleet
-from windlass.lab.simulate.usage import USEFUL, Tally
+from windlass.lab.simulate.fleet import SimulatedFleet
+from windlass.lab.simulate.usage import USEFUL, UsageIntegrals
 
 EVERY_S = 300.0
 GPUS = 2
 
 
 @dataclass
-class Sample:
+class FleetSample:
     """One look."""
 
     hour: float
@@ -39,8 +39,8 @@ class Sample:
 class Samples:
     """What was seen, and the idle room that somebody who waited could have used."""
 
-    def __init__(self, fleet: Fleet, tally: Tally, book: Book) -> None:
-        self.seen: list[Sample] = []
+    def __init__(self, fleet: SimulatedFleet, tally: UsageIntegrals, book: JobCache) -> None:
+        self.seen: list[FleetSample] = []
         self.in_vain: Floats = np.zeros(3)
         """Idle, and wanted by somebody whom it would have sufficed: room times seconds."""
         self._fleet, self._tally, self._book = fleet, tally, book
@@ -57,7 +57,7 @@ class Samples:
         self.in_vain += self._could_run(waiting) * EVERY_S
         gpus = max(1.0, float(whole[GPUS]))
         self.seen.append(
-            Sample(
+            FleetSample(
                 (now_s - EPOCH_S) / 3600.0,
                 len(waiting),
                 len(self._book.placed),
@@ -69,12 +69,12 @@ class Samples:
             )
         )
 
-    def _wanting(self, waiting: list[Ask], now_s: float) -> frozenset[str]:
+    def _wanting(self, waiting: list[PendingJob], now_s: float) -> frozenset[str]:
         late = [ask for ask in waiting if now_s - ask.asked_s > EVERY_S]
         small = [each.ask for each in self._book.placed.values() if each.members < each.ask.members]
         return frozenset(ask.tenant for ask in (*late, *small) if ask.priority >= 0 and not ask.endless)
 
-    def _could_run(self, waiting: list[Ask]) -> Floats:
+    def _could_run(self, waiting: list[PendingJob]) -> Floats:
         """Return the room of jobs that wait although there is room, however it may be promised."""
         free, used = self._fleet.free.copy(), np.zeros(3)
         shapes = Counter((ask.fewest, vector(ask.need)) for ask in waiting)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.control.scheduler.snapshot import Room
+from windlass.control.scheduler.snapshot import MemberResources
 from windlass.spec.errors import BadInput, did_you_mean
 
 TABLE = Path(__file__).with_name("scenarios.toml")
@@ -17,7 +17,7 @@ FEWEST_NODES, MOST_NODES = 10, 100_000
 
 
 @dataclass(frozen=True)
-class Kind:
+class MachineKind:
     """Machines that are alike."""
 
     part: float
@@ -26,12 +26,12 @@ class Kind:
     gpus: int
 
     @property
-    def total(self) -> Room:
-        return Room(self.cores, self.memory_gib * GIB, self.gpus)
+    def total(self) -> MemberResources:
+        return MemberResources(self.cores, self.memory_gib * GIB, self.gpus)
 
 
 @dataclass(frozen=True)
-class Faults:
+class SimulatedFaults:
     """How often machines fail, how long they take to mend, and what else they do to those who use them."""
 
     machine_days: float
@@ -49,7 +49,7 @@ class Faults:
 
 
 @dataclass(frozen=True)
-class Tenant:
+class SimulatedTenant:
     """Who submits what, and how often."""
 
     weight: float
@@ -71,8 +71,8 @@ class Tenant:
     begins_hour: float = 0.0
 
     @property
-    def need(self) -> Room:
-        return Room(self.cores, self.memory_gib * GIB, self.gpus)
+    def need(self) -> MemberResources:
+        return MemberResources(self.cores, self.memory_gib * GIB, self.gpus)
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class Services:
     day: float
 
     @property
-    def need(self) -> Room:
-        return Room(self.cores, self.memory_gib * GIB, self.gpus)
+    def need(self) -> MemberResources:
+        return MemberResources(self.cores, self.memory_gib * GIB, self.gpus)
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,9 @@ class Scenario:
     nodes: int
     hours: float
     seed: int
-    machines: dict[str, Kind]
-    faults: Faults
-    tenants: dict[str, Tenant]
+    machines: dict[str, MachineKind]
+    faults: SimulatedFaults
+    tenants: dict[str, SimulatedTenant]
     services: Services
     twist: Twist = Twist()
     period_s: float = 30.0
@@ -141,24 +141,24 @@ def scenario_of(name: str, nodes: int, hours: float, seed: int) -> Scenario:
     if not 0 < hours <= 24 * 31:
         raise BadInput(f"{hours:g} hours: simulate more than 0 and at most a month (744)")
     twist = msgspec.convert(table["scenarios"][name], Twist)
-    tenants = msgspec.convert(table["tenants"], dict[str, Tenant])
+    tenants = msgspec.convert(table["tenants"], dict[str, SimulatedTenant])
     if twist.hostile:
-        tenants["hostile"] = msgspec.convert(table["hostile"], Tenant)
+        tenants["hostile"] = msgspec.convert(table["hostile"], SimulatedTenant)
     services = msgspec.convert(table["services"], Services)
     return Scenario(
         name,
         nodes,
         hours,
         seed,
-        machines=msgspec.convert(table["machines"], dict[str, Kind]),
-        faults=msgspec.convert(table["faults"], Faults),
+        machines=msgspec.convert(table["machines"], dict[str, MachineKind]),
+        faults=msgspec.convert(table["faults"], SimulatedFaults),
         tenants={key: _twisted(tenant, twist) for key, tenant in tenants.items()},
         services=replace(services, load=services.load * twist.load, day=services.day * twist.day),
         twist=twist,
     )
 
 
-def _twisted(tenant: Tenant, twist: Twist) -> Tenant:
+def _twisted(tenant: SimulatedTenant, twist: Twist) -> SimulatedTenant:
     return replace(tenant, load=tenant.load * twist.load, day=tenant.day * twist.day)
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 
 from windlass.lab.simulate.events import EPOCH_S
 from windlass.lab.simulate.scenario import Scenario, Services
-from windlass.lab.simulate.workload import Job, curve, machines_of, stream
+from windlass.lab.simulate.workload import SimulatedJob, curve, machines_of, stream
 from windlass.spec.scale import Scale
-from windlass.supervisor.autoscale.decide import Past, Seen, decide
+from windlass.supervisor.autoscale.decide import Past, ScaleSignals, decide
 
 TENANT = "services"
 SCALE = Scale(least=2, calm=600.0)
@@ -19,11 +19,11 @@ NOISE = 0.05
 REPLICAS_EACH = 4
 """The least for which a fleet has one more service, in the mean."""
 
-Start = Callable[[Job], str]
+Start = Callable[[SimulatedJob], str]
 """Submits a job and returns its uid."""
 
 
-class Service:
+class SimulatedService:
     """One model that answers."""
 
     def __init__(self, name: str, mean: float, spec: Services, seed: int) -> None:
@@ -53,7 +53,7 @@ class Service:
         slots = ready * self._spec.slots
         self.wanted_s += load * passed_s
         self.missed_s += max(0.0, load - slots) * passed_s
-        seen = Seen(
+        seen = ScaleSignals(
             replicas=len(self._replicas),
             ready=ready,
             in_flight=round(load),
@@ -71,9 +71,9 @@ class Service:
                 stop(uid)
         self.most = max(self.most, len(self._replicas))
 
-    def _replica(self) -> Job:
+    def _replica(self) -> SimulatedJob:
         spec = self._spec
-        return Job(
+        return SimulatedJob(
             TENANT,
             f"{self.name}-{self._number}",
             members=1,
@@ -87,7 +87,7 @@ class Service:
         )
 
 
-def services_of(scenario: Scenario) -> Iterator[Service]:
+def services_of(scenario: Scenario) -> Iterator[SimulatedService]:
     """Divide the load of all services among them; the first ones have most of it."""
     spec = scenario.services
     gpus = sum(machines_of(kind, scenario.nodes) * kind.gpus for kind in scenario.machines.values())
@@ -96,4 +96,4 @@ def services_of(scenario: Scenario) -> Iterator[Service]:
     weights = [1 / (rank + 1) for rank in range(number)]
     for rank, weight in enumerate(weights):
         mean = replicas * weight / sum(weights) * spec.slots * SCALE.load
-        yield Service(f"model{rank:02}", mean, spec, scenario.seed)
+        yield SimulatedService(f"model{rank:02}", mean, spec, scenario.seed)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windlass.lab.simulate.workload import Job
+from windlass.lab.simulate.workload import SimulatedJob
 
 
 @dataclass(slots=True)
-class Life:
+class SimJob:
     """Work is counted in seconds with all members on machines that are not slow."""
 
-    job: Job
+    job: SimulatedJob
     asked_s: float
     progress_s: float = 0.0
     saved_s: float = 0.0

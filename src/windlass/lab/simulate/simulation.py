@@ -6,20 +6,20 @@ import time
 from collections.abc import Iterable
 
 from windlass.cluster.backend import Group, Resources
-from windlass.control.plane.queued_job import Entry, Kind, Need
+from windlass.control.plane.queued_job import JobEntry, Kind, ResourceNeeds
 from windlass.control.plane.reconcile import Reconciler
 from windlass.control.scheduler.decide import decide
-from windlass.control.scheduler.snapshot import Decision, Share, View
+from windlass.control.scheduler.snapshot import JobDecision, Snapshot, TenantQuota
 from windlass.lab.simulate.backend import SimulatedBackend
 from windlass.lab.simulate.events import EPOCH_S, Events
-from windlass.lab.simulate.fleet import Fleet
+from windlass.lab.simulate.fleet import SimulatedFleet
 from windlass.lab.simulate.memory_store import MemoryLedger
 from windlass.lab.simulate.samples import Samples
 from windlass.lab.simulate.scenario import Scenario
 from windlass.lab.simulate.services import TENANT, services_of
-from windlass.lab.simulate.sim_job import Life
-from windlass.lab.simulate.usage import Tally
-from windlass.lab.simulate.workload import Arrivals, Job, Misfortune
+from windlass.lab.simulate.sim_job import SimJob
+from windlass.lab.simulate.usage import UsageIntegrals
+from windlass.lab.simulate.workload import Arrivals, Misfortune, SimulatedJob
 from windlass.spec.protocol.progress import Progress, Report, silent
 
 LOOK_AGAIN_S = 60.0
@@ -34,8 +34,8 @@ class Simulation:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.events = Events()
-        self.fleet = Fleet(scenario)
-        self.tally = Tally(self.fleet, self.events.now_s)
+        self.fleet = SimulatedFleet(scenario)
+        self.tally = UsageIntegrals(self.fleet, self.events.now_s)
         self.misfortune = Misfortune(scenario)
         self.backend = SimulatedBackend(self.fleet, self.events, self.misfortune, self.tally)
         self.ledger = MemoryLedger(shares_of(scenario))
@@ -43,7 +43,7 @@ class Simulation:
             self.ledger, self.backend, group_of, self._decide, identity="simulated", clock=self.events.clock
         )
         self.services = list(services_of(scenario))
-        self.lives: dict[str, Life] = {}
+        self.lives: dict[str, SimJob] = {}
         self.samples = Samples(self.fleet, self.tally, self.plane.book)
         self.failures = self.steps = 0
         self.decide_s: list[float] = []
@@ -87,7 +87,7 @@ class Simulation:
         self.steps += 1
         self._stepped_s = now_s
 
-    def _decide(self, view: View) -> list[Decision]:
+    def _decide(self, view: Snapshot) -> list[JobDecision]:
         began = time.process_time()
         decisions = decide(view)
         self.decide_s.append(time.process_time() - began)
@@ -120,11 +120,11 @@ class Simulation:
         self.submit(arrivals.draw())
         self._expect(arrivals, at_s)
 
-    def submit(self, job: Job) -> str:
+    def submit(self, job: SimulatedJob) -> str:
         """Write a job into the records, as its owner would."""
         now_s = self.events.now_s
         room = job.need
-        need = Need(
+        need = ResourceNeeds(
             job.members,
             room.cores,
             room.memory_bytes,
@@ -135,8 +135,10 @@ class Simulation:
         )
         uid = f"{len(self.lives):07x}"
         kind: Kind = "service" if job.endless else "train"
-        entry = Entry(uid, job.tenant, job.name, kind, "", need, "simulation", now_s, priority=job.priority)
-        life = self.lives[uid] = Life(job, now_s)
+        entry = JobEntry(
+            uid, job.tenant, job.name, kind, "", need, "simulation", now_s, priority=job.priority
+        )
+        life = self.lives[uid] = SimJob(job, now_s)
         self.backend.lives[entry.group_key] = life
         self._keys[uid] = entry.group_key
         self.ledger.submit(entry)
@@ -180,14 +182,14 @@ class Simulation:
         return len(self.lives) - len(self.ledger.open) - self.ledger.over.total()
 
 
-def shares_of(scenario: Scenario) -> dict[str, Share]:
-    shares = {TENANT: Share(TENANT, SERVICES_WEIGHT)}
+def shares_of(scenario: Scenario) -> dict[str, TenantQuota]:
+    shares = {TENANT: TenantQuota(TENANT, SERVICES_WEIGHT)}
     for name, tenant in scenario.tenants.items():
-        shares[name] = Share(name, tenant.weight, most_priority=tenant.most_priority)
+        shares[name] = TenantQuota(name, tenant.weight, most_priority=tenant.most_priority)
     return shares
 
 
-def group_of(entry: Entry) -> Group:
+def group_of(entry: JobEntry) -> Group:
     need = entry.need
     return Group(
         entry.group,

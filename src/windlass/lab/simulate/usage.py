@@ -19,16 +19,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from windlass.control.scheduler.capacity import Floats, Vector
-from windlass.lab.simulate.fleet import Fleet
+from windlass.lab.simulate.fleet import SimulatedFleet
 
 KINDS = ("useful", "slow", "starting", "stalled", "saving", "lost", "idle", "down")
 USEFUL, SLOW, STARTING, STALLED, SAVING, LOST, IDLE, DOWN = range(len(KINDS))
 
 
-class Tally:
+class UsageIntegrals:
     """Integrals over time. Whoever changes what runs calls `advance` first."""
 
-    def __init__(self, fleet: Fleet, now_s: float) -> None:
+    def __init__(self, fleet: SimulatedFleet, now_s: float) -> None:
         self._fleet, self._last_s = fleet, now_s
         self.rate: Floats = np.zeros((len(KINDS), 3))
         self.sum: Floats = np.zeros((len(KINDS), 3))

@@ -10,8 +10,8 @@ import math
 import random
 from dataclasses import dataclass
 
-from windlass.control.scheduler.snapshot import Room
-from windlass.lab.simulate.scenario import Faults, Kind, Scenario, Tenant
+from windlass.control.scheduler.snapshot import MemberResources
+from windlass.lab.simulate.scenario import MachineKind, Scenario, SimulatedFaults, SimulatedTenant
 
 DAY_S = 86400.0
 NOON_S = 14 * 3600.0
@@ -19,14 +19,14 @@ NOON_S = 14 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SimulatedJob:
     """A job as it is, and as nobody but the simulation knows it."""
 
     tenant: str
     name: str
     members: int
     least: int | None
-    need: Room
+    need: MemberResources
     work_s: float
     """With all members, on machines that are not slow."""
     save_every_s: float
@@ -47,7 +47,7 @@ def curve(at_s: float, day: float) -> float:
 class Arrivals:
     """The jobs of one tenant."""
 
-    def __init__(self, name: str, tenant: Tenant, scenario: Scenario) -> None:
+    def __init__(self, name: str, tenant: SimulatedTenant, scenario: Scenario) -> None:
         self.name, self.tenant = name, tenant
         self._chance = stream(scenario.seed, name)
         self._most = _most_members(tenant, scenario)
@@ -77,12 +77,12 @@ class Arrivals:
             if self._chance.random() * (1 + self.tenant.day) <= curve(at_s, self.tenant.day):
                 return at_s
 
-    def draw(self) -> Job:
+    def draw(self) -> SimulatedJob:
         tenant, chance = self.tenant, self._chance
         self._number += 1
         members = min(self._most, chance.choices(tenant.members, tenant.chances)[0])
         least = None if tenant.least is None else max(1, round(members * tenant.least))
-        return Job(
+        return SimulatedJob(
             self.name,
             f"job{self._number:06}",
             members,
@@ -95,16 +95,16 @@ class Arrivals:
         )
 
 
-def machines_of(kind: Kind, nodes: int) -> int:
+def machines_of(kind: MachineKind, nodes: int) -> int:
     return round(kind.part * nodes)
 
 
-def _capacity(tenant: Tenant, scenario: Scenario) -> float:
+def _capacity(tenant: SimulatedTenant, scenario: Scenario) -> float:
     kinds = scenario.machines.values()
     return sum(machines_of(k, scenario.nodes) * (k.gpus if tenant.gpus else k.cores) for k in kinds)
 
 
-def _most_members(tenant: Tenant, scenario: Scenario) -> int:
+def _most_members(tenant: SimulatedTenant, scenario: Scenario) -> int:
     """A gang takes at most a quarter of the machines that could take it: small fleets have small gangs."""
     fitting = [k for k in scenario.machines.values() if k.gpus >= tenant.gpus and k.cores >= tenant.cores]
     return max(1, sum(machines_of(k, scenario.nodes) for k in fitting) // 4)
@@ -155,7 +155,7 @@ class Misfortune:
         return self._launches.uniform(5.0, 45.0)
 
 
-def speeds(faults: Faults, nodes: int, seed: int) -> list[float]:
+def speeds(faults: SimulatedFaults, nodes: int, seed: int) -> list[float]:
     """Return how fast each machine is; the slow ones do not say so."""
     chance = stream(seed, "speeds")
     return [faults.slow_speed if chance.random() < faults.slow else 1.0 for _ in range(nodes)]

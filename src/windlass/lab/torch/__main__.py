@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 
 BENCHES = ("peers", "layouts", "sync", "asynchronous", "elastic", "hmm", "ngram")
 
 
 def main(argv: list[str]) -> int:
-    parser = DoorParser(prog="python -m windlass.lab.torch")
+    parser = EntrypointParser(prog="python -m windlass.lab.torch")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--what", choices=BENCHES, default=BENCHES[0])
     parser.add_argument("--steps", type=int)

@@ -28,14 +28,14 @@ from windlass.parallel.device_mesh import meeting
 from windlass.parallel.schedule import bubble
 from windlass.plan.local.machine import usable_cores
 from windlass.spec.errors import BadInput, ProcessFailed
-from windlass.spec.job import Job, Machine, Model, Train
+from windlass.spec.job import Job, MachineSpec, ModelSpec, Train
 from windlass.spec.layout import Layout, Schedule
 from windlass.spec.processes import ASYNC_BENCH
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
-from windlass.spec.protocol.rank import Member, add_member, member_of, settle
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.rank import RankInfo, add_member, member_of, settle
 from windlass.spec.run import Run
 from windlass.train.async_pipeline.async_trainer import AsyncTrainer
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 from windlass.train.loop import load_run, save_run
 from windlass.train.trainer import Trainer
 
@@ -50,7 +50,7 @@ SCHEDULES: tuple[Schedule, ...] = ("1f1b", "asynchronous")
 
 
 @dataclass
-class Course:
+class BenchRounds:
     """What one contender did, round by round."""
 
     seconds: list[float] = field(default_factory=list)
@@ -71,7 +71,7 @@ def bench_async(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="windlass-bench-") as scratch, ExitStack() as stack:
         runs = {s: async_run(Path(scratch), s, rounds * steps, steps) for s in SCHEDULES}
         rows = {s: stack.enter_context(_row(Path(scratch) / s, run)) for s, run in runs.items()}
-        courses = {str(schedule): Course() for schedule in SCHEDULES}
+        courses = {str(schedule): BenchRounds() for schedule in SCHEDULES}
         for number in range(rounds):
             for schedule in SCHEDULES if number % 2 else reversed(SCHEDULES):
                 _go(rows[schedule], courses[schedule], evaluate=number == rounds - 1)
@@ -92,7 +92,7 @@ def bench_async(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
     }
 
 
-def figures_of(courses: Mapping[str, Course], tokens_per_step: int) -> dict[str, float]:
+def figures_of(courses: Mapping[str, BenchRounds], tokens_per_step: int) -> dict[str, float]:
     """Compare the courses. The loss to reach is the one that both have reached at the end."""
     sync, flow = courses["1f1b"], courses["asynchronous"]
     pairs = list(zip(sync.seconds, flow.seconds, strict=True))
@@ -136,14 +136,14 @@ def async_run(home: Path, schedule: Schedule, steps: int, every: int) -> Run:
     job = Job(
         name="bench-async",
         corpus=bench_corpus(2048),
-        model=Model(layers=7, width=128, heads=4, context=128),
+        model=ModelSpec(layers=7, width=128, heads=4, context=128),
         train=Train(
             steps=steps, batch_sequences=8, micro_batch_sequences=8 // MICRO_BATCHES, learning_rate=2e-3,
             warmup_steps=min(40, steps // 2), schedule="constant",
             evaluate_every=every, checkpoint_every=steps,
         ),
         layout=Layout(pp=STAGES, schedule=schedule),
-        machine=Machine(compile="off"),
+        machine=MachineSpec(compile="off"),
     )  # fmt: skip
     return planned(job, home)
 
@@ -159,7 +159,7 @@ def _row(folder: Path, run: Run) -> Iterator[list[subprocess.Popen[str]]]:
     with ExitStack() as stack:
         processes = []
         for rank in range(STAGES):
-            arguments = Member(rank, STAGES, rendezvous, (rank,)).arguments
+            arguments = RankInfo(rank, STAGES, rendezvous, (rank,)).arguments
             process = subprocess.Popen(
                 [*command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
@@ -168,7 +168,7 @@ def _row(folder: Path, run: Run) -> Iterator[list[subprocess.Popen[str]]]:
         yield processes
 
 
-def _go(row: Sequence[subprocess.Popen[str]], course: Course, *, evaluate: bool) -> None:
+def _go(row: Sequence[subprocess.Popen[str]], course: BenchRounds, *, evaluate: bool) -> None:
     """Let a contender do a round, and note what it told."""
     for process in row:
         assert process.stdin is not None
@@ -194,13 +194,13 @@ def _heard(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 def main(argv: list[str]) -> None:
     """One stage of a contender: a round for every line on standard input."""
-    parser = DoorParser(prog="python -m windlass.lab.torch.async_bench")
+    parser = EntrypointParser(prog="python -m windlass.lab.torch.async_bench")
     parser.add_argument("folder", type=Path)
     add_member(parser)
     args = parser.parse_args(argv)
     member, run = member_of(args), load_run(args.folder)
     settle(member)
-    record = Record(args.folder, quiet=True, rank=member.rank)
+    record = EventLog(args.folder, quiet=True, rank=member.rank)
     with meeting(member, device_of(run.job.machine)):
         trainer = (AsyncTrainer if run.layout.asynchronous else Trainer)(run, args.folder, record, member)
         for line in sys.stdin:

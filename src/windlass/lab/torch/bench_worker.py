@@ -12,15 +12,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
-from windlass.spec.protocol.rank import Member, add_member, member_of, settle
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.rank import RankInfo, add_member, member_of, settle
 
 if TYPE_CHECKING:
     from windlass.train.trainer import Trainer
 
 
 def main(argv: list[str]) -> int:
-    parser = DoorParser(prog="python -m windlass.lab.torch.bench_worker")
+    parser = EntrypointParser(prog="python -m windlass.lab.torch.bench_worker")
     parser.add_argument("folder", type=Path)
     add_member(parser)
     args = parser.parse_args(argv)
@@ -29,15 +29,15 @@ def main(argv: list[str]) -> int:
     return _compete(args.folder, member)
 
 
-def _compete(folder: Path, member: Member) -> int:
+def _compete(folder: Path, member: RankInfo) -> int:
     from windlass.parallel.device import device_of
     from windlass.parallel.device_mesh import meeting
-    from windlass.train.event_log import Record
+    from windlass.train.event_log import EventLog
     from windlass.train.loop import load_run
     from windlass.train.trainer import Trainer
 
     run = load_run(folder)
-    record = Record(folder, quiet=True, rank=member.rank)
+    record = EventLog(folder, quiet=True, rank=member.rank)
     with meeting(member, device_of(run.job.machine)):
         trainer = Trainer(run, folder, record, member)
         emit({"ready": True})

@@ -30,7 +30,7 @@ import psutil
 from windlass.lab.torch.train_bench import bench_corpus, planned
 from windlass.plan.local.machine import usable_cores
 from windlass.spec.errors import ProcessFailed
-from windlass.spec.job import Checkpoint, Job, Machine, Train
+from windlass.spec.job import Checkpoint, Job, MachineSpec, Train
 from windlass.spec.job_text import job_text
 from windlass.spec.layout import Layout
 from windlass.spec.processes import CLI
@@ -38,7 +38,7 @@ from windlass.spec.protocol.entrypoint import emit
 from windlass.spec.run import JOURNAL
 from windlass.spec.shape import LlamaShape, Network
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.loop import save_run
 
 STEP_SHAPE = LlamaShape(
@@ -135,11 +135,11 @@ def _stall(home: Path, shape: Network, every_s: float, saves: int) -> tuple[floa
     return statistics.median(stalls), statistics.median(b - a for a, b in itertools.pairwise(times))
 
 
-class Watch:
+class RunWatch:
     """A run that goes on in another process, and what it wrote so far."""
 
     def __init__(self, folder: Path, process: subprocess.Popen[bytes], said: Path) -> None:
-        self._journal = Journal(Place(folder), JOURNAL)
+        self._journal = Journal(StoreDir(folder), JOURNAL)
         self._process = process
         self._said = said
 
@@ -175,7 +175,7 @@ class Watch:
 
 
 @contextlib.contextmanager
-def _training(home: Path, job: Job, shape: Network, *, elastic: bool) -> Iterator[Watch]:
+def _training(home: Path, job: Job, shape: Network, *, elastic: bool) -> Iterator[RunWatch]:
     """Start a new run of the job on all cores, with the command that a user gives, and end it afterwards."""
     folder = home / "runs" / job.name / str(len(list((home / "runs" / job.name).glob("*"))) + 1)
     folder.mkdir(parents=True)
@@ -193,7 +193,7 @@ def _training(home: Path, job: Job, shape: Network, *, elastic: bool) -> Iterato
     with said.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
-        yield Watch(folder, process, said)
+        yield RunWatch(folder, process, said)
     finally:
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -211,5 +211,5 @@ def _job(name: str) -> Job:
         corpus=bench_corpus(VOCABULARY),
         train=Train(steps=FOREVER, batch_sequences=BATCH_SEQUENCES, **often),
         layout=Layout(dp=usable_cores()),
-        machine=Machine(compile="off"),
+        machine=MachineSpec(compile="off"),
     )

@@ -17,12 +17,12 @@ import transformers
 
 from windlass.corpus.batches import read_batch
 from windlass.corpus.corpus_dir import load_corpus
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 from windlass.spec.run import Run
 from windlass.train.loop import load_run
 
 
-class Turns(transformers.TrainerCallback):
+class StepTurns(transformers.TrainerCallback):
     """Waits for its turn before each step, and times it."""
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(args.model, attn_implementation="sdpa")
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     trainer = transformers.Trainer(
-        model=model, args=arguments_of(run, args), train_dataset=_dataset(run), callbacks=[Turns()]
+        model=model, args=arguments_of(run, args), train_dataset=_dataset(run), callbacks=[StepTurns()]
     )
     trainer.train()
 
@@ -74,7 +74,7 @@ def _dataset(run: Run) -> list[dict[str, torch.Tensor]]:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = DoorParser(prog="python -m windlass.lab.torch.hf_baseline")
+    parser = EntrypointParser(prog="python -m windlass.lab.torch.hf_baseline")
     parser.add_argument("folder", type=Path)
     parser.add_argument("model", type=Path)
     parser.add_argument("--steps", type=int, required=True)

@@ -25,17 +25,17 @@ import torch
 from windlass.corpus.build import build_corpus
 from windlass.corpus.corpus_dir import load_corpus
 from windlass.lab.torch.train_bench import bench_corpus
-from windlass.models.hmm.weights import Weights
+from windlass.models.hmm.weights import HmmWeights
 from windlass.parallel.device import place_process
 from windlass.spec.errors import BadInput
-from windlass.spec.job import Machine
+from windlass.spec.job import MachineSpec
 from windlass.spec.protocol.entrypoint import emit
 from windlass.spec.protocol.progress import silent
 from windlass.train.hmm.classes import count_pairs
 from windlass.train.hmm.initial import random_start
 from windlass.train.hmm.maximise import maximise
 from windlass.train.hmm.sweep import sweep
-from windlass.train.hmm.text import Text, Tokens, text_of, text_of_corpus
+from windlass.train.hmm.text import HmmText, Tokens, text_of, text_of_corpus
 
 ITERATIONS = 3
 SEED = 3
@@ -43,7 +43,7 @@ KINDS = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
-class Size:
+class HmmProblem:
     """A problem: states, vocabulary, sequences and their length."""
 
     states: int
@@ -57,10 +57,10 @@ class Size:
 
 
 SIZES = (
-    Size(16, 1024, 512, 128),
-    Size(64, 1024, 256, 128),
-    Size(128, 8192, 128, 256),
-    Size(256, 8192, 64, 256),
+    HmmProblem(16, 1024, 512, 128),
+    HmmProblem(64, 1024, 256, 128),
+    HmmProblem(128, 8192, 128, 256),
+    HmmProblem(256, 8192, 64, 256),
 )
 
 
@@ -73,9 +73,9 @@ class Climbed:
     """Of processor time, for one iteration."""
 
 
-def bench_hmm(repeats: int, sizes: tuple[Size, ...] = SIZES) -> dict[str, Any]:
+def bench_hmm(repeats: int, sizes: tuple[HmmProblem, ...] = SIZES) -> dict[str, Any]:
     """Compare at each size; return ratios as figures, and the trajectories."""
-    place_process(Machine(device="cpu"), threads=1)
+    place_process(MachineSpec(device="cpu"), threads=1)
     figures: dict[str, float] = {}
     trajectories: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory(prefix="windlass-bench-") as scratch:
@@ -90,7 +90,7 @@ def bench_hmm(repeats: int, sizes: tuple[Size, ...] = SIZES) -> dict[str, Any]:
     return {"figures": figures, "log_likelihoods": trajectories}
 
 
-def figures_of(size: Size, found: dict[str, Climbed]) -> dict[str, float]:
+def figures_of(size: HmmProblem, found: dict[str, Climbed]) -> dict[str, float]:
     """Compare what we and hmmlearn came to."""
     theirs, tokens = found["hmmlearn"], size.sequences * size.length
     figures = {f"{size.name}_hmmlearn_s": theirs.seconds}
@@ -110,7 +110,7 @@ def _apart(ours: list[float], theirs: list[float]) -> float:
     return max(abs(a / b - 1) for a, b in zip(ours, theirs, strict=True))
 
 
-def _rounds(weights: Weights, tokens_NT: Tokens, repeats: int, *, default: bool) -> dict[str, Climbed]:
+def _rounds(weights: HmmWeights, tokens_NT: Tokens, repeats: int, *, default: bool) -> dict[str, Climbed]:
     """Let everybody iterate in turn on one core, and keep the quickest round of each."""
     text = text_of(tokens_NT)
     best: dict[str, Climbed] = {}
@@ -125,7 +125,7 @@ def _rounds(weights: Weights, tokens_NT: Tokens, repeats: int, *, default: bool)
     return best
 
 
-def _ours(weights: Weights, text: Text, kind: torch.dtype) -> Climbed:
+def _ours(weights: HmmWeights, text: HmmText, kind: torch.dtype) -> Climbed:
     reached, began = [], time.process_time()
     for _ in range(ITERATIONS):
         tally = sweep(weights, text, dtype=kind)
@@ -136,7 +136,7 @@ def _ours(weights: Weights, text: Text, kind: torch.dtype) -> Climbed:
     return Climbed(reached, (time.process_time() - began) / ITERATIONS)
 
 
-def _theirs(weights: Weights, tokens_NT: Tokens, implementation: str) -> Climbed:
+def _theirs(weights: HmmWeights, tokens_NT: Tokens, implementation: str) -> Climbed:
     try:
         from hmmlearn.hmm import CategoricalHMM
     except ImportError:
@@ -153,7 +153,7 @@ def _theirs(weights: Weights, tokens_NT: Tokens, implementation: str) -> Climbed
     return Climbed(list(peer.monitor_.history), (time.process_time() - began) / ITERATIONS)
 
 
-def _real_text(size: Size, home: Path) -> Tokens:
+def _real_text(size: HmmProblem, home: Path) -> Tokens:
     corpus = load_corpus(build_corpus(bench_corpus(size.vocabulary), home, silent))
     text = text_of_corpus(corpus, size.length)
     if text.count < size.sequences:

@@ -22,8 +22,8 @@ from windlass.lab.proofs.layouts.comparison import (
     PROOF,
     RESULT,
     WEIGHT_TOLERANCE,
-    Outcome,
-    Proof,
+    CaseDifference,
+    LayoutsProof,
     figures_of,
     fits,
 )
@@ -34,11 +34,11 @@ from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.errors import WindlassError
 from windlass.spec.job import Job
 from windlass.spec.layout import parse_layout
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
-from windlass.spec.protocol.rank import Member, add_member, member_of, settle
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.rank import RankInfo, add_member, member_of, settle
 from windlass.spec.run import Run
-from windlass.train.checkpoint.reader import Assembled
-from windlass.train.event_log import Record
+from windlass.train.checkpoint.reader import CheckpointReader
+from windlass.train.event_log import EventLog
 from windlass.train.trainer import Trainer
 
 MACHINE = MachineFacts(cores=1, memory_bytes=1 << 40, peak_flops=1e11, has_compiler=False)
@@ -46,7 +46,7 @@ MACHINE = MachineFacts(cores=1, memory_bytes=1 << 40, peak_flops=1e11, has_compi
 
 
 @dataclass
-class Curve:
+class LossCurve:
     """What a case came to."""
 
     losses: list[float] = field(default_factory=list)
@@ -56,14 +56,14 @@ class Curve:
 class Prover:
     """One rank's way through all cases."""
 
-    def __init__(self, folder: Path, proof: Proof, member: Member) -> None:
+    def __init__(self, folder: Path, proof: LayoutsProof, member: RankInfo) -> None:
         self._folder, self._proof, self._member = folder, proof, member
         self._store: Store | None = open_store(member) if member.world > 1 else None
         self._cases = 0
 
-    def layouts(self) -> list[Outcome]:
+    def layouts(self) -> list[CaseDifference]:
         """Compare every layout with one process, family by family."""
-        outcomes: list[Outcome] = []
+        outcomes: list[CaseDifference] = []
         for family in self._proof.families:
             alone = self._train(family, [("", self._proof.steps)])
             for layout in self._proof.layouts:
@@ -73,9 +73,9 @@ class Prover:
                 outcomes.append(self._compare(family, layout, alone, curve))
         return outcomes
 
-    def reshard(self) -> list[Outcome]:
+    def reshard(self) -> list[CaseDifference]:
         """Let a run go on under one layout after the other, and compare with one that never changed."""
-        outcomes: list[Outcome] = []
+        outcomes: list[CaseDifference] = []
         steps = self._proof.steps
         for family in self._proof.families:
             alone = self._train(family, [("", steps * len(self._proof.layouts))])
@@ -84,11 +84,11 @@ class Prover:
             outcomes.append(self._compare(family, names, alone, curve))
         return outcomes
 
-    def _train(self, family: str, legs: Sequence[tuple[str, int]]) -> Curve | str:
+    def _train(self, family: str, legs: Sequence[tuple[str, int]]) -> LossCurve | str:
         """Train leg by leg from checkpoint to checkpoint; return the losses, or why it failed."""
         self._cases += 1
         folder = self._folder / f"case-{self._cases:03d}"
-        curve = Curve()
+        curve = LossCurve()
         for number, (layout, steps) in enumerate(legs):
             run = self._run(family, layout, sum(count for _, count in legs))
             failed = self._leg(run, folder, steps, curve, f"{self._cases}.{number}")
@@ -96,10 +96,10 @@ class Prover:
                 return failed
         return curve
 
-    def _leg(self, run: Run, folder: Path, steps: int, curve: Curve, name: str) -> str | None:
+    def _leg(self, run: Run, folder: Path, steps: int, curve: LossCurve, name: str) -> str | None:
         if self._member.rank >= run.layout.world:
             return None
-        record = Record(folder, quiet=True, rank=self._member.rank)
+        record = EventLog(folder, quiet=True, rank=self._member.rank)
         member = replace(self._member, world=run.layout.world)
         try:
             with self._group(member, name):
@@ -114,7 +114,7 @@ class Prover:
         return None
 
     @contextmanager
-    def _group(self, member: Member, name: str) -> Iterator[None]:
+    def _group(self, member: RankInfo, name: str) -> Iterator[None]:
         if member.world == 1:
             yield
             return
@@ -136,13 +136,15 @@ class Prover:
         corpus = CorpusFacts(**self._proof.corpus)
         return plan_run(job, corpus, replace(MACHINE, cores=usable_cores()))
 
-    def _compare(self, family: str, layout: str, alone: Curve | str, curve: Curve | str) -> Outcome:
+    def _compare(
+        self, family: str, layout: str, alone: LossCurve | str, curve: LossCurve | str
+    ) -> CaseDifference:
         """Rank 0 has taken part in every case, and so has all losses."""
         if isinstance(alone, str) or isinstance(curve, str):
             reason = alone if isinstance(alone, str) else str(curve)
-            outcome = Outcome(family=family, layout=layout, failure=reason)
+            outcome = CaseDifference(family=family, layout=layout, failure=reason)
         else:
-            outcome = Outcome(
+            outcome = CaseDifference(
                 family=family,
                 layout=layout,
                 loss_difference=_worst(alone.losses, curve.losses),
@@ -158,17 +160,17 @@ def _worst(wanted: Sequence[float], found: Sequence[float]) -> float:
     return max((abs(a - b) / abs(a) for a, b in zip(wanted, found, strict=False)), default=0.0)
 
 
-def _weights_apart(alone: Curve, curve: Curve) -> float:
+def _weights_apart(alone: LossCurve, curve: LossCurve) -> float:
     """Return the largest difference of any weight."""
     assert alone.checkpoint is not None
     assert curve.checkpoint is not None
-    one, other = Assembled(alone.checkpoint), Assembled(curve.checkpoint)
+    one, other = CheckpointReader(alone.checkpoint), CheckpointReader(curve.checkpoint)
     return max(float((one.read(name) - other.read(name)).abs().max()) for name in one.names())
 
 
 def main(argv: list[str]) -> int:
-    parser = DoorParser(prog="python -m windlass.lab.torch.layout_proof")
-    doors = parser.add_subparsers(dest="door", required=True, parser_class=DoorParser)
+    parser = EntrypointParser(prog="python -m windlass.lab.torch.layout_proof")
+    doors = parser.add_subparsers(dest="door", required=True, parser_class=EntrypointParser)
     run = doors.add_parser("run")
     run.add_argument("folder", type=Path)
     add_member(run)
@@ -176,7 +178,7 @@ def main(argv: list[str]) -> int:
     member = member_of(args)
     settle(member)
     torch.set_num_threads(1)
-    proof = Proof.model_validate(json.loads((args.folder / PROOF).read_bytes()))
+    proof = LayoutsProof.model_validate(json.loads((args.folder / PROOF).read_bytes()))
     prover = Prover(args.folder, proof, member)
     outcomes = prover.layouts() if proof.kind == "layouts" else prover.reshard()
     if member.rank == 0:

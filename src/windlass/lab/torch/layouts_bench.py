@@ -29,7 +29,7 @@ from windlass.spec.errors import BadInput, ProcessFailed
 from windlass.spec.layout import check_layout, parse_layout
 from windlass.spec.processes import TRAIN_BENCH_WORKER
 from windlass.spec.protocol.entrypoint import emit
-from windlass.spec.protocol.rank import Member
+from windlass.spec.protocol.rank import RankInfo
 from windlass.spec.run import Run
 from windlass.train.loop import save_run
 
@@ -77,7 +77,7 @@ def laid_out(run: Run, layout: str) -> Run:
     return planned
 
 
-class Team:
+class BenchWorkers:
     """The processes of one contender, all waiting for the word."""
 
     def __init__(self, processes: list[subprocess.Popen[str]]) -> None:
@@ -101,7 +101,7 @@ class Team:
 
 
 @contextmanager
-def _team(folder: Path, run: Run, cores: int) -> Iterator[Team]:
+def _team(folder: Path, run: Run, cores: int) -> Iterator[BenchWorkers]:
     """Start a contender's processes, each with its part of the cores."""
     folder.mkdir()
     save_run(folder, run)
@@ -111,18 +111,18 @@ def _team(folder: Path, run: Run, cores: int) -> Iterator[Team]:
     processes = []
     for rank in range(world):
         own = tuple(range(rank * cores // world, (rank + 1) * cores // world))
-        member = Member(rank, world, rendezvous, own)
+        member = RankInfo(rank, world, rendezvous, own)
         command = [sys.executable, "-m", TRAIN_BENCH_WORKER, str(folder), *member.arguments]
         processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
     try:
-        yield Team(processes)
+        yield BenchWorkers(processes)
     finally:
         for process in processes:
             process.kill()
             process.communicate()
 
 
-def _rounds(teams: Mapping[str, Team], repeats: int) -> dict[str, Facts]:
+def _rounds(teams: Mapping[str, BenchWorkers], repeats: int) -> dict[str, Facts]:
     facts: dict[str, Facts] = {name: {} for name in teams}
     for number in range(1 - WARM_STEPS, repeats + 1):
         for name, team in teams.items():

@@ -26,18 +26,18 @@ from windlass.corpus.build import build_corpus
 from windlass.corpus.corpus_dir import load_corpus
 from windlass.lab.torch.kenlm_peer import KenLM, find_kenlm
 from windlass.models.ngram.files import load, save_model
-from windlass.models.ngram.model import Ngram
+from windlass.models.ngram.model import NgramModel
 from windlass.models.ngram.native import cores
 from windlass.models.ngram.sentences import Sentences
 from windlass.spec.job import Corpus
 from windlass.spec.protocol.entrypoint import emit
 from windlass.spec.shape import NgramShape
 from windlass.store.manifest import DirectoryWriter, load_manifest
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.ngram.blocks import Packing
 from windlass.train.ngram.build import Build
-from windlass.train.ngram.settings import Settings
-from windlass.train.ngram.source import ArraySource, CorpusSource, Source
+from windlass.train.ngram.settings import CountSettings
+from windlass.train.ngram.source import ArraySource, CorpusSource, TokenSource
 
 SHARED = Path("../shared/data")
 MEMORY = 1 << 30
@@ -47,7 +47,7 @@ CASES = ((3, ()), (3, (0, 0, 1)), (5, ()), (5, (0, 0, 1)))
 
 
 @dataclass(frozen=True)
-class Text:
+class NgramBenchText:
     """Lines of words to learn from, and held-out ones."""
 
     name: str
@@ -69,7 +69,7 @@ def bench_ngram(repeats: int) -> dict[str, Any]:
     return {"figures": {name: round(value, 6) for name, value in figures.items()}}
 
 
-def texts() -> Iterator[Text]:
+def texts() -> Iterator[NgramBenchText]:
     """Yield Shakespeare and WikiText where they are, else what Python says of itself."""
     shakespeare = SHARED / "tinyshakespeare.txt"
     if not shakespeare.exists():
@@ -79,13 +79,13 @@ def texts() -> Iterator[Text]:
         return
     yield _divided("shakespeare", shakespeare.read_text("utf-8"))
     train, held_out = ((SHARED / f"wikitext2-{part}.txt").read_text("utf-8") for part in ("valid", "test"))
-    yield Text("wikitext", lines_of(train), lines_of(held_out))
+    yield NgramBenchText("wikitext", lines_of(train), lines_of(held_out))
 
 
-def _divided(name: str, text: str) -> Text:
+def _divided(name: str, text: str) -> NgramBenchText:
     lines = lines_of(text)
     border = len(lines) * 9 // 10
-    return Text(name, lines[:border], lines[border:])
+    return NgramBenchText(name, lines[:border], lines[border:])
 
 
 def lines_of(text: str) -> list[str]:
@@ -104,28 +104,30 @@ def word_ids(lines: Sequence[str]) -> tuple[ArraySource, list[str]]:
 
 def build_words(
     lines: Sequence[str], order: int, prune: Sequence[int], folder: Path
-) -> tuple[Ngram, list[str]]:
+) -> tuple[NgramModel, list[str]]:
     """Make a model of lines of words."""
     source, words = word_ids(lines)
     return _built(source, Packing(order, len(words), 0), prune, folder), words
 
 
-def _built(source: Source, packing: Packing, prune: Sequence[int], folder: Path) -> Ngram:
+def _built(source: TokenSource, packing: Packing, prune: Sequence[int], folder: Path) -> NgramModel:
     order = packing.order
     given = tuple(prune) or (0,)
-    settings = Settings(packing, given + given[-1:] * (order - len(given)), MEMORY, cores())
+    settings = CountSettings(packing, given + given[-1:] * (order - len(given)), MEMORY, cores())
     build = Build(source, settings, folder / "work")
     made = build.run()
     assert made is not None
     shape = NgramShape(vocabulary=packing.vocabulary, context=256, order=order, ngrams=made.ngrams(order))
-    writer = DirectoryWriter(Place(folder / "model"))
+    writer = DirectoryWriter(StoreDir(folder / "model"))
     save_model(writer, shape, made.promises(), special_tokens={"eos_token_id": packing.end})
     writer.commit()
     build.clear()
     return load(folder / "model")
 
 
-def compared(peer: KenLM, text: Text, order: int, prune: Sequence[int], folder: Path) -> dict[str, float]:
+def compared(
+    peer: KenLM, text: NgramBenchText, order: int, prune: Sequence[int], folder: Path
+) -> dict[str, float]:
     _progress(f"{text.name} order {order}{' pruned' if prune else ''}")
     folder.mkdir()
     plain = folder / "text"
@@ -146,7 +148,7 @@ def compared(peer: KenLM, text: Text, order: int, prune: Sequence[int], folder: 
     }
 
 
-def _raced(peer: KenLM, text: Text, folder: Path, repeats: int) -> dict[str, float]:
+def _raced(peer: KenLM, text: NgramBenchText, folder: Path, repeats: int) -> dict[str, float]:
     """Score the same sentences, from Python strings to Python numbers."""
     _progress(f"{text.name} scoring")
     model, words = load(folder / "model"), word_ids(text.train)[1]
@@ -200,7 +202,7 @@ def _default_corpus(peer: KenLM, folder: Path) -> dict[str, float]:
     plain = folder / "default.txt"
     _write_ids(corpus.train.read(0, corpus.train.tokens), tokenizer.end_id, plain)
     theirs = peer.estimate(plain, 5, (), folder / "default.arpa", pad=tokenizer.vocabulary)
-    manifest = load_manifest(Place(folder / "default" / "model"))
+    manifest = load_manifest(StoreDir(folder / "default" / "model"))
     assert manifest is not None
     return {
         "default_tokens_per_s": corpus.train.tokens / seconds,

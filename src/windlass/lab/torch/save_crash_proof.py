@@ -22,18 +22,18 @@ from typing import IO, Any
 import torch
 from torch import nn
 
-from windlass.parallel.param_shard import Holding, holdings_of
-from windlass.parallel.process_group import Alone
-from windlass.spec.layout import Cut, Layout
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
-from windlass.store.store_dir import Place
-from windlass.train.checkpoint.async_save import Means, Saving, State, committed, restore_newest
+from windlass.parallel.param_shard import ParamShard, holdings_of
+from windlass.parallel.process_group import SingleProcess
+from windlass.spec.layout import Layout, Partition
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.store.store_dir import StoreDir
+from windlass.train.checkpoint.async_save import AsyncSave, SaveOptions, State, committed, restore_newest
 
 KEEP = 2
 LATE, LAST = 2000, 5
 """Bytes and deeds before the end of a save: of its small files, and around the one that decides, when the
 manifest gets its name and old checkpoints go."""
-CUT = Cut(pieces=(), features={}, how="whole")
+CUT = Partition(pieces=(), features={}, how="whole")
 
 
 class Fuse:
@@ -52,7 +52,7 @@ class Fuse:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class BurningPlace(Place):
+class BurningPlace(StoreDir):
     """A directory whose writer dies when the fuse says so."""
 
     def __init__(self, url: Path, fuse: Fuse) -> None:
@@ -89,7 +89,7 @@ class _Burning:
 
 
 @dataclass(frozen=True)
-class Kill:
+class SaveKill:
     """What one death led to."""
 
     step: int
@@ -110,7 +110,7 @@ def main(argv: list[str]) -> int:
     torch.set_num_threads(1)  # a process with more of them could not be forked
     rng, folder = random.Random(args.seed), args.folder
     total = _save(folder, 1, None)
-    kills: list[Kill] = []
+    kills: list[SaveKill] = []
     for _ in range(args.times):
         kills.append(_kill_once(folder, _drawn(total, rng), kills[-1].newest if kills else 1))
         emit({"kill": kills[-1].__dict__})
@@ -118,7 +118,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _figures(kills: list[Kill], total: int) -> dict[str, Any]:
+def _figures(kills: list[SaveKill], total: int) -> dict[str, Any]:
     return {
         "saves": len(kills),
         "killed": sum(kill.killed for kill in kills),
@@ -135,7 +135,7 @@ def _drawn(total: int, rng: random.Random) -> int:
     return rng.randint(least, most)
 
 
-def _kill_once(folder: Path, at: int, before: int) -> Kill:
+def _kill_once(folder: Path, at: int, before: int) -> SaveKill:
     """Save the step after the newest, die on the way, and load what is there."""
     step = before + 1
     child = os.fork()
@@ -146,15 +146,15 @@ def _kill_once(folder: Path, at: int, before: int) -> Kill:
     killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
     newest, right, passed_over = _load(folder)
     whole = not passed_over and committed(folder)[-1].name == f"step-{newest:08d}"
-    return Kill(step, at, killed, newest, right and newest in (before, step), whole)
+    return SaveKill(step, at, killed, newest, right and newest in (before, step), whole)
 
 
 def _save(folder: Path, step: int, limit: int | None) -> int:
     """Save a step as runs do, with a fuse; return how many bytes and deeds it took."""
     fuse, (holdings, optimizer) = Fuse(limit), _learner(step)
-    means = Means(place=partial(BurningPlace, fuse=fuse))
-    saving = Saving(
-        folder, State(step, step, 1.0), keep=KEEP, crew=Alone(), layout=Layout(), cut=CUT, means=means
+    means = SaveOptions(place=partial(BurningPlace, fuse=fuse))
+    saving = AsyncSave(
+        folder, State(step, step, 1.0), keep=KEEP, crew=SingleProcess(), layout=Layout(), cut=CUT, means=means
     )
     saving.begin(holdings, optimizer, beside=True, copy_later=True)
     saving.finish_copy()
@@ -165,7 +165,7 @@ def _save(folder: Path, step: int, limit: int | None) -> int:
 def _load(folder: Path) -> tuple[int, bool, list[str]]:
     """Load the newest; return its step, whether it has the values of that step, and what was passed over."""
     holdings, optimizer = _learner(0)
-    state, _, passed_over = restore_newest(folder, holdings, optimizer, crew=Alone())
+    state, _, passed_over = restore_newest(folder, holdings, optimizer, crew=SingleProcess())
     if state is None:
         return -1, False, passed_over
     wanted, moments = _learner(state.step)
@@ -177,7 +177,7 @@ def _load(folder: Path) -> tuple[int, bool, list[str]]:
     return state.step, right, passed_over
 
 
-def _learner(step: int) -> tuple[list[Holding], torch.optim.Optimizer]:
+def _learner(step: int) -> tuple[list[ParamShard], torch.optim.Optimizer]:
     """Return weights and moments that are a function of the step."""
     torch.manual_seed(step)
     model = nn.Sequential(nn.Linear(64, 96), nn.Linear(96, 64))
@@ -189,7 +189,7 @@ def _learner(step: int) -> tuple[list[Holding], torch.optim.Optimizer]:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = DoorParser(prog="python -m windlass.lab.torch.save_crash_proof")
+    parser = EntrypointParser(prog="python -m windlass.lab.torch.save_crash_proof")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--times", type=int, required=True)
     parser.add_argument("--seed", type=int, default=1)

@@ -21,11 +21,11 @@ from typing import Any
 from windlass.lab.torch.train_bench import bench_corpus, planned
 from windlass.plan.local.machine import usable_cores
 from windlass.spec.errors import ProcessFailed
-from windlass.spec.job import Job, Machine, Model, Train
+from windlass.spec.job import Job, MachineSpec, ModelSpec, Train
 from windlass.spec.layout import Layout
 from windlass.spec.processes import TRAIN
 from windlass.spec.protocol.entrypoint import emit
-from windlass.spec.protocol.rank import Member
+from windlass.spec.protocol.rank import RankInfo
 from windlass.spec.run import Run
 from windlass.spec.sync import Sync
 from windlass.train.loop import save_run
@@ -87,13 +87,13 @@ def sync_run(home: Path, steps: int) -> Run:
     job = Job(
         name="bench-sync",
         corpus=bench_corpus(1024),
-        model=Model(layers=2, width=64, heads=2, context=64),
+        model=ModelSpec(layers=2, width=64, heads=2, context=64),
         train=Train(
             steps=steps, batch_sequences=64, micro_batch_sequences=32, learning_rate=4e-3,
             warmup_steps=max(1, steps // 20), evaluate_every=steps, checkpoint_every=steps,
         ),
         layout=Layout(dp=WORLD),
-        machine=Machine(compile="off"),
+        machine=MachineSpec(compile="off"),
     )  # fmt: skip
     return planned(job, home)
 
@@ -117,7 +117,7 @@ def _train(run: Run, sync: Sync, folder: Path) -> Outcome:
 def _events(folder: Path) -> Iterator[dict[str, Any]]:
     """Start the processes of a run; yield what the first one tells, and what goes wrong with any."""
     meeting = f"127.0.0.1:{_free_port()}"
-    members = [Member(rank, WORLD, meeting, (rank % usable_cores(),)) for rank in range(WORLD)]
+    members = [RankInfo(rank, WORLD, meeting, (rank % usable_cores(),)) for rank in range(WORLD)]
     command = [sys.executable, "-m", TRAIN, "run", str(folder)]
     with ExitStack() as stack:
         processes = [

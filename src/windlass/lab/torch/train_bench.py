@@ -26,13 +26,13 @@ from windlass.models.huggingface import save_model
 from windlass.plan.local.machine import MachineFacts, usable_cores
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.errors import BadInput, ProcessFailed
-from windlass.spec.job import Corpus, Job, Machine, Tokenizer, Train
+from windlass.spec.job import Corpus, Job, MachineSpec, TokenizerSpec, Train
 from windlass.spec.processes import HF_BASELINE
 from windlass.spec.protocol.entrypoint import emit
 from windlass.spec.protocol.progress import silent
 from windlass.spec.run import Run
 from windlass.spec.shape import LlamaShape, Network
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 from windlass.train.loop import save_run
 from windlass.train.machine_flops import peak_flops
 from windlass.train.trainer import Trainer
@@ -66,7 +66,7 @@ def bench_run(home: Path) -> Run:
         name="bench",
         corpus=bench_corpus(8192),
         train=Train(steps=1000, batch_sequences=BATCH_SEQUENCES, micro_batch_sequences=BATCH_SEQUENCES),
-        machine=Machine(compile="off"),
+        machine=MachineSpec(compile="off"),
     )
     return planned(job, home, cores=usable_cores(), start_shape=SHAPE)
 
@@ -75,7 +75,7 @@ def bench_corpus(vocabulary: int) -> Corpus:
     """A part of Python's own source: real text that is on every machine."""
     stdlib = Path(sysconfig.get_path("stdlib"))
     sources = tuple(str(stdlib / name) for name in PACKAGES)
-    return Corpus(sources=sources, tokenizer=Tokenizer(vocabulary=vocabulary))
+    return Corpus(sources=sources, tokenizer=TokenizerSpec(vocabulary=vocabulary))
 
 
 def planned(job: Job, home: Path, *, cores: int = 1, start_shape: Network | None = None) -> Run:
@@ -95,7 +95,7 @@ def planned(job: Job, home: Path, *, cores: int = 1, start_shape: Network | None
 
 def _rounds(run: Run, scratch: Path, repeats: int) -> Rounds:
     """Let all contenders take steps in turn; return the seconds of each, and the peak of each round."""
-    record = Record(scratch, quiet=True)
+    record = EventLog(scratch, quiet=True)
     save_run(scratch, run)
     ours = {
         kind: Trainer(run.model_copy(update={"compile": kind == "compiled"}), scratch, record)

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.models.word2vec import Options, Sampler, first_matrices, pass_key, run
+from windlass.models.word2vec import Sampler, Word2VecOptions, first_matrices, pass_key, run
 from windlass.plan.local.machine import usable_cores
 from windlass.spec.errors import BadInput
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 from windlass.train.word2vec.learner import BLOCK_TOKENS, LEAST_RATE, RATE
 
 WIDTH, EPOCHS, LEAST_COUNT, NEAREST = 100, 5, 5, 10
@@ -42,7 +42,7 @@ Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Text:
+class Word2VecBenchText:
     """Sentences of known words, as both read them."""
 
     words: list[str]
@@ -75,7 +75,7 @@ def bench_word2vec(repeats: int, paths: Sequence[Path], most_words: int) -> dict
     return {"figures": figures, "words": text.length, "vocabulary": len(text.words), "rounds": told}
 
 
-def read_text(paths: Sequence[Path], most_words: int) -> Text:
+def read_text(paths: Sequence[Path], most_words: int) -> Word2VecBenchText:
     """Read sentences: lines of the files given, or pieces of the files of Python's own library."""
     found, total = list[list[str]](), 0
     for sentence in _sentences(paths):
@@ -90,13 +90,16 @@ def read_text(paths: Sequence[Path], most_words: int) -> Text:
     numbers = {word: number for number, word in enumerate(words)}
     known = [kept for kept in ([w for w in sentence if w in numbers] for sentence in found) if kept]
     tokens = [number for sentence in known for number in (*(numbers[w] for w in sentence), len(words))]
-    return Text(words, known, np.array(tokens, np.int32))
+    return Word2VecBenchText(words, known, np.array(tokens, np.int32))
 
 
-def learn_ours(text: Text, threads: int, seed: int) -> tuple[Vectors, float]:
+def learn_ours(text: Word2VecBenchText, threads: int, seed: int) -> tuple[Vectors, float]:
     """Return our vectors of all words, and the seconds that they took."""
     counts, tokens = np.bincount(text.tokens), text.tokens
-    sampler, matrices = Sampler(counts, len(text.words), Options()), first_matrices(len(counts), WIDTH, seed)
+    sampler, matrices = (
+        Sampler(counts, len(text.words), Word2VecOptions()),
+        first_matrices(len(counts), WIDTH, seed),
+    )
     begin = time.perf_counter()
     for number in range(EPOCHS):
         starts = np.arange(0, len(tokens), BLOCK_TOKENS)
@@ -110,11 +113,11 @@ def learn_ours(text: Text, threads: int, seed: int) -> tuple[Vectors, float]:
     return matrices.inputs_VS[: len(text.words), :WIDTH], seconds
 
 
-def learn_gensim(text: Text, threads: int, seed: int) -> tuple[Vectors, float]:
+def learn_gensim(text: Word2VecBenchText, threads: int, seed: int) -> tuple[Vectors, float]:
     """The same of gensim, with the same settings; its vocabulary is built before the clock starts."""
     from gensim.models import Word2Vec
 
-    options = Options()
+    options = Word2VecOptions()
     model = Word2Vec(
         vector_size=WIDTH, window=options.distance, min_count=1, sample=options.subsample, sg=1, hs=0,
         negative=options.negatives, ns_exponent=options.power, alpha=RATE, min_alpha=RATE * LEAST_RATE,
@@ -185,7 +188,7 @@ def _sentences(paths: Sequence[Path]) -> Iterator[list[str]]:
                 yield from (found[at : at + SENTENCE_WORDS] for at in range(0, len(found), SENTENCE_WORDS))
 
 
-def _speeds(text: Text, told: dict[int, list[tuple[float, float]]]) -> dict[str, float]:
+def _speeds(text: Word2VecBenchText, told: dict[int, list[tuple[float, float]]]) -> dict[str, float]:
     figures: dict[str, float] = {}
     for threads, rounds in told.items():
         name = f"{threads}_thread" + ("s" if threads > 1 else "")
@@ -196,7 +199,7 @@ def _speeds(text: Text, told: dict[int, list[tuple[float, float]]]) -> dict[str,
     return figures
 
 
-def _qualities(text: Text, ours: list[Vectors], theirs: list[Vectors]) -> dict[str, float]:
+def _qualities(text: Word2VecBenchText, ours: list[Vectors], theirs: list[Vectors]) -> dict[str, float]:
     own, their = [near_words(one) for one in ours], [near_words(one) for one in theirs]
     drawn = np.random.default_rng(1).integers(0, len(text.words), own[0].shape)
     figures = {
@@ -219,7 +222,7 @@ def _progress(threads: int, done: int, repeats: int) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    parser = DoorParser(prog="python -m windlass.lab.torch.word2vec_bench")
+    parser = EntrypointParser(prog="python -m windlass.lab.torch.word2vec_bench")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--text", type=Path, action="append", default=[])
     parser.add_argument("--words", type=int, default=WORDS)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from windlass.models.files import CONFIG, check_manifest, read_config
 from windlass.models.hmm.deterministic_matmul import Floats, product
-from windlass.models.hmm.weights import Weights, read_weights
+from windlass.models.hmm.weights import HmmWeights, read_weights
 from windlass.spec.config import shape_from_config
 from windlass.spec.errors import BadInput, Damaged
 from windlass.spec.shape import HmmShape
@@ -43,7 +43,7 @@ def load(directory: Path) -> HiddenMarkov:
 class HiddenMarkov:
     """A `Statistical` model whose states are distributions over hidden states."""
 
-    def __init__(self, shape: HmmShape, weights: Weights) -> None:
+    def __init__(self, shape: HmmShape, weights: HmmWeights) -> None:
         self.shape, self.weights = shape, weights.astype(np.float32)
         self.state_size = shape.states
         self.state_dtype = np.dtype(np.float32)

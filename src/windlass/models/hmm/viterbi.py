@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.models.hmm.weights import Weights
+from windlass.models.hmm.weights import HmmWeights
 
 Ids = NDArray[np.integer[Any]]
 
 
-def best_path(weights: Weights, tokens_T: Ids) -> tuple[Ids, float]:
+def best_path(weights: HmmWeights, tokens_T: Ids) -> tuple[Ids, float]:
     """Return the likeliest state of each token, taken together, and their log-probability with the tokens.
 
     A token that no state emits, as one that training never saw and nothing was smoothed for, says nothing and

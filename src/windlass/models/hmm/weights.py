@@ -32,7 +32,7 @@ TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class Weights:
+class HmmWeights:
     """Which state comes first, which follows which, and which token each one emits; every row sums to 1."""
 
     start_K: Array
@@ -51,14 +51,14 @@ class Weights:
     def tables(self) -> dict[str, Array]:
         return dict(zip(NAMES, (self.start_K, self.transition_KK, self.emission_KV), strict=True))
 
-    def astype(self, kind: type[np.floating[Any]]) -> Weights:
-        return Weights(*(np.ascontiguousarray(table, dtype=kind) for table in self.tables.values()))
+    def astype(self, kind: type[np.floating[Any]]) -> HmmWeights:
+        return HmmWeights(*(np.ascontiguousarray(table, dtype=kind) for table in self.tables.values()))
 
 
 def write_model(
     writer: DirectoryWriter,
     shape: HmmShape,
-    weights: Weights,
+    weights: HmmWeights,
     special_tokens: Mapping[str, int | list[int] | None] | None = None,
 ) -> None:
     """Write config.json and the tables into a directory that is committed later."""
@@ -67,12 +67,12 @@ def write_model(
     write_weights(writer, weights)
 
 
-def write_weights(writer: DirectoryWriter, weights: Weights) -> None:
+def write_weights(writer: DirectoryWriter, weights: HmmWeights) -> None:
     """Write the tables into a directory that is committed later."""
     writer.write(SINGLE, save(weights.tables, metadata={"format": "windlass-hmm"}))
 
 
-def read_weights(directory: Path) -> Weights:
+def read_weights(directory: Path) -> HmmWeights:
     """Map the tables of a directory, and check that they are probabilities that fit together."""
     tensors = MappedTensors(directory, [SINGLE])
     missing = [name for name in NAMES if name not in tensors.names()]
@@ -80,12 +80,12 @@ def read_weights(directory: Path) -> Weights:
         raise Damaged(
             f"{directory / SINGLE}: no tensor '{missing[0]}'", hint=f"a model has {', '.join(NAMES)}"
         )
-    weights = Weights(*(tensors.read(name) for name in NAMES))
+    weights = HmmWeights(*(tensors.read(name) for name in NAMES))
     _check(weights, directory / SINGLE)
     return weights
 
 
-def _check(weights: Weights, where: Path) -> None:
+def _check(weights: HmmWeights, where: Path) -> None:
     states = weights.states
     if weights.transition_KK.shape != (states, states) or weights.emission_KV.shape[:-1] != (states,):
         sizes = ", ".join(f"{name} {table.shape}" for name, table in weights.tables.items())

@@ -19,10 +19,10 @@ from tokenizers import models, pre_tokenizers
 from windlass.models.ngram.arpa import Arpa, read_arpa, write_arpa
 from windlass.models.ngram.files import load, promised, save_model
 from windlass.spec.errors import InUse, NotFound
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 from windlass.spec.shape import NgramShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 CONTEXT = 256
 """Tokens of a sequence where a model does not say it: it looks back at fewer."""
@@ -37,7 +37,7 @@ def take(source: Path, target: Path) -> dict[str, Any]:
     arpa = read_arpa(source, end_last=True)
     ngrams = tuple(len(level) for level in arpa.levels)
     shape = NgramShape(vocabulary=len(arpa.words), context=CONTEXT, order=len(ngrams), ngrams=ngrams)
-    writer = DirectoryWriter(Place(target))
+    writer = DirectoryWriter(StoreDir(target))
     save_model(writer, shape, promised(arpa.levels), special_tokens={"eos_token_id": arpa.end})
     writer.write(TOKENIZER, tokenizer_of(arpa).to_str().encode())
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END, "unk_token": UNKNOWN}
@@ -92,8 +92,8 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = DoorParser(prog="python -m windlass.models.ngram")
-    verbs = parser.add_subparsers(dest="verb", required=True, parser_class=DoorParser)
+    parser = EntrypointParser(prog="python -m windlass.models.ngram")
+    verbs = parser.add_subparsers(dest="verb", required=True, parser_class=EntrypointParser)
     for verb in ("import", "export"):
         door = verbs.add_parser(verb)
         door.add_argument("source", type=Path)

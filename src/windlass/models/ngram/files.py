@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from windlass.models.files import CONFIG, SINGLE, check_manifest, read_config
 from windlass.models.mmap_tensors import MappedTensors
-from windlass.models.ngram.model import Ngram
+from windlass.models.ngram.model import NgramModel
 from windlass.models.ngram.trie import Level, word_type
 from windlass.spec.config import config_from_shape, shape_from_config
 from windlass.spec.errors import BadInput, Damaged
@@ -35,7 +35,7 @@ _CODES = {"<f4": "F32", "<u4": "U32", "<u2": "U16"}
 
 
 @dataclass(frozen=True)
-class Promise:
+class PendingArray:
     """An array that comes in pieces: its type and length are known before."""
 
     dtype: np.dtype[Any]
@@ -46,7 +46,7 @@ class Promise:
 def save_model(
     writer: DirectoryWriter,
     shape: NgramShape,
-    arrays: Mapping[str, Promise],
+    arrays: Mapping[str, PendingArray],
     *,
     special_tokens: Mapping[str, int | list[int] | None],
 ) -> None:
@@ -56,7 +56,7 @@ def save_model(
     _write_arrays(writer, arrays)
 
 
-def promised(levels: Sequence[Level]) -> dict[str, Promise]:
+def promised(levels: Sequence[Level]) -> dict[str, PendingArray]:
     """Promise the arrays of a model that is in memory, or mapped."""
     kinds = {"probabilities": "<f4", "backoffs": "<f4", "begins": "<u4", "suffixes": "<u4"}
     promises = {}
@@ -65,7 +65,9 @@ def promised(levels: Sequence[Level]) -> dict[str, Promise]:
             array = getattr(level, kind)
             if array is not None:
                 dtype = np.dtype(kinds.get(kind) or word_type(len(levels[0])))
-                promises[array_name(order, kind)] = Promise(dtype, len(array), functools.partial(_cut, array))
+                promises[array_name(order, kind)] = PendingArray(
+                    dtype, len(array), functools.partial(_cut, array)
+                )
     return promises
 
 
@@ -73,7 +75,7 @@ def array_name(order: int, kind: str) -> str:
     return f"order{order}.{kind}"
 
 
-def load(directory: Path, *, native: bool = True, threads: int = 0) -> Ngram:
+def load(directory: Path, *, native: bool = True, threads: int = 0) -> NgramModel:
     """Open a model, checked byte by byte where a manifest is; its arrays stay in the file."""
     check_manifest(directory)
     config = read_config(directory)
@@ -89,7 +91,7 @@ def load(directory: Path, *, native: bool = True, threads: int = 0) -> Ngram:
     if shape.ngrams not in ((), ngrams):
         raise Damaged(f"{directory}: {ngrams} n-grams, but {CONFIG} says {shape.ngrams}")
     _check_links(levels, directory)
-    return Ngram(replace_ngrams(shape, ngrams), levels, end, native=native, threads=threads)
+    return NgramModel(replace_ngrams(shape, ngrams), levels, end, native=native, threads=threads)
 
 
 def replace_ngrams(shape: NgramShape, ngrams: tuple[int, ...]) -> NgramShape:
@@ -140,7 +142,7 @@ def _cut(array: NDArray[Any], overlap: int = 0) -> Iterable[NDArray[Any]]:
     return (array[start : start + PIECE + overlap] for start in range(0, len(array), PIECE))
 
 
-def _write_arrays(writer: DirectoryWriter, arrays: Mapping[str, Promise]) -> None:
+def _write_arrays(writer: DirectoryWriter, arrays: Mapping[str, PendingArray]) -> None:
     """Wider numbers come first and the header is padded, so each array is aligned for its numbers."""
     ordered = dict(sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])))
     header: dict[str, Any] = {"__metadata__": {"format": FORMAT}}

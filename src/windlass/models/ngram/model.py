@@ -26,7 +26,7 @@ Ids = NDArray[np.integer[Any]]
 States = NDArray[np.int32]
 
 
-class Ngram:
+class NgramModel:
     """A model whose arrays may lie in a mapped file. `native=False` computes in numpy, to the same bits."""
 
     def __init__(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.models.ngram.model import Ngram
+from windlass.models.ngram.model import NgramModel
 from windlass.models.ngram.native import NativeVocabulary, cores, ours
 from windlass.models.ngram.trie_numpy import Walk
 
@@ -23,7 +23,7 @@ WORD = re.compile("[^\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u2
 class Sentences:
     """Scores texts as sentences of a model; `words` are spelled by id, and others are `unknown`."""
 
-    def __init__(self, model: Ngram, words: Sequence[str], unknown: int, *, threads: int = 0) -> None:
+    def __init__(self, model: NgramModel, words: Sequence[str], unknown: int, *, threads: int = 0) -> None:
         self._model, self._unknown, self._threads = model, unknown, threads or cores()
         shared = ours()
         self._native = NativeVocabulary(shared, words, unknown) if shared and model.tree else None

@@ -11,8 +11,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from windlass.plan.cost.fitted_memory import Habits
-from windlass.plan.cost.step_config import Case, Sizes
+from windlass.plan.cost.fitted_memory import MemoryDefaults
+from windlass.plan.cost.step_config import Sizes, TrainingStep
 
 ROTATED = 64
 """Width of the part of a head that latent attention rotates, beside `head_width` (arXiv:2405.04434)."""
@@ -21,7 +21,7 @@ SCORE_BYTES = 5
 """Of one score: softmax, its dropout mask, and the result (arXiv:2205.05198, section 4.1)."""
 
 
-class Stage(NamedTuple):
+class PipelineStage(NamedTuple):
     """A place in the pipeline."""
 
     layers: int
@@ -31,20 +31,20 @@ class Stage(NamedTuple):
     """Micro-batches whose activations it holds at the same time, all its layers counted."""
 
 
-def stages(case: Case, habits: Habits) -> list[Stage]:
+def stages(case: TrainingStep, habits: MemoryDefaults) -> list[PipelineStage]:
     """Return the stages of which one needs most memory: the first, the second, and that of the head."""
     if case.pp == 1:
-        return [Stage(case.sizes.layers, True, True, 1)]
+        return [PipelineStage(case.sizes.layers, True, True, 1)]
     counts, head = _counts(case, habits)
-    found = [Stage(counts[0], True, head == 0, _passes(case, 0))]
+    found = [PipelineStage(counts[0], True, head == 0, _passes(case, 0))]
     if head > 1:
-        found.append(Stage(counts[1], False, False, _passes(case, 1)))
+        found.append(PipelineStage(counts[1], False, False, _passes(case, 1)))
     if head > 0:
-        found.append(Stage(counts[head], False, True, _passes(case, head)))
+        found.append(PipelineStage(counts[head], False, True, _passes(case, head)))
     return found
 
 
-def cannot_run(case: Case, habits: Habits) -> bool:
+def cannot_run(case: TrainingStep, habits: MemoryDefaults) -> bool:
     """Whether no memory would help: a stage has nothing to compute, or the schedule wants more micro-batches.
 
     The loss alone is enough for a stage.
@@ -57,7 +57,7 @@ def cannot_run(case: Case, habits: Habits) -> bool:
     return head < case.pp - 2 or 0 in counts[:head]
 
 
-def kept_bytes(case: Case, habits: Habits) -> float:
+def kept_bytes(case: TrainingStep, habits: MemoryDefaults) -> float:
     """Return what one token leaves in one layer on one device, by the policy of recomputation."""
     whole = layer_bytes(case, habits)
     if case.recompute != "full":
@@ -70,7 +70,7 @@ def kept_bytes(case: Case, habits: Habits) -> float:
     return case.recompute_share * entry + (1 - case.recompute_share) * whole
 
 
-def layer_bytes(case: Case, habits: Habits, *, recomputed: bool = False) -> float:
+def layer_bytes(case: TrainingStep, habits: MemoryDefaults, *, recomputed: bool = False) -> float:
     """Return what one token leaves in one layer when nothing is dropped but what "selective" drops.
 
     A layer that is being recomputed has its scores too.
@@ -88,7 +88,7 @@ def layer_bytes(case: Case, habits: Habits, *, recomputed: bool = False) -> floa
     return total
 
 
-def working_bytes(case: Case, habits: Habits) -> float:
+def working_bytes(case: TrainingStep, habits: MemoryDefaults) -> float:
     """Return what one token needs in the layer that is at work, beside what is kept of it.
 
     Gradients of its largest tensors; and with sequence parallelism the whole input of a product, its gradient
@@ -98,17 +98,17 @@ def working_bytes(case: Case, habits: Habits) -> float:
     return gathered + layer_bytes(case, habits, recomputed=True)
 
 
-def border_bytes(case: Case) -> float:
+def border_bytes(case: TrainingStep) -> float:
     """Return the size of one token between layers, on one device."""
     return unit_bytes(case) * case.sizes.width / (case.tp if case.sequence_parallel else 1)
 
 
-def unit_bytes(case: Case) -> int:
+def unit_bytes(case: TrainingStep) -> int:
     """Return the size of one number in the precision of activations; float8 is for products alone."""
     return 4 if case.precision == "float32" else 2
 
 
-def _attention_bytes(case: Case, habits: Habits) -> float:
+def _attention_bytes(case: TrainingStep, habits: MemoryDefaults) -> float:
     """Of queries, keys and values, of what their rotation stores again, and of the result."""
     sizes, unit = case.sizes, unit_bytes(case)
     query, key = sizes.heads * sizes.head_width, sizes.kv_heads * sizes.head_width
@@ -128,7 +128,7 @@ def _ffn_width(sizes: Sizes) -> float:
     return (sparse * routed + sizes.dense_layers * sizes.ffn_width) / sizes.layers
 
 
-def _passes(case: Case, stage: int) -> float:
+def _passes(case: TrainingStep, stage: int) -> float:
     """Return how many micro-batches a stage holds (Narayanan et al. 2021, arXiv:2104.04473, section 2.2).
 
     One forward, one backward: a stage starts as many as there are stages behind it, and one. With several
@@ -141,7 +141,7 @@ def _passes(case: Case, stage: int) -> float:
     return min(chunks, case.micro_batches * case.virtual) / case.virtual
 
 
-def _counts(case: Case, habits: Habits) -> tuple[list[int], int]:
+def _counts(case: TrainingStep, habits: MemoryDefaults) -> tuple[list[int], int]:
     sizes, pp = case.sizes, case.pp
     if habits.split == "greedy":
         head = sizes.vocabulary * sizes.width

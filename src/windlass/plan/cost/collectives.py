@@ -7,8 +7,8 @@ as it has devices in each machine. Arithmetic only, on numbers or on arrays.
 
 from __future__ import annotations
 
-from windlass.plan.cost.fitted_constants import Constants
-from windlass.plan.cost.step_inputs import Group, Number, StepInputs
+from windlass.plan.cost.fitted_constants import StepConstants
+from windlass.plan.cost.step_inputs import DeviceGroup, Number, StepInputs
 
 BASE_S = 8.4e-6
 """Of a collective before its first step (NCCL's tuning.cc)."""
@@ -19,7 +19,7 @@ def larger(a: Number, b: Number) -> Number:
     return (a + b + abs(a - b)) / 2
 
 
-def ring_s(x: StepInputs, known: Constants, size: Number, group: Group) -> Number:
+def ring_s(x: StepInputs, known: StepConstants, size: Number, group: DeviceGroup) -> Number:
     """Time of a reduce-scatter or an all-gather of `size` bytes; an all-reduce is two of them."""
     carried = size * (1 - 1 / group.members)
     link = carried / (x.link_bytes_s * known.link)
@@ -28,14 +28,16 @@ def ring_s(x: StepInputs, known: Constants, size: Number, group: Group) -> Numbe
     return link + crowded * network + latency_s(known, group)
 
 
-def exchange_s(x: StepInputs, known: Constants, size: Number, far_size: Number, group: Group) -> Number:
+def exchange_s(
+    x: StepInputs, known: StepConstants, size: Number, far_size: Number, group: DeviceGroup
+) -> Number:
     """Time of an all-to-all: every device sends `size` bytes, of which `far_size` go to other machines."""
     within = size * (1 - 1 / group.members) / (x.link_bytes_s * known.link)
     between = far_size / (x.network_bytes_s * known.network)
     return larger(within, between) + latency_s(known, group)
 
 
-def latency_s(known: Constants, group: Group) -> Number:
+def latency_s(known: StepConstants, group: DeviceGroup) -> Number:
     """Latency of a ring as NCCL reckons it (src/graph/tuning.cc): its steps within machines and between.
 
     Gathering and scattering know nothing but rings there. Sums over many machines go by trees, but those are
@@ -46,7 +48,7 @@ def latency_s(known: Constants, group: Group) -> Number:
     return (group.members > 1) * BASE_S + links + known.network_latency_s * (machines - 1)
 
 
-def send_s(x: StepInputs, known: Constants, size: Number, inside: Number) -> Number:
+def send_s(x: StepInputs, known: StepConstants, size: Number, inside: Number) -> Number:
     """Time of sending `size` bytes to a neighbour, within the machine or not."""
     link = size / (x.link_bytes_s * known.link) + known.link_latency_s
     network = size / (x.network_bytes_s * known.network) + known.network_latency_s

@@ -27,7 +27,7 @@ NORMAL_QUANTILE = 1.645
 
 
 @dataclass(frozen=True)
-class Point:
+class CompressionPoint:
     """One model before and after."""
 
     weights: float
@@ -49,7 +49,7 @@ class Method:
     source: str
     bits: float
     zeros: float
-    points: tuple[Point, ...]
+    points: tuple[CompressionPoint, ...]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def methods() -> dict[str, Method]:
     """Return what is known, by name."""
     text = files("windlass.plan").joinpath("tables/compression.toml").read_text(encoding="utf-8")
     found = [
-        Method(**{**row, "points": tuple(Point(*point) for point in row["points"])})
+        Method(**{**row, "points": tuple(CompressionPoint(*point) for point in row["points"])})
         for row in tomllib.loads(text)["methods"]
     ]
     return {method.name: method for method in found}
@@ -86,7 +86,7 @@ def compress(method: Method, weights: float, tokens: float, loss: float) -> Comp
     )
 
 
-def added_loss(points: Sequence[Point], weights: float, tokens: float) -> tuple[float, float]:
+def added_loss(points: Sequence[CompressionPoint], weights: float, tokens: float) -> tuple[float, float]:
     """Return the loss that compression adds, and the factor to both sides of it that bounds the interval."""
     sizes = np.array([math.log(point.weights) for point in points])
     added = np.array([math.log(point.added) - TOKENS_POWER * math.log(point.tokens) for point in points])

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from windlass.plan.cost.activations import (
-    Stage,
+    PipelineStage,
     border_bytes,
     cannot_run,
     kept_bytes,
@@ -23,8 +23,8 @@ from windlass.plan.cost.activations import (
     unit_bytes,
     working_bytes,
 )
-from windlass.plan.cost.fitted_memory import PUBLISHED, Habits, Known
-from windlass.plan.cost.step_config import Case, Sizes
+from windlass.plan.cost.fitted_memory import PUBLISHED, FittedMemory, MemoryDefaults
+from windlass.plan.cost.step_config import Sizes, TrainingStep
 
 FUSED_LOGIT_BYTES = 4
 """A logit and its gradient in the precision of computing, where the loss is compiled or taken in chunks."""
@@ -46,7 +46,7 @@ class DeviceMemory:
     parts: dict[str, float]
 
 
-class Share(NamedTuple):
+class DeviceWeights(NamedTuple):
     """Weights of one device, in numbers of weights."""
 
     dense: float
@@ -61,7 +61,7 @@ class Share(NamedTuple):
         return each * (self.dense / self.dense_shards + self.experts / self.expert_shards)
 
 
-class Rates(NamedTuple):
+class TokenBytes(NamedTuple):
     """What one token comes to, on any stage of a case."""
 
     kept: float
@@ -72,7 +72,7 @@ class Rates(NamedTuple):
     logits: float
 
 
-def device_memory(case: Case, known: Known = PUBLISHED) -> DeviceMemory:
+def device_memory(case: TrainingStep, known: FittedMemory = PUBLISHED) -> DeviceMemory:
     """Return what the device needs that needs most."""
     habits, rates = known.habits(case.software), _rates(case, known)
     every = [_parts(case, stage, rates, known) for stage in stages(case, habits)]
@@ -81,19 +81,23 @@ def device_memory(case: Case, known: Known = PUBLISHED) -> DeviceMemory:
     return DeviceMemory(total, constants.low * total, constants.high * total, parts)
 
 
-def fits(case: Case, known: Known = PUBLISHED) -> bool:
+def fits(case: TrainingStep, known: FittedMemory = PUBLISHED) -> bool:
     """Whether the step can run, and the device has enough even if it needs as much as it rarely does."""
     if cannot_run(case, known.habits(case.software)):
         return False
     return device_memory(case, known).high <= case.device.memory_bytes
 
 
-def stage_parts(case: Case, stage: Stage, known: Known = PUBLISHED) -> dict[str, float]:
+def stage_parts(
+    case: TrainingStep, stage: PipelineStage, known: FittedMemory = PUBLISHED
+) -> dict[str, float]:
     """Return the bytes that a device of one stage needs, by what they are for."""
     return _parts(case, stage, _rates(case, known), known)
 
 
-def _parts(case: Case, stage: Stage, rates: Rates, known: Known) -> dict[str, float]:
+def _parts(
+    case: TrainingStep, stage: PipelineStage, rates: TokenBytes, known: FittedMemory
+) -> dict[str, float]:
     habits, constants = known.habits(case.software), known.constants
     tokens = case.micro_batch * case.sequence / case.cp
     parts = _state(case, stage, habits)
@@ -105,17 +109,17 @@ def _parts(case: Case, stage: Stage, rates: Rates, known: Known) -> dict[str, fl
     return parts
 
 
-def context_bytes(case: Case, known: Known = PUBLISHED) -> float:
+def context_bytes(case: TrainingStep, known: FittedMemory = PUBLISHED) -> float:
     """Return what is taken outside the allocator: kernels, and a communicator for each axis of the layout."""
     axes = sum(degree > 1 for degree in (case.dp, case.tp, case.pp, case.cp, case.ep))
     return KERNEL_BYTES + axes * known.constants.group_bytes
 
 
-def _rates(case: Case, known: Known) -> Rates:
+def _rates(case: TrainingStep, known: FittedMemory) -> TokenBytes:
     habits, constants = known.habits(case.software), known.constants
     layers_at_work = constants.working if case.recompute == "full" else constants.working - 1
     logit = FUSED_LOGIT_BYTES if case.fused_loss else constants.logits
-    return Rates(
+    return TokenBytes(
         kept=kept_bytes(case, habits),
         border=border_bytes(case) if case.pp > 1 else 0.0,
         at_work=layers_at_work * working_bytes(case, habits),
@@ -123,7 +127,7 @@ def _rates(case: Case, known: Known) -> Rates:
     )
 
 
-def _state(case: Case, stage: Stage, habits: Habits) -> dict[str, float]:
+def _state(case: TrainingStep, stage: PipelineStage, habits: MemoryDefaults) -> dict[str, float]:
     share = _share(case, stage)
     if case.sharding == "full":
         return {
@@ -146,7 +150,7 @@ def _state(case: Case, stage: Stage, habits: Habits) -> dict[str, float]:
     }
 
 
-def _share(case: Case, stage: Stage) -> Share:
+def _share(case: TrainingStep, stage: PipelineStage) -> DeviceWeights:
     """Return the weights of one device; experts are divided along ep where there is any, else along tp."""
     sizes = case.sizes
     table = sizes.vocabulary * sizes.width
@@ -157,12 +161,14 @@ def _share(case: Case, stage: Stage) -> Share:
     dense = (stage.layers - sparse) * sizes.dense_layer_weights + sparse * sizes.layer_weights - experts
     dense += tables * table
     if case.ep == 1:
-        return Share(dense / case.tp, experts / case.tp, case.shards, case.shards)
+        return DeviceWeights(dense / case.tp, experts / case.tp, case.shards, case.shards)
     same = max(1.0, case.shards * case.tp / case.ep)
-    return Share(dense / case.tp, experts / case.ep, case.shards, same)
+    return DeviceWeights(dense / case.tp, experts / case.ep, case.shards, same)
 
 
-def _gathered(case: Case, stage: Stage, share: Share, habits: Habits) -> float:
+def _gathered(
+    case: TrainingStep, stage: PipelineStage, share: DeviceWeights, habits: MemoryDefaults
+) -> float:
     """Return what full sharding gathers: layers in the precision of computing, and gradients to be reduced.
 
     Embedding and head are a group of their own that stays until its gradients are reduced. In a pipeline a

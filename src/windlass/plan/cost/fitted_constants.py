@@ -22,7 +22,7 @@ TABLE = Path(__file__).parents[1] / "tables" / "known.toml"
 
 
 @dataclass(frozen=True)
-class Constants:
+class StepConstants:
     """Defaults are what one expects before any row was seen, and what the fit is drawn to."""
 
     product: Number = 0.90
@@ -81,10 +81,10 @@ class Constants:
 
 
 @dataclass(frozen=True)
-class Known:
+class FittedConstants:
     """Constants for software by its generation, and how far from the truth they were."""
 
-    default: Constants = Constants()
+    default: StepConstants = StepConstants()
     generations: dict[str, dict[str, float]] = field(default_factory=dict)
     """What a generation multiplies constants by."""
     low: float = 0.7
@@ -94,10 +94,10 @@ class Known:
     """Sources that the constants were fitted to."""
 
     @cached_property
-    def _found(self) -> dict[str, Constants]:
+    def _found(self) -> dict[str, StepConstants]:
         return {}
 
-    def constants(self, software: str) -> Constants:
+    def constants(self, software: str) -> StepConstants:
         """Return those of a generation; the default for software that is not in the table."""
         found = self._found.get(software)
         if found is None:
@@ -119,11 +119,11 @@ NEIGHBOURS = {
     "megatron-deepspeed-2022": "megatron-2021",
 }
 """By kind: eager with eager, fused or compiled with the like, of about the same years."""
-NAMES = tuple(one.name for one in fields(Constants))
+NAMES = tuple(one.name for one in fields(StepConstants))
 
 
 @cache
-def published() -> Known:
+def published() -> FittedConstants:
     """Read the shipped table."""
     return parse_known(tomllib.loads(TABLE.read_text()))
 
@@ -137,9 +137,9 @@ def documented() -> dict[str, dict[str, float]]:
     }
 
 
-def parse_known(table: dict[str, Any]) -> Known:
-    return Known(
-        Constants(**table["default"]),
+def parse_known(table: dict[str, Any]) -> FittedConstants:
+    return FittedConstants(
+        StepConstants(**table["default"]),
         table["generations"],
         table["low"],
         table["high"],
@@ -147,7 +147,7 @@ def parse_known(table: dict[str, Any]) -> Known:
     )
 
 
-def format_known(known: Known) -> str:
+def format_known(known: FittedConstants) -> str:
     """Return the table as TOML."""
     lines = ["# Written by `windlass plan published --refit`; cost/known.py says what each constant is.", ""]
     lines += [

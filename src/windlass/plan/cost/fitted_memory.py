@@ -16,7 +16,7 @@ TABLE = Path(__file__).parents[1] / "tables" / "memory.toml"
 
 
 @dataclass(frozen=True)
-class Habits:
+class MemoryDefaults:
     """Of one generation of one framework; bytes are for one weight."""
 
     weight: float
@@ -49,7 +49,7 @@ class Habits:
 
 
 @dataclass(frozen=True)
-class Constants:
+class MemoryConstants:
     """Fitted, the same for all software; `logarithms` of errors on sources that the fit had not seen."""
 
     logits: float
@@ -66,21 +66,21 @@ class Constants:
 
 
 @dataclass(frozen=True)
-class Known:
+class FittedMemory:
     """All that device_memory needs beside the case."""
 
-    constants: Constants
-    software: dict[str, Habits]
+    constants: MemoryConstants
+    software: dict[str, MemoryDefaults]
 
-    def habits(self, software: str) -> Habits:
+    def habits(self, software: str) -> MemoryDefaults:
         return self.software.get(software) or self.software[""]
 
 
 @cache
-def _published() -> Known:
+def _published() -> FittedMemory:
     table = tomllib.loads(TABLE.read_text())
-    software = {name: Habits(**entry) for name, entry in table["software"].items()}
-    return Known(Constants(**table["constants"]), software)
+    software = {name: MemoryDefaults(**entry) for name, entry in table["software"].items()}
+    return FittedMemory(MemoryConstants(**table["constants"]), software)
 
 
 PUBLISHED = _published()

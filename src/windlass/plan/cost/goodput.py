@@ -58,7 +58,7 @@ class Failures:
 
 
 @dataclass(frozen=True)
-class Goodput:
+class FailureModel:
     """What failures do to a run."""
 
     mtbf_s: float
@@ -88,7 +88,7 @@ def goodput(
     load_s: float = 0.0,
     lag_s: float = 0.0,
     replicas: int = 1,
-) -> Goodput:
+) -> FailureModel:
     """Return the best interval and the useful shares.
 
     `stall_s` is how long training waits for a checkpoint, `lag_s` how much later it is whole: work in that
@@ -100,10 +100,10 @@ def goodput(
     restart_s = failures.restart_s + load_s + lag_s
     useful = useful_share(interval_s, stall_s, restart_s, mtbf_s)
     if replicas == 1:
-        return Goodput(mtbf_s, interval_s, useful, useful)
+        return FailureModel(mtbf_s, interval_s, useful, useful)
     present = 1 / (1 + failures.replace_s / (mtbf_s * replicas))
     elastic = present * useful_share(step_s, 0.0, failures.recovery_s, mtbf_s)
-    return Goodput(mtbf_s, interval_s, useful, elastic)
+    return FailureModel(mtbf_s, interval_s, useful, elastic)
 
 
 def useful_share(interval_s: float, stall_s: float, restart_s: float, mtbf_s: float) -> float:

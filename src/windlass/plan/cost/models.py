@@ -16,7 +16,7 @@ TABLE = Path(__file__).parents[1] / "tables" / "models.toml"
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedShape:
     """A model as serving sees it: its sizes, and how far back its layers look."""
 
     name: str
@@ -47,12 +47,12 @@ class Served:
         return (1 - self.windowed) * context + self.windowed * min(self.window, context)
 
 
-def models() -> dict[str, Served]:
+def models() -> dict[str, ServedShape]:
     """Return every model by its own name."""
     return {name: _served(name, entry) for name, entry in _table().items()}
 
 
-def model_named(name: str) -> Served:
+def model_named(name: str) -> ServedShape:
     """Return the model of this name or alias, whatever the case of its letters."""
     known = {alias.lower(): own for own, entry in _table().items() for alias in (own, *entry["aliases"])}
     own = known.get(name.lower())
@@ -63,7 +63,7 @@ def model_named(name: str) -> Served:
     raise NotFound(f"the sizes of model '{name}' are not known", hint=hint)
 
 
-def model_of(text: str) -> Served:
+def model_of(text: str) -> ServedShape:
     """Read a model by name, or as sizes: "layers=32,width=4096,heads=32,kv_heads=8,ffn_width=14336"."""
     if "=" not in text:
         return model_named(text)
@@ -89,7 +89,7 @@ def _table() -> dict[str, dict[str, Any]]:
     return tomllib.loads(TABLE.read_text())
 
 
-def _served(name: str, entry: dict[str, Any]) -> Served:
+def _served(name: str, entry: dict[str, Any]) -> ServedShape:
     """Fill in what follows from the rest: heads that divide the width, keys for every head, 8/3 inside."""
     width, heads = entry["width"], entry["heads"]
     latent = entry.get("latent")
@@ -110,4 +110,4 @@ def _served(name: str, entry: dict[str, Any]) -> Served:
         dense_layers=entry.get("dense_layers", 0),
         latent=(latent[0], latent[1]) if latent else None,
     )
-    return Served(name, sizes, entry.get("window", 0), entry.get("windowed", 0.0))
+    return ServedShape(name, sizes, entry.get("window", 0), entry.get("windowed", 0.0))

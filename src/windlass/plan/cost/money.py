@@ -46,7 +46,7 @@ class Prices:
 
 
 @dataclass(frozen=True)
-class Cost:
+class RunCost:
     """Of a whole run."""
 
     device_hours: float
@@ -60,7 +60,7 @@ class Cost:
         return None if self.dollars is None else middle(self.dollars)
 
 
-def cost_of(seconds: float, devices: int, device: Device, prices: Prices | None = None) -> Cost:
+def cost_of(seconds: float, devices: int, device: Device, prices: Prices | None = None) -> RunCost:
     """Return what `devices` of one kind cost for so long; without `prices` by the catalogue."""
     prices = prices or Prices()
     _check(devices > 0, f"{devices} devices", "at least 1")
@@ -76,14 +76,14 @@ def cost_of(seconds: float, devices: int, device: Device, prices: Prices | None 
         dollars = (energy, energy)
     else:
         dollars = None
-    return Cost(hours, dollars, kwh)
+    return RunCost(hours, dollars, kwh)
 
 
-def added(costs: list[Cost]) -> Cost:
+def added(costs: list[RunCost]) -> RunCost:
     """Return the sum over unequal parts of a fleet; what one part does not know, the whole does not."""
     priced = [cost.dollars for cost in costs if cost.dollars is not None]
     metered = [cost.kwh for cost in costs if cost.kwh is not None]
-    return Cost(
+    return RunCost(
         device_hours=sum(cost.device_hours for cost in costs),
         dollars=(sum(p[0] for p in priced), sum(p[1] for p in priced)) if len(priced) == len(costs) else None,
         kwh=sum(metered) if len(metered) == len(costs) else None,

@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from windlass.plan.cost.step_config import Case, Sizes
+from windlass.plan.cost.step_config import Sizes, TrainingStep
 
 FFN_UNIT = 64
 LEAST_SCALE = 0.05
 
 
-def smaller_sizes(case: Case) -> Iterator[Sizes]:
+def smaller_sizes(case: TrainingStep) -> Iterator[Sizes]:
     """Yield them, the largest first; the layout of the case can divide each.
 
     Heads are coarse steps; between two numbers of heads, layers are taken off, as many as the stages at once.
@@ -32,7 +32,7 @@ def smaller_sizes(case: Case) -> Iterator[Sizes]:
             yield _scaled(case, heads, layers)
 
 
-def _scaled(case: Case, heads: int, layers: int) -> Sizes:
+def _scaled(case: TrainingStep, heads: int, layers: int) -> Sizes:
     sizes, scale = case.sizes, heads / case.sizes.heads
     return replace(
         sizes,

@@ -18,7 +18,7 @@ SOFTWARE = Path(__file__).parents[1] / "tables" / "software.toml"
 
 
 @dataclass(frozen=True)
-class Habits:
+class SoftwareDefaults:
     """Defaults are those of software that the table does not name."""
 
     attention: Attention = "flash"
@@ -36,11 +36,11 @@ class Habits:
     weights stay gathered from the forward to the backward pass (FSDP's SHARD_GRAD_OP, arXiv:2304.11277)."""
 
 
-def habits_of(software: str) -> Habits:
-    return _table().get(software) or Habits()
+def habits_of(software: str) -> SoftwareDefaults:
+    return _table().get(software) or SoftwareDefaults()
 
 
 @cache
-def _table() -> dict[str, Habits]:
+def _table() -> dict[str, SoftwareDefaults]:
     table = tomllib.loads(SOFTWARE.read_text())
-    return {name: Habits(**entry.get("habits", {})) for name, entry in table.items()}
+    return {name: SoftwareDefaults(**entry.get("habits", {})) for name, entry in table.items()}

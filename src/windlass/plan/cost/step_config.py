@@ -108,7 +108,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Case:
+class TrainingStep:
     """One step of training."""
 
     sizes: Sizes

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from windlass.plan.cost.software_defaults import habits_of
-from windlass.plan.cost.step_config import Case, Device
+from windlass.plan.cost.step_config import Device, TrainingStep
 
 Number = Any
 """A float, or an array with one float for each case."""
@@ -39,7 +39,7 @@ fused, where logits are read and their gradients written in 16 bits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class DeviceGroup:
     """Devices that exchange something, of which `inside` each are in one machine."""
 
     members: Number
@@ -85,7 +85,7 @@ class StepInputs:
     end_weights: Number
     """Of embedding and head on the device that holds most of them."""
     tp: Number
-    tp_group: Group
+    tp_group: DeviceGroup
     tp_overlapped: Number
     spread: Number
     """Devices over which elementwise work on whole rows is divided: tp with sequence parallelism, else 1."""
@@ -97,13 +97,13 @@ class StepInputs:
     sends_overlapped: Number
     cp_doublings: Number
     dp: Number
-    dp_group: Group
+    dp_group: DeviceGroup
     ep: Number
-    ep_group: Group
+    ep_group: DeviceGroup
     shards: Number
-    shard_group: Group
+    shard_group: DeviceGroup
     """Devices that gather weights from each other, neighbours first."""
-    copy_group: Group
+    copy_group: DeviceGroup
     """Devices that hold the same shard of them: one of each shard group."""
     machine_doublings: Number
     gradient_bytes: Number
@@ -134,7 +134,7 @@ class StepInputs:
     network_bytes_s: Number
 
 
-def step_inputs(case: Case) -> StepInputs:
+def step_inputs(case: TrainingStep) -> StepInputs:
     """Return the numbers of one case."""
     sizes, device = case.sizes, case.device
     query, key_value = sizes.heads * sizes.head_width, sizes.kv_heads * sizes.head_width
@@ -218,19 +218,19 @@ def stacked(inputs: Iterable[StepInputs]) -> StepInputs:
 
 def _columns(rows: list[Any]) -> Any:
     """Turn records of numbers into one record of arrays, records within them too."""
-    if not isinstance(rows[0], StepInputs | Group):
+    if not isinstance(rows[0], StepInputs | DeviceGroup):
         return np.array(rows, float)
     kind: Any = type(rows[0])
     return kind(*(_columns([getattr(row, field.name) for row in rows]) for field in fields(kind)))
 
 
-def group(members: int, inside: int) -> Group:
+def group(members: int, inside: int) -> DeviceGroup:
     """Return a group of which at most `inside` are in one machine."""
     inside = max(1, min(members, inside))
-    return Group(members, inside, math.log2(members / inside))
+    return DeviceGroup(members, inside, math.log2(members / inside))
 
 
-def stage_layers(case: Case) -> tuple[int, int]:
+def stage_layers(case: TrainingStep) -> tuple[int, int]:
     """Return the layers of the fullest stage and of the last one, which has the head as well.
 
     Megatron divides layers evenly; nanotron fills a stage until it exceeds its share of the weights, head
@@ -261,7 +261,7 @@ def _of_device(table: dict[str, float], name: str, default: float) -> float:
     return next((share for start, share in table.items() if name.startswith(start)), default)
 
 
-def _dense_ffn(case: Case) -> float:
+def _dense_ffn(case: TrainingStep) -> float:
     """Width of the part without experts, on average over the layers."""
     sizes = case.sizes
     if not sizes.experts:
@@ -270,7 +270,7 @@ def _dense_ffn(case: Case) -> float:
     return dense * sizes.ffn_width + (1 - dense) * sizes.shared_width
 
 
-def _expert_tokens(case: Case) -> float:
+def _expert_tokens(case: TrainingStep) -> float:
     copies = case.micro_batch * case.sequence / (case.cp * case.tp) * case.sizes.top_k
     return copies * case.ep / case.sizes.experts
 
@@ -280,7 +280,7 @@ def _far_copies(top_k: int, machines: float) -> float:
     return (machines - 1) * (1 - (1 - 1 / machines) ** top_k)
 
 
-def _layer_weights(case: Case) -> float:
+def _layer_weights(case: TrainingStep) -> float:
     sizes = case.sizes
     if not sizes.experts:
         return sizes.layer_weights / case.tp

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windlass.plan.cost.collectives import exchange_s, larger, ring_s
-from windlass.plan.cost.fitted_constants import Constants
+from windlass.plan.cost.fitted_constants import StepConstants
 from windlass.plan.cost.step_inputs import Number, StepInputs
 
 HALF = 2
@@ -41,7 +41,7 @@ class LayerTime:
     host: Number
 
 
-def product_s(x: StepInputs, known: Constants, m: Number, n: Number, k: Number) -> Number:
+def product_s(x: StepInputs, known: StepConstants, m: Number, n: Number, k: Number) -> Number:
     """Time of an (m, k) by (k, n) product: arithmetic, and traffic that grows as the product gets thin.
 
     Products in 8 or 4 bits read less, but what they read has to be cast first, weights aside: those are cast
@@ -54,7 +54,7 @@ def product_s(x: StepInputs, known: Constants, m: Number, n: Number, k: Number) 
     return 2 * m * n * k / rate * (1 + thin)
 
 
-def layer_products_s(x: StepInputs, known: Constants) -> Number:
+def layer_products_s(x: StepInputs, known: StepConstants) -> Number:
     """Forward products of one layer, experts included."""
     t, h, tp = x.tokens, x.width, x.tp
     dense = (
@@ -70,7 +70,7 @@ def layer_products_s(x: StepInputs, known: Constants) -> Number:
     return dense + x.expert_layers * copies * each / known.experts
 
 
-def attention_s(x: StepInputs, known: Constants) -> tuple[Number, Number]:
+def attention_s(x: StepInputs, known: StepConstants) -> tuple[Number, Number]:
     """Forward and backward attention of one layer; only a flash kernel leaves out what the mask hides."""
     flops = 4 * x.tokens * x.sequence * x.query / x.tp
     narrow = x.head_width / (x.head_width + 32)
@@ -85,7 +85,7 @@ def attention_s(x: StepInputs, known: Constants) -> tuple[Number, Number]:
     return forward, x.flash * BACKWARD_FLASH * flash + 2 * plain * products + 1.5 * traffic
 
 
-def elementwise_s(x: StepInputs, known: Constants) -> Number:
+def elementwise_s(x: StepInputs, known: StepConstants) -> Number:
     """Forward work of one layer that is bound by memory."""
     rows = ROW_PASSES * x.width / x.spread
     inner = GATE_PASSES * (x.gates + 1) * x.ffn / x.tp + 2 * (x.query + x.key_value) / x.tp
@@ -93,7 +93,7 @@ def elementwise_s(x: StepInputs, known: Constants) -> Number:
     return known.elementwise * HALF * x.tokens * (rows + inner + routed) / x.bytes_s
 
 
-def tensor_s(x: StepInputs, known: Constants) -> Number:
+def tensor_s(x: StepInputs, known: StepConstants) -> Number:
     """Forward exchanges of tensor parallelism in one layer: two sums over its devices."""
     many = x.tp > 1
     size = x.tokens * x.width * HALF
@@ -101,7 +101,7 @@ def tensor_s(x: StepInputs, known: Constants) -> Number:
     return exposed * many * 4 * ring_s(x, known, size, x.tp_group)
 
 
-def experts_s(x: StepInputs, known: Constants) -> Number:
+def experts_s(x: StepInputs, known: StepConstants) -> Number:
     """Forward exchanges of expert parallelism in one layer: tokens go to their experts and come back."""
     many = x.ep > 1
     row = x.tokens / x.tp * x.width * HALF
@@ -109,7 +109,7 @@ def experts_s(x: StepInputs, known: Constants) -> Number:
     return exposed * 2 * exchange_s(x, known, x.top_k * row, x.far_copies * row, x.ep_group)
 
 
-def layer_time(x: StepInputs, known: Constants) -> LayerTime:
+def layer_time(x: StepInputs, known: StepConstants) -> LayerTime:
     """Add up one layer, the passes that are computed twice included.
 
     The host launches kernels while the device computes, so the slower of the two counts.

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windlass.plan.cost.collectives import larger, ring_s, send_s
-from windlass.plan.cost.fitted_constants import Constants, Known, published
-from windlass.plan.cost.step_config import Case
+from windlass.plan.cost.fitted_constants import FittedConstants, StepConstants, published
+from windlass.plan.cost.step_config import TrainingStep
 from windlass.plan.cost.step_inputs import Number, StepInputs, step_inputs
 from windlass.plan.cost.step_layer import HALF, layer_time, product_s
 
@@ -34,7 +34,7 @@ class StepTime:
     parts: dict[str, float]
 
 
-def step_time(case: Case, known: Known | None = None) -> StepTime:
+def step_time(case: TrainingStep, known: FittedConstants | None = None) -> StepTime:
     """Predict one case."""
     known = known or published()
     parts = step_parts(step_inputs(case), known.constants(case.software))
@@ -42,12 +42,12 @@ def step_time(case: Case, known: Known | None = None) -> StepTime:
     return StepTime(seconds, seconds * known.low, seconds * known.high, parts)
 
 
-def ranked_s(case: Case, seconds: float) -> float:
+def ranked_s(case: TrainingStep, seconds: float) -> float:
     """Return what layouts are compared by when one of them is chosen."""
     return seconds * (1 + MARGIN * (case.pp > 1))
 
 
-def step_parts(x: StepInputs, known: Constants) -> dict[str, Number]:
+def step_parts(x: StepInputs, known: StepConstants) -> dict[str, Number]:
     """Return the seconds of each part; they add up to the step."""
     layer, head = layer_time(x, known), head_s(x, known)
     computing = layer.products + layer.attention + layer.elementwise + layer.host
@@ -73,14 +73,14 @@ def step_parts(x: StepInputs, known: Constants) -> dict[str, Number]:
     return parts
 
 
-def head_s(x: StepInputs, known: Constants) -> Number:
+def head_s(x: StepInputs, known: StepConstants) -> Number:
     """Product with the vocabulary and the loss, forward and backward."""
     words = x.vocabulary / x.tp
     loss = known.elementwise * x.loss_bytes * x.tokens * words / x.bytes_s
     return 3 * product_s(x, known, x.tokens, words, x.width) + loss
 
 
-def gather_s(x: StepInputs, known: Constants, computing: Number) -> Number:
+def gather_s(x: StepInputs, known: StepConstants, computing: Number) -> Number:
     """What gathering weights and scattering gradients adds to one layer and one micro-batch."""
     size = x.layer_weights * HALF
     gathered, scattered = (ring_s(x, known, times * size, x.shard_group) for times in (1, 1.5))
@@ -89,7 +89,7 @@ def gather_s(x: StepInputs, known: Constants, computing: Number) -> Number:
     return x.by_layer * (x.shards > 1) * x.gathered_share * exposed
 
 
-def sends_s(x: StepInputs, known: Constants, computing: Number) -> Number:
+def sends_s(x: StepInputs, known: StepConstants, computing: Number) -> Number:
     """Activations forward and gradients back, at every border of stages that a micro-batch crosses.
 
     What passes behind the next piece costs only what is longer than its forward half, the shorter one; while
@@ -102,7 +102,7 @@ def sends_s(x: StepInputs, known: Constants, computing: Number) -> Number:
     return (x.pp > 1) * 2 * (x.micro_batches * x.virtual * steady + (x.pp - 1) * each)
 
 
-def gradients_s(x: StepInputs, known: Constants, computing: Number) -> Number:
+def gradients_s(x: StepInputs, known: StepConstants, computing: Number) -> Number:
     """Sum of gradients over replicas, of which the backward pass of the last micro-batch hides a part.
 
     Where the optimizer is divided, gradients are scattered and weights gathered around its step. Where groups
@@ -120,7 +120,7 @@ def gradients_s(x: StepInputs, known: Constants, computing: Number) -> Number:
     return x.by_layer * shards + (1 - x.by_layer) * whole
 
 
-def optimizer_s(x: StepInputs, known: Constants) -> Number:
+def optimizer_s(x: StepInputs, known: StepConstants) -> Number:
     """Adam's passes over its state, which memory bounds."""
     weights = (x.most_layers * x.layer_weights + x.end_weights) / x.shards
     return known.optimizer * OPTIMIZER_BYTES * weights / x.bytes_s

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from windlass.plan.cost.step_config import Case, Precision
+from windlass.plan.cost.step_config import Precision, TrainingStep
 from windlass.spec.errors import BadInput
 
 COMPUTED_BYTES: dict[Precision, float] = {
@@ -28,7 +28,7 @@ SMALL_VOCABULARY = 1 << 16
 
 
 @dataclass(frozen=True)
-class Storage:
+class StorageNeeds:
     """What a run needs beside its devices."""
 
     checkpoint_bytes: float
@@ -45,7 +45,7 @@ class Storage:
 
 
 def storage(
-    case: Case,
+    case: TrainingStep,
     *,
     tokens: float,
     steps: int,
@@ -53,10 +53,10 @@ def storage(
     keep: int = 3,
     every_steps: int | None = None,
     text_bytes: float | None = None,
-) -> Storage:
+) -> StorageNeeds:
     """Return the bytes of a run; `keep` newest checkpoints stay, and one of every `every_steps` for good."""
     size = checkpoint_bytes(case.sizes.parameters, case.precision)
-    return Storage(
+    return StorageNeeds(
         checkpoint_bytes=size,
         kept_bytes=size * kept_checkpoints(steps, keep, every_steps),
         corpus_bytes=corpus_bytes(tokens, case.sizes.vocabulary, text_bytes),
@@ -95,12 +95,12 @@ def transfer_seconds(size: float, bytes_s: float) -> float:
     return size / bytes_s
 
 
-def network_bytes(case: Case) -> float:
+def network_bytes(case: TrainingStep) -> float:
     """Return what one device sends in a step, over whatever links."""
     return gradient_bytes(case) + activation_bytes(case)
 
 
-def gradient_bytes(case: Case) -> float:
+def gradient_bytes(case: TrainingStep) -> float:
     """Return what data parallelism sends: gradients once around, with full sharding the weights twice more
     (Rajbhandari et al. 2020, arXiv:1910.02054, section 7: 2 and 3 times the weights).
     """
@@ -117,7 +117,7 @@ def gradient_bytes(case: Case) -> float:
     )
 
 
-def activation_bytes(case: Case) -> float:
+def activation_bytes(case: TrainingStep) -> float:
     """Return what the other axes send.
 
     Tensors: four all-reduces a layer (Shoeybi et al. 2019, arXiv:1909.08053, section 3). Pipelines: the

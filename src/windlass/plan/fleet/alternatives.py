@@ -18,7 +18,7 @@ from typing import Any
 from windlass.plan.cost.compress import compress, methods
 from windlass.plan.cost.money import middle
 from windlass.plan.cost.scaled import smaller_sizes
-from windlass.plan.cost.step_config import Case, Sizes
+from windlass.plan.cost.step_config import Sizes, TrainingStep
 from windlass.plan.cost.storage import served_bytes
 from windlass.spec.units import format_bytes, format_count, format_seconds
 
@@ -38,15 +38,15 @@ FORWARD_SHARE = 1 / 3
 class Goal:
     """What was asked for, and how to predict what else could be."""
 
-    case: Case
+    case: TrainingStep
     tokens: float
-    predict: Callable[[Case], float]
+    predict: Callable[[TrainingStep], float]
     """Seconds of a step."""
     cost: Callable[[float], Dollars | None]
     """Of so many seconds on these devices."""
     loss: Callable[[float, float], float]
     """Of so many weights after so many tokens."""
-    fits: Callable[[Case], bool]
+    fits: Callable[[TrainingStep], bool]
     deadline_s: float | None = None
     budget_dollars: float | None = None
 
@@ -59,7 +59,7 @@ class Goal:
             paid = self.budget_dollars / middle(hour) * 3600.0
         return min(paid, math.inf if self.deadline_s is None else self.deadline_s)
 
-    def seconds(self, case: Case, tokens: float) -> float:
+    def seconds(self, case: TrainingStep, tokens: float) -> float:
         return math.ceil(tokens / (case.global_batch * case.sequence)) * self.predict(case)
 
 
@@ -164,7 +164,7 @@ def stacked(goal: Goal) -> Way | None:
     )
 
 
-def stacked_depths(case: Case) -> list[int] | None:
+def stacked_depths(case: TrainingStep) -> list[int] | None:
     """Return the layers of each stage, which the pipeline must be able to divide, or None for few layers."""
     unit, whole = case.pp * case.virtual, case.sizes.layers
     depths = [round(whole * depth / unit) * unit for depth, _ in STACKED]
@@ -224,7 +224,7 @@ def counted_weights(sizes: Sizes) -> int:
     return sizes.parameters - idle
 
 
-def _step_tokens(case: Case) -> int:
+def _step_tokens(case: TrainingStep) -> int:
     return case.global_batch * case.sequence
 
 

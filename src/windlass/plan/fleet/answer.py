@@ -12,15 +12,15 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.plan.cost.money import cost_of
-from windlass.plan.cost.step_config import Case
+from windlass.plan.cost.step_config import TrainingStep
 from windlass.plan.fleet.alternatives import Goal, Way, ways_to_meet, ways_to_serve
 from windlass.plan.fleet.answer_facts import fleet_facts, layout_facts, model_facts, point_facts
 from windlass.plan.fleet.explain import devices_words, explanation
-from windlass.plan.fleet.explore import Weighed, weigh
-from windlass.plan.fleet.fleet_search import Question, Survey, exact, fewest, survey
+from windlass.plan.fleet.explore import LayoutEstimate, weigh
+from windlass.plan.fleet.fleet_search import Problem, SearchResult, exact, fewest, survey
 from windlass.plan.fleet.infeasible import no_solution
 from windlass.plan.fleet.pareto import front
-from windlass.plan.fleet.run_estimate import Outlook, outlook, worth
+from windlass.plan.fleet.run_estimate import RunEstimate, outlook, worth
 from windlass.plan.fleet.what_if import savings, with_more
 from windlass.plan.loss import expected_loss
 from windlass.spec.protocol.progress import Report, silent
@@ -32,7 +32,7 @@ MOST_WEIGHED = 200
 """Points beside the front that are told: enough to draw a cloud."""
 
 
-def answer(question: Question, *, top: int = 5, more: int = 0, report: Report = silent) -> dict[str, Any]:
+def answer(question: Problem, *, top: int = 5, more: int = 0, report: Report = silent) -> dict[str, Any]:
     """Return the plan, or why there is none."""
     seen = survey(question, report)
     enough = _enough(question, seen)
@@ -51,7 +51,7 @@ def answer(question: Question, *, top: int = 5, more: int = 0, report: Report = 
     return facts
 
 
-def _enough(question: Question, seen: Survey) -> list[str]:
+def _enough(question: Problem, seen: SearchResult) -> list[str]:
     """Find the fewest devices of each pool that are in time; the survey learns of them."""
     if question.limits.deadline_s is None:
         return []
@@ -64,36 +64,36 @@ def _enough(question: Question, seen: Survey) -> list[str]:
     return told
 
 
-def _layouts(question: Question, choice: Outlook, seen: Survey) -> list[Outlook]:
+def _layouts(question: Problem, choice: RunEstimate, seen: SearchResult) -> list[RunEstimate]:
     """Return the choice and those next to it, found by the search that was asked for."""
     if len(choice.members) > 1:
         return [choice, *sorted((o for o in seen.outlooks if o is not choice), key=_order(question))]
     pool = choice.members[0].pool
-    best: dict[tuple[Any, ...], Weighed] = {}
+    best: dict[tuple[Any, ...], LayoutEstimate] = {}
     for weighed in sorted(exact(question, pool, seen).options, key=_lateness(question, choice)):
         best.setdefault(_division(weighed.case), weighed)
     near = [outlook(question.work, pool, weighed) for weighed in [*best.values()][:MOST_LAYOUTS]]
     return sorted(near, key=_order(question)) or [choice]
 
 
-def _lateness(question: Question, choice: Outlook) -> Callable[[Weighed], bool]:
+def _lateness(question: Problem, choice: RunEstimate) -> Callable[[LayoutEstimate], bool]:
     """Those in time first, as far as failures cost all of them the same; otherwise the order stays."""
     most = question.limits.deadline_s or math.inf
     return lambda weighed: choice.goodput.seconds(choice.steps * weighed.step_s) > most
 
 
-def _order(question: Question) -> Callable[[Outlook], tuple[bool, tuple[float, float]]]:
+def _order(question: Problem) -> Callable[[RunEstimate], tuple[bool, tuple[float, float]]]:
     """Those that keep to the limits first, then by the objective."""
     limits = question.limits
     return lambda seen: (not limits.keeps(seen), worth(seen, limits.objective))
 
 
-def _division(case: Case) -> tuple[Any, ...]:
+def _division(case: TrainingStep) -> tuple[Any, ...]:
     """Layouts that differ in less than this are told as one, by the best of them."""
     return case.tp, case.pp, case.cp, case.ep, case.sharding, case.precision
 
 
-def _facts(question: Question, seen: Survey, layouts: list[Outlook]) -> dict[str, Any]:
+def _facts(question: Problem, seen: SearchResult, layouts: list[RunEstimate]) -> dict[str, Any]:
     work, limits = question.work, question.limits
     best = front([*seen.points, *seen.outlooks], _costs)
     first = layouts[0] if layouts else None
@@ -122,19 +122,19 @@ def _facts(question: Question, seen: Survey, layouts: list[Outlook]) -> dict[str
     }
 
 
-def _costs(seen: Outlook) -> tuple[float, float, float]:
+def _costs(seen: RunEstimate) -> tuple[float, float, float]:
     return seen.seconds, worth(seen, "money")[0], seen.memory_bytes
 
 
-def _by_devices(outlooks: list[Outlook]) -> list[Outlook]:
+def _by_devices(outlooks: list[RunEstimate]) -> list[RunEstimate]:
     """The quickest for each number of devices."""
-    best: dict[int, Outlook] = {}
+    best: dict[int, RunEstimate] = {}
     for seen in sorted(outlooks, key=lambda seen: seen.seconds):
         best.setdefault(seen.devices, seen)
     return [best[devices] for devices in sorted(best)]
 
 
-def _failures(outlook: Outlook) -> dict[str, float]:
+def _failures(outlook: RunEstimate) -> dict[str, float]:
     good, work_s = outlook.goodput, outlook.steps * outlook.step.seconds
     return {
         "mtbf_s": good.mtbf_s,
@@ -145,20 +145,20 @@ def _failures(outlook: Outlook) -> dict[str, float]:
     }
 
 
-def _ways_out(question: Question, seen: Survey) -> list[Way]:
+def _ways_out(question: Problem, seen: SearchResult) -> list[Way]:
     """Other models and other ways to train that keep to the limits."""
     if not seen.outlooks:
         return []
     return ways_to_meet(_goal(question, min(seen.outlooks, key=lambda seen: seen.seconds)))
 
 
-def _goal(question: Question, basis: Outlook) -> Goal:
+def _goal(question: Problem, basis: RunEstimate) -> Goal:
     work, pool = question.work, basis.members[0].pool
 
     def cost(seconds: float) -> tuple[float, float] | None:
         return cost_of(seconds, basis.devices, pool.device, pool.prices).dollars
 
-    def fits(case: Case) -> bool:
+    def fits(case: TrainingStep) -> bool:
         return weigh(work, case, question.predict).fits
 
     return Goal(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from windlass.plan.cost.step_config import Case
+from windlass.plan.cost.step_config import TrainingStep
 from windlass.plan.fleet.alternatives import counted_weights
 from windlass.plan.fleet.explain import layout_name
-from windlass.plan.fleet.pools import Pool
-from windlass.plan.fleet.run_estimate import Outlook
-from windlass.plan.fleet.work import Work
+from windlass.plan.fleet.pools import DevicePool
+from windlass.plan.fleet.run_estimate import RunEstimate
+from windlass.plan.fleet.work import TrainingWork
 from windlass.plan.loss import expected_loss
 
 LOSS_SPREAD = (0.88, 1.48)
@@ -19,7 +19,7 @@ LOSS_SPREAD = (0.88, 1.48)
 much are above it."""
 
 
-def layout_facts(work: Work, outlook: Outlook) -> dict[str, Any]:
+def layout_facts(work: TrainingWork, outlook: RunEstimate) -> dict[str, Any]:
     """Return one layout; of a team, what the member that sets the pace does, and the members beside it."""
     fullest = max(outlook.members, key=lambda member: member.weighed.memory.bytes)
     memory = fullest.weighed.memory
@@ -56,14 +56,14 @@ def layout_facts(work: Work, outlook: Outlook) -> dict[str, Any]:
     return facts
 
 
-def choices(work: Work, case: Case) -> dict[str, Any]:
+def choices(work: TrainingWork, case: TrainingStep) -> dict[str, Any]:
     """Return what a search decides."""
     names = ("dp", "tp", "pp", "virtual", "cp", "ep", "sharding", "shards", "micro_batch", "micro_batches")
     chosen = {name: getattr(case, name) for name in (*names, "recompute", "recompute_share", "precision")}
     return {**chosen, "sync": work.sync.policy}
 
 
-def point_facts(outlook: Outlook) -> dict[str, Any]:
+def point_facts(outlook: RunEstimate) -> dict[str, Any]:
     return {
         "name": layout_name(outlook),
         "devices": outlook.devices,
@@ -73,7 +73,7 @@ def point_facts(outlook: Outlook) -> dict[str, Any]:
     }
 
 
-def model_facts(work: Work) -> dict[str, Any]:
+def model_facts(work: TrainingWork) -> dict[str, Any]:
     return {
         "parameters": work.sizes.parameters,
         "layers": work.sizes.layers,
@@ -87,7 +87,7 @@ def model_facts(work: Work) -> dict[str, Any]:
     }
 
 
-def fleet_facts(pools: tuple[Pool, ...]) -> dict[str, Any]:
+def fleet_facts(pools: tuple[DevicePool, ...]) -> dict[str, Any]:
     groups = [
         {
             "device": pool.device.name,
@@ -101,12 +101,12 @@ def fleet_facts(pools: tuple[Pool, ...]) -> dict[str, Any]:
     return {"devices": sum(pool.devices for pool in pools), "groups": groups}
 
 
-def loss_of(work: Work) -> float:
+def loss_of(work: TrainingWork) -> float:
     """The published law, on text that is not repeated."""
     return expected_loss(counted_weights(work.sizes), work.tokens, work.tokens, work.sizes.vocabulary)
 
 
-def loss_range(work: Work) -> list[float]:
+def loss_range(work: TrainingWork) -> list[float]:
     """Return the interval, which ends at the loss of a model that knows nothing."""
     least, most = (factor * loss_of(work) for factor in LOSS_SPREAD)
     return [least, min(most, math.log(work.sizes.vocabulary))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from windlass.plan.cost.catalogue import PROCESSOR, devices
-from windlass.plan.cost.models import Served, models
+from windlass.plan.cost.models import ServedShape, models
 from windlass.plan.cost.step_config import Device, Precision
 from windlass.plan.fleet.explore import Objective
 from windlass.plan.fleet.fleet_search import SearchName
@@ -32,7 +32,7 @@ def _device(device: Device) -> dict[str, Any]:
     }
 
 
-def _sizes(model: Served) -> dict[str, Any]:
+def _sizes(model: ServedShape) -> dict[str, Any]:
     sizes = model.sizes
     return {
         "name": model.name,

@@ -11,7 +11,7 @@ from typing import Literal
 
 from windlass.plan.cost.money import format_dollars
 from windlass.plan.fleet.explore import Objective
-from windlass.plan.fleet.run_estimate import Outlook
+from windlass.plan.fleet.run_estimate import RunEstimate
 from windlass.spec.errors import BadInput
 from windlass.spec.units import format_seconds, parse_seconds
 
@@ -19,21 +19,21 @@ Binding = Literal["memory", "time", "money", "divisibility"]
 
 
 @dataclass(frozen=True)
-class Limits:
+class PlanLimits:
     """What was asked for beside the work itself."""
 
     objective: Objective = "time"
     deadline_s: float | None = None
     dollars: float | None = None
 
-    def keeps(self, outlook: Outlook) -> bool:
+    def keeps(self, outlook: RunEstimate) -> bool:
         return self.late(outlook) <= 1 and self.dear(outlook) <= 1
 
-    def late(self, outlook: Outlook) -> float:
+    def late(self, outlook: RunEstimate) -> float:
         """Time over the deadline, as a factor."""
         return outlook.seconds / self.deadline_s if self.deadline_s is not None else 0.0
 
-    def dear(self, outlook: Outlook) -> float:
+    def dear(self, outlook: RunEstimate) -> float:
         """Money over the budget, as a factor; a price that nobody knows cannot be kept to."""
         if self.dollars is None:
             return 0.0

@@ -7,18 +7,18 @@ makes most of it, because that is what one would have to change.
 from __future__ import annotations
 
 from windlass.plan.cost.money import format_dollars
-from windlass.plan.cost.step_config import Case
-from windlass.plan.fleet.constraints import Limits
-from windlass.plan.fleet.run_estimate import Outlook
+from windlass.plan.cost.step_config import TrainingStep
+from windlass.plan.fleet.constraints import PlanLimits
+from windlass.plan.fleet.run_estimate import RunEstimate
 from windlass.plan.fleet.timeline import kind_of
-from windlass.plan.fleet.work import Work
+from windlass.plan.fleet.work import TrainingWork
 from windlass.spec.units import format_bytes, format_count, format_seconds
 
 ALIKE = 0.005
 """Layouts whose times differ by less are equal."""
 
 
-def explanation(work: Work, limits: Limits, layouts: list[Outlook]) -> list[str]:
+def explanation(work: TrainingWork, limits: PlanLimits, layouts: list[RunEstimate]) -> list[str]:
     """Tell of the choice, what it spends its time on, why not the runner-up, and what failures cost."""
     choice = layouts[0]
     told = [summary(work, choice), _division(choice), *_idle(work, choice), _spent(choice)]
@@ -28,7 +28,7 @@ def explanation(work: Work, limits: Limits, layouts: list[Outlook]) -> list[str]
     return told
 
 
-def summary(work: Work, choice: Outlook) -> str:
+def summary(work: TrainingWork, choice: RunEstimate) -> str:
     """Say what it takes: time, money, energy."""
     low, high = (format_seconds(s) for s in choice.seconds_range)
     cost = f", {format_dollars(choice.cost.dollars)}" if choice.cost.dollars is not None else ""
@@ -39,7 +39,7 @@ def summary(work: Work, choice: Outlook) -> str:
     )
 
 
-def why_not(choice: Outlook, other: Outlook, limits: Limits) -> str:
+def why_not(choice: RunEstimate, other: RunEstimate, limits: PlanLimits) -> str:
     """Say what speaks against the runner-up."""
     name = layout_name(other)
     if devices_words(other) != devices_words(choice):
@@ -57,14 +57,14 @@ def why_not(choice: Outlook, other: Outlook, limits: Limits) -> str:
     return f"Not {name}: it is {slower:.1%} slower{_because(choice, other)}."
 
 
-def layout_name(outlook: Outlook) -> str:
+def layout_name(outlook: RunEstimate) -> str:
     """Name a layout as people and `--layout` say it; in a team, with the device that each is for."""
     if len(outlook.members) == 1:
         return case_name(outlook.case)
     return " and ".join(f"{case_name(m.case)} on {m.case.device.name}" for m in outlook.members)
 
 
-def case_name(case: Case) -> str:
+def case_name(case: TrainingStep) -> str:
     """Return "dp=8,tp=8,pp=4,sharding=optimizer": axes that are not 1, and what else was chosen."""
     axes = {
         "dp": case.dp,
@@ -83,11 +83,11 @@ def case_name(case: Case) -> str:
     return ",".join(named)
 
 
-def devices_words(outlook: Outlook) -> str:
+def devices_words(outlook: RunEstimate) -> str:
     return " and ".join(f"{m.case.devices} x {m.case.device.name}" for m in outlook.members)
 
 
-def _division(choice: Outlook) -> str:
+def _division(choice: RunEstimate) -> str:
     sentences = []
     for member in choice.members:
         case, memory = member.case, member.weighed.memory
@@ -101,7 +101,7 @@ def _division(choice: Outlook) -> str:
     return " ".join(sentences)
 
 
-def _idle(work: Work, choice: Outlook) -> list[str]:
+def _idle(work: TrainingWork, choice: RunEstimate) -> list[str]:
     idle = sum(member.pool.devices for member in choice.members) - choice.devices
     if not idle:
         return []
@@ -111,7 +111,7 @@ def _idle(work: Work, choice: Outlook) -> list[str]:
     ]
 
 
-def _spent(choice: Outlook) -> str:
+def _spent(choice: RunEstimate) -> str:
     shares = dict.fromkeys(("computing", "communication", "waiting"), 0.0)
     for part, seconds in choice.step.parts.items():
         shares[kind_of(part)] += float(seconds) / choice.step.seconds
@@ -121,7 +121,7 @@ def _spent(choice: Outlook) -> str:
     )
 
 
-def _because(choice: Outlook, other: Outlook) -> str:
+def _because(choice: RunEstimate, other: RunEstimate) -> str:
     """Name the part of a step that grows most."""
     mine, theirs = choice.step.parts, other.step.parts
     grown = {part: float(theirs[part]) - float(mine.get(part, 0.0)) for part in theirs}
@@ -132,7 +132,7 @@ def _because(choice: Outlook, other: Outlook) -> str:
     return f", mostly by {most} ({was:.2f} s of a step become {becomes:.2f} s)"
 
 
-def _failing(choice: Outlook) -> str:
+def _failing(choice: RunEstimate) -> str:
     good = choice.goodput
     failures = good.expected_failures(choice.steps * choice.step.seconds)
     return (

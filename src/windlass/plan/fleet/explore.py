@@ -15,11 +15,11 @@ from functools import cached_property
 from typing import Literal
 
 from windlass.plan.cost.device_memory import DeviceMemory, device_memory
-from windlass.plan.cost.step_config import Case
+from windlass.plan.cost.step_config import TrainingStep
 from windlass.plan.cost.step_time import StepTime, ranked_s, step_time
 from windlass.plan.fleet.layouts import divisions, variants
-from windlass.plan.fleet.pools import Pool
-from windlass.plan.fleet.work import Work
+from windlass.plan.fleet.pools import DevicePool
+from windlass.plan.fleet.work import TrainingWork
 
 Objective = Literal["time", "money", "memory"]
 OUTER_BYTES = 8
@@ -30,18 +30,18 @@ OUTER_BYTES = 8
 class Predictor:
     """Says what a layout costs."""
 
-    time: Callable[[Case], StepTime] = step_time
-    memory: Callable[[Case], DeviceMemory] = device_memory
+    time: Callable[[TrainingStep], StepTime] = step_time
+    memory: Callable[[TrainingStep], DeviceMemory] = device_memory
 
 
 PUBLISHED = Predictor()
 
 
 @dataclass(frozen=True)
-class Weighed:
+class LayoutEstimate:
     """A layout that was looked at."""
 
-    case: Case
+    case: TrainingStep
     memory: DeviceMemory
     step: StepTime | None
     """None where it does not fit."""
@@ -56,36 +56,38 @@ class Weighed:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchFound:
     """What a search saw."""
 
-    options: tuple[Weighed, ...]
+    options: tuple[LayoutEstimate, ...]
     """Those that fit, best first."""
     counted: int
-    smallest: Weighed | None
+    smallest: LayoutEstimate | None
     """The one with the least memory among those that do not fit; None where no layout divides the work."""
 
     @property
-    def best(self) -> Weighed | None:
+    def best(self) -> LayoutEstimate | None:
         return self.options[0] if self.options else None
 
 
 def exhaustive(
-    work: Work, pool: Pool, objective: Objective = "time", predict: Predictor = PUBLISHED
-) -> Found:
+    work: TrainingWork, pool: DevicePool, objective: Objective = "time", predict: Predictor = PUBLISHED
+) -> SearchFound:
     """Look at every layout that might win."""
     return found(_walk(work, pool, objective, predict), objective)
 
 
-def found(seen: Iterator[Weighed], objective: Objective) -> Found:
+def found(seen: Iterator[LayoutEstimate], objective: Objective) -> SearchFound:
     """Sort what was seen."""
     everything = list(seen)
     options = sorted((w for w in everything if w.fits), key=lambda w: value(w, objective))
     unfit = (w for w in everything if not w.fits)
-    return Found(tuple(options), len(everything), min(unfit, key=lambda w: w.memory.bytes, default=None))
+    return SearchFound(
+        tuple(options), len(everything), min(unfit, key=lambda w: w.memory.bytes, default=None)
+    )
 
 
-def value(weighed: Weighed, objective: Objective) -> tuple[float, float]:
+def value(weighed: LayoutEstimate, objective: Objective) -> tuple[float, float]:
     """Return what is to be small: memory, or else time, a pipeline's with a margin.
 
     On equal devices the quickest run is the cheapest too; fleet_search.py sees whether fewer would be
@@ -96,7 +98,7 @@ def value(weighed: Weighed, objective: Objective) -> tuple[float, float]:
     return ranked_s(weighed.case, weighed.step_s), weighed.memory.bytes
 
 
-def weigh(work: Work, case: Case, predict: Predictor) -> Weighed:
+def weigh(work: TrainingWork, case: TrainingStep, predict: Predictor) -> LayoutEstimate:
     """Predict the memory of a layout, and its time if it fits.
 
     It fits if the upper end of the interval does: a run that dies for lack of memory costs more than one
@@ -106,11 +108,13 @@ def weigh(work: Work, case: Case, predict: Predictor) -> Weighed:
     if work.sync.local and case.dp > 1:
         memory = _with_outer_state(case, memory)
     if memory.high > case.device.memory_bytes:
-        return Weighed(case, memory, None)
-    return Weighed(case, memory, _synced(work, case, predict))
+        return LayoutEstimate(case, memory, None)
+    return LayoutEstimate(case, memory, _synced(work, case, predict))
 
 
-def _walk(work: Work, pool: Pool, objective: Objective, predict: Predictor) -> Iterator[Weighed]:
+def _walk(
+    work: TrainingWork, pool: DevicePool, objective: Objective, predict: Predictor
+) -> Iterator[LayoutEstimate]:
     for division in divisions(work, pool):
         for ladder in variants(work, pool, division):
             for rung in ladder:
@@ -124,7 +128,7 @@ def _walk(work: Work, pool: Pool, objective: Objective, predict: Predictor) -> I
                     break
 
 
-def _synced(work: Work, case: Case, predict: Predictor) -> StepTime:
+def _synced(work: TrainingWork, case: TrainingStep, predict: Predictor) -> StepTime:
     """Return the mean step: replicas that agree every so many steps pay for it in that one only."""
     step = predict.time(case)
     if not work.sync.local or case.dp == 1:
@@ -141,7 +145,7 @@ def _synced(work: Work, case: Case, predict: Predictor) -> StepTime:
     )
 
 
-def _with_outer_state(case: Case, memory: DeviceMemory) -> DeviceMemory:
+def _with_outer_state(case: TrainingStep, memory: DeviceMemory) -> DeviceMemory:
     outer = OUTER_BYTES * case.sizes.parameters / (case.tp * case.pp)
     return replace(
         memory,

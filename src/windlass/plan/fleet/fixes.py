@@ -16,10 +16,10 @@ from windlass.plan.cost.money import format_dollars
 from windlass.plan.cost.scaled import smaller_sizes
 from windlass.plan.fleet.alternatives import Way, counted_weights
 from windlass.plan.fleet.constraints import Binding
-from windlass.plan.fleet.fleet_search import Question, Survey, fewest
-from windlass.plan.fleet.pools import Pool
-from windlass.plan.fleet.run_estimate import Outlook, outlook
-from windlass.plan.fleet.work import Work
+from windlass.plan.fleet.fleet_search import Problem, SearchResult, fewest
+from windlass.plan.fleet.pools import DevicePool
+from windlass.plan.fleet.run_estimate import RunEstimate, outlook
+from windlass.plan.fleet.work import TrainingWork
 from windlass.plan.loss import expected_loss
 from windlass.spec.fleet import PER_MACHINE
 from windlass.spec.units import format_count, format_seconds
@@ -30,17 +30,17 @@ LEAST_CONTEXT = 512
 
 
 @dataclass(frozen=True)
-class Change:
+class SuggestedChange:
     """Something to ask for differently."""
 
     way: str
     changes: dict[str, Any]
     words: str
-    work: Work
-    pool: Pool
+    work: TrainingWork
+    pool: DevicePool
 
 
-def fixes(question: Question, binding: Binding, seen: Survey) -> Iterator[Way]:
+def fixes(question: Problem, binding: Binding, seen: SearchResult) -> Iterator[Way]:
     """Yield, of each kind of change, the smallest that helps."""
     for _, kind in groupby(_changes(question, binding, seen), key=lambda change: change.way):
         tried = (_try(question, change) for change in kind)
@@ -50,7 +50,7 @@ def fixes(question: Question, binding: Binding, seen: Survey) -> Iterator[Way]:
     yield from _later(question, seen)
 
 
-def _changes(question: Question, binding: Binding, seen: Survey) -> Iterator[Change]:
+def _changes(question: Problem, binding: Binding, seen: SearchResult) -> Iterator[SuggestedChange]:
     """Yield what to try, the smallest change of each kind first, and kinds that change the result last."""
     largest = max(question.pools, key=lambda pool: pool.devices)
     yield from _unpinned(question, largest)
@@ -67,24 +67,26 @@ def _changes(question: Question, binding: Binding, seen: Survey) -> Iterator[Cha
         yield from _smaller(question, largest, seen)
 
 
-def _unpinned(question: Question, pool: Pool) -> Iterator[Change]:
+def _unpinned(question: Problem, pool: DevicePool) -> Iterator[SuggestedChange]:
     """Give the search back a choice that was made for it."""
     work = question.work
     for name in work.pins:
         rest = {other: value for other, value in work.pins.items() if other != name}
         words = f"Leave {name} open instead of {work.pins[name]}"
-        yield Change(name, {name: None}, words, replace(work, pins=rest), pool)
+        yield SuggestedChange(name, {name: None}, words, replace(work, pins=rest), pool)
 
 
-def _batches(question: Question, pool: Pool) -> Iterator[Change]:
+def _batches(question: Problem, pool: DevicePool) -> Iterator[SuggestedChange]:
     work = question.work
     for unit in (8, 64, pool.devices):
         batch = -(-work.global_batch // unit) * unit
         words = f"A batch of {batch} sequences instead of {work.global_batch}"
-        yield Change("batch", {"batch_sequences": batch}, words, replace(work, global_batch=batch), pool)
+        yield SuggestedChange(
+            "batch", {"batch_sequences": batch}, words, replace(work, global_batch=batch), pool
+        )
 
 
-def _more(question: Question, pool: Pool) -> Iterator[Change]:
+def _more(question: Problem, pool: DevicePool) -> Iterator[SuggestedChange]:
     """The fewest devices that would do: double until it works, then halve the gap.
 
     A batch can only be divided so far; where that is in the way it grows with the devices.
@@ -94,17 +96,17 @@ def _more(question: Question, pool: Pool) -> Iterator[Change]:
             batch = question.work.global_batch * (times if grows else 1)
             work = replace(question.work, global_batch=batch)
             larger = replace(pool, devices=pool.devices * times, per_machine=_machine(pool))
-            enough = fewest(replace(question, work=work), larger, Survey())
+            enough = fewest(replace(question, work=work), larger, SearchResult())
             if enough is not None:
                 count = enough.members[0].pool.devices
                 changes = {"devices": count, **({"batch_sequences": batch} if grows else {})}
                 words = f"{count} devices instead of {pool.devices}"
                 words += f" and a batch of {batch} instead of {question.work.global_batch}" if grows else ""
-                yield Change("devices", changes, words, work, replace(larger, devices=count))
+                yield SuggestedChange("devices", changes, words, work, replace(larger, devices=count))
                 return
 
 
-def _prices(question: Question, seen: Survey) -> Iterator[Change]:
+def _prices(question: Problem, seen: SearchResult) -> Iterator[SuggestedChange]:
     """The price at which the run that needs the fewest device hours would keep to the budget."""
     early = [outlook for outlook in seen.outlooks if question.limits.late(outlook) <= 1]
     if question.limits.dollars is None or not early:
@@ -115,27 +117,27 @@ def _prices(question: Question, seen: Survey) -> Iterator[Change]:
     if len(least.members) == 1 and price > 0:
         cheap = replace(pool, device=replace(pool.device, dollars_h=(price, price)))
         words = f"A price of ${price:.2f} for an hour of one device"
-        yield Change("price", {"price_h": price}, words, question.work, cheap)
+        yield SuggestedChange("price", {"price_h": price}, words, question.work, cheap)
 
 
-def _later(question: Question, seen: Survey) -> Iterator[Way]:
+def _later(question: Problem, seen: SearchResult) -> Iterator[Way]:
     """The earliest end within the budget, where a deadline is in the way of it."""
     limits = question.limits
     paid = [outlook for outlook in seen.outlooks if limits.dear(outlook) <= 1]
     if limits.dollars is not None and limits.deadline_s is not None and paid:
         best = min(paid, key=lambda outlook: outlook.seconds)
-        change = Change(
+        change = SuggestedChange(
             "deadline", {"deadline_s": best.seconds}, "A later end", question.work, best.members[0].pool
         )
         yield way_of(change, best)
 
 
-def _machine(pool: Pool) -> int:
+def _machine(pool: DevicePool) -> int:
     """Devices of a machine when there are many; a lone one need not be full."""
     return pool.per_machine if pool.devices > pool.per_machine else max(PER_MACHINE, pool.per_machine)
 
 
-def _other_devices(question: Question, pool: Pool, binding: Binding) -> Iterator[Change]:
+def _other_devices(question: Problem, pool: DevicePool, binding: Binding) -> Iterator[SuggestedChange]:
     """As many devices of a kind that has more memory, is quicker or cheaper; the least change first."""
     own = pool.device
     for device in sorted(devices().values(), key=lambda device: device.memory_bytes):
@@ -146,23 +148,23 @@ def _other_devices(question: Question, pool: Pool, binding: Binding) -> Iterator
         if helps and device.name != own.name and not device.name.startswith(PROCESSOR):
             words = f"{pool.devices} x {device.name} instead of {own.name}"
             other = replace(pool, device=replace(device, network_bytes_s=own.network_bytes_s))
-            yield Change("device", {"device": device.name}, words, question.work, other)
+            yield SuggestedChange("device", {"device": device.name}, words, question.work, other)
 
 
-def _coarser(question: Question, pool: Pool) -> Iterator[Change]:
+def _coarser(question: Problem, pool: DevicePool) -> Iterator[SuggestedChange]:
     """Arithmetic in 8 bits, where the device has it."""
     if "float8" in pool.device.peak_flops and "float8" not in question.work.precisions:
         work = replace(question.work, precisions=("float8",))
-        yield Change("float8", {"precision": "float8"}, "Matrix products in float8", work, pool)
+        yield SuggestedChange("float8", {"precision": "float8"}, "Matrix products in float8", work, pool)
 
 
-def _shorter(question: Question, pool: Pool) -> Iterator[Change]:
+def _shorter(question: Problem, pool: DevicePool) -> Iterator[SuggestedChange]:
     """The same tokens in shorter sequences."""
     work, sequence = question.work, question.work.sequence // 2
     while sequence >= LEAST_CONTEXT:
         batch = work.global_batch * work.sequence // sequence
         words = f"A context of {sequence} tokens instead of {work.sequence}"
-        yield Change(
+        yield SuggestedChange(
             "context",
             {"context": sequence},
             words,
@@ -172,15 +174,15 @@ def _shorter(question: Question, pool: Pool) -> Iterator[Change]:
         sequence //= 2
 
 
-def _smaller(question: Question, pool: Pool, seen: Survey) -> Iterator[Change]:
+def _smaller(question: Problem, pool: DevicePool, seen: SearchResult) -> Iterator[SuggestedChange]:
     assert seen.smallest is not None
     for sizes in smaller_sizes(seen.smallest.case):
         words = f"{format_count(sizes.parameters)} weights: {sizes.layers} layers of width {sizes.width}"
         changes = {"layers": sizes.layers, "width": sizes.width, "heads": sizes.heads}
-        yield Change("smaller", changes, words, replace(question.work, sizes=sizes), pool)
+        yield SuggestedChange("smaller", changes, words, replace(question.work, sizes=sizes), pool)
 
 
-def _try(question: Question, change: Change) -> Way | None:
+def _try(question: Problem, change: SuggestedChange) -> Way | None:
     """Search again with the change; None if it does not help."""
     found = question.climb(change.work, change.pool)
     if found.best is None:
@@ -191,7 +193,7 @@ def _try(question: Question, change: Change) -> Way | None:
     return way_of(change, best)
 
 
-def way_of(change: Change, best: Outlook) -> Way:
+def way_of(change: SuggestedChange, best: RunEstimate) -> Way:
     """Tell a change with what it comes to."""
     work = change.work
     loss = expected_loss(counted_weights(work.sizes), work.tokens, work.tokens, work.sizes.vocabulary)

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from windlass.plan.fleet.constraints import Limits
-from windlass.plan.fleet.explore import PUBLISHED, Found, Predictor, Weighed, exhaustive
+from windlass.plan.fleet.constraints import PlanLimits
+from windlass.plan.fleet.explore import PUBLISHED, LayoutEstimate, Predictor, SearchFound, exhaustive
 from windlass.plan.fleet.greedy import greedy
 from windlass.plan.fleet.heterogeneous import together
 from windlass.plan.fleet.pareto import front
-from windlass.plan.fleet.pools import Pool
-from windlass.plan.fleet.run_estimate import Outlook, outlook, worth
-from windlass.plan.fleet.work import Work
+from windlass.plan.fleet.pools import DevicePool
+from windlass.plan.fleet.run_estimate import RunEstimate, outlook, worth
+from windlass.plan.fleet.work import TrainingWork
 from windlass.spec.protocol.progress import Progress, Report, silent
 
 SearchName = Literal["exhaustive", "greedy"]
@@ -29,50 +29,50 @@ MOST_SLOWER = 2.0
 
 
 @dataclass(frozen=True)
-class Question:
+class Problem:
     """Work, the fleet that may do it, and what to keep to."""
 
     name: str
-    work: Work
-    pools: tuple[Pool, ...]
-    limits: Limits
+    work: TrainingWork
+    pools: tuple[DevicePool, ...]
+    limits: PlanLimits
     search: SearchName = "exhaustive"
     between_bytes_s: float | None = None
     """Between pools, of one device."""
     predict: Predictor = PUBLISHED
 
-    def look(self, work: Work, pool: Pool, search: SearchName | None = None) -> Found:
+    def look(self, work: TrainingWork, pool: DevicePool, search: SearchName | None = None) -> SearchFound:
         walk = {"exhaustive": exhaustive, "greedy": greedy}[search or self.search]
         return walk(work, pool, self.limits.objective, self.predict)
 
-    def climb(self, work: Work, pool: Pool) -> Found:
+    def climb(self, work: TrainingWork, pool: DevicePool) -> SearchFound:
         return self.look(work, pool, "greedy")
 
 
 @dataclass
-class Survey:
+class SearchResult:
     """What was seen."""
 
-    outlooks: list[Outlook] = field(default_factory=list)
+    outlooks: list[RunEstimate] = field(default_factory=list)
     """One for each pool and number of devices, and those of all pools together."""
-    points: list[Outlook] = field(default_factory=list)
+    points: list[RunEstimate] = field(default_factory=list)
     """Layouts that no other on as many devices beats in time and memory."""
     counted: int = 0
-    smallest: Weighed | None = None
-    hopeless: Outlook | None = None
+    smallest: LayoutEstimate | None = None
+    hopeless: RunEstimate | None = None
     """One that fails too often to come to an end."""
-    searched: dict[tuple[str, int], Found] = field(default_factory=dict)
+    searched: dict[tuple[str, int], SearchFound] = field(default_factory=dict)
     """Searches of the kind that was asked for, by device and number."""
 
-    def choice(self, limits: Limits) -> Outlook | None:
+    def choice(self, limits: PlanLimits) -> RunEstimate | None:
         """The best that keeps to the limits."""
         kept = (seen for seen in self.outlooks if limits.keeps(seen))
         return min(kept, key=lambda seen: worth(seen, limits.objective), default=None)
 
 
-def survey(question: Question, report: Report = silent) -> Survey:
+def survey(question: Problem, report: Report = silent) -> SearchResult:
     """Look at all pools, in all sizes."""
-    seen = Survey()
+    seen = SearchResult()
     sizes = [(pool, count) for pool in question.pools for count in halvings(pool.devices)]
     for done, (pool, count) in enumerate(sizes):
         report(Progress("search", done, len(sizes), "fleets"))
@@ -84,7 +84,9 @@ def survey(question: Question, report: Report = silent) -> Survey:
     return seen
 
 
-def look(question: Question, pool: Pool, seen: Survey, *, whole: bool = False) -> Outlook | None:
+def look(
+    question: Problem, pool: DevicePool, seen: SearchResult, *, whole: bool = False
+) -> RunEstimate | None:
     """Add what so many devices of a pool can do; the whole of it is searched as was asked for.
 
     Of a part of the pool only those devices count that the best layout uses: nobody would take more.
@@ -111,7 +113,7 @@ def look(question: Question, pool: Pool, seen: Survey, *, whole: bool = False) -
     return best
 
 
-def _in_time(question: Question, pool: Pool, options: tuple[Weighed, ...]) -> Weighed:
+def _in_time(question: Problem, pool: DevicePool, options: tuple[LayoutEstimate, ...]) -> LayoutEstimate:
     """Return the best that is in time, or else the quickest: what saves memory may be too late."""
     quickest = min(options, key=lambda weighed: weighed.step_s)
     if question.limits.deadline_s is None or options[0] is quickest:
@@ -120,7 +122,7 @@ def _in_time(question: Question, pool: Pool, options: tuple[Weighed, ...]) -> We
     return next(early, quickest)
 
 
-def exact(question: Question, pool: Pool, seen: Survey) -> Found:
+def exact(question: Problem, pool: DevicePool, seen: SearchResult) -> SearchFound:
     """Search so many devices of a pool as was asked for, once."""
     key = (pool.device.name, pool.devices)
     if key not in seen.searched:
@@ -129,7 +131,7 @@ def exact(question: Question, pool: Pool, seen: Survey) -> Found:
     return seen.searched[key]
 
 
-def fewest(question: Question, pool: Pool, seen: Survey) -> Outlook | None:
+def fewest(question: Problem, pool: DevicePool, seen: SearchResult) -> RunEstimate | None:
     """Return the run with the fewest devices of a pool that is in time, or None if all of them are too late.
 
     More devices are never slower by much, so halving the gap finds the border, in whole machines.
@@ -158,6 +160,6 @@ def halvings(devices: int) -> Iterator[int]:
         devices = -(-devices // 2)
 
 
-def _smaller(one: Weighed | None, other: Weighed | None) -> Weighed | None:
+def _smaller(one: LayoutEstimate | None, other: LayoutEstimate | None) -> LayoutEstimate | None:
     both = [weighed for weighed in (one, other) if weighed is not None]
     return min(both, key=lambda w: w.memory.bytes / w.case.device.memory_bytes, default=None)

@@ -9,7 +9,16 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 
 from windlass.plan.cost.step_config import Precision
-from windlass.plan.fleet.explore import PUBLISHED, Found, Objective, Predictor, Weighed, found, value, weigh
+from windlass.plan.fleet.explore import (
+    PUBLISHED,
+    LayoutEstimate,
+    Objective,
+    Predictor,
+    SearchFound,
+    found,
+    value,
+    weigh,
+)
 from windlass.plan.fleet.layouts import (
     Division,
     Shards,
@@ -19,8 +28,8 @@ from windlass.plan.fleet.layouts import (
     recomputed,
     shardings,
 )
-from windlass.plan.fleet.pools import Pool
-from windlass.plan.fleet.work import Work
+from windlass.plan.fleet.pools import DevicePool
+from windlass.plan.fleet.work import TrainingWork
 
 GLANCED_MICRO_BATCH = 8
 AXES = 5
@@ -28,7 +37,7 @@ AXES = 5
 
 
 @dataclass(frozen=True)
-class Spot:
+class GreedyPoint:
     """A layout but for its recomputation, which memory decides."""
 
     division: Division
@@ -37,7 +46,9 @@ class Spot:
     micro_batch: int
 
 
-def greedy(work: Work, pool: Pool, objective: Objective = "time", predict: Predictor = PUBLISHED) -> Found:
+def greedy(
+    work: TrainingWork, pool: DevicePool, objective: Objective = "time", predict: Predictor = PUBLISHED
+) -> SearchFound:
     """Climb from the divisions that look best at first glance."""
     climb = _Climb(work, pool, objective, predict)
     for start in climb.starts():
@@ -48,26 +59,28 @@ def greedy(work: Work, pool: Pool, objective: Objective = "time", predict: Predi
 class _Climb:
     """What one search knows so far."""
 
-    def __init__(self, work: Work, pool: Pool, objective: Objective, predict: Predictor) -> None:
-        self.seen: dict[Spot, list[Weighed]] = {}
+    def __init__(
+        self, work: TrainingWork, pool: DevicePool, objective: Objective, predict: Predictor
+    ) -> None:
+        self.seen: dict[GreedyPoint, list[LayoutEstimate]] = {}
         self._work, self._pool, self._objective, self._predict = work, pool, objective, predict
         self._known = {astuple(d)[:AXES]: d for d in divisions(work, pool)}
         self._values = [sorted({key[axis] for key in self._known}) for axis in range(AXES)]
 
-    def starts(self) -> list[Spot]:
+    def starts(self) -> list[GreedyPoint]:
         """Glance at every division without virtual stages, and begin where it looks best.
 
         A climb seldom crosses a pass between tensor degrees, between a pipeline and none, or between weights
         that are divided and weights that are not, so each of these has a start of its own.
         """
         plain = [d for d in self._known.values() if d.virtual == 1] or list(self._known.values())
-        best: dict[tuple[int, bool, bool], Spot] = {}
+        best: dict[tuple[int, bool, bool], GreedyPoint] = {}
         for spot in sorted((s for division in plain for s in self._spots(division)), key=self._height):
             kind = (spot.division.tp, spot.division.pp > 1, spot.sharding[0] == "full")
             best.setdefault(kind, spot)
         return list(best.values())
 
-    def up(self, spot: Spot) -> None:
+    def up(self, spot: GreedyPoint) -> None:
         """Go to the best neighbour while there is a better one."""
         while True:
             best = min(self._neighbours(spot), key=self._height, default=spot)
@@ -75,12 +88,12 @@ class _Climb:
                 return
             spot = best
 
-    def _height(self, spot: Spot) -> tuple[bool, tuple[float, float]]:
+    def _height(self, spot: GreedyPoint) -> tuple[bool, tuple[float, float]]:
         if spot not in self.seen:
             self.seen[spot] = list(self._look(spot))
         return min((not w.fits, value(w, self._objective)) for w in self.seen[spot])
 
-    def _look(self, spot: Spot) -> Iterator[Weighed]:
+    def _look(self, spot: GreedyPoint) -> Iterator[LayoutEstimate]:
         """Weigh recomputations until one fits."""
         parts = (spot.division, spot.precision, spot.sharding, spot.micro_batch)
         for case in recomputed(self._work, self._pool, *parts):
@@ -88,16 +101,16 @@ class _Climb:
             if seen.fits and self._objective != "memory":
                 return
 
-    def _spots(self, division: Division) -> Iterator[Spot]:
+    def _spots(self, division: Division) -> Iterator[GreedyPoint]:
         """The smallest and a large micro-batch, with the optimizer divided and with everything divided."""
         micros, shards = micro_batches(self._work, division), shardings(self._work, self._pool, division)
         full = [sharding for sharding in shards if sharding[0] == "full"]
         glanced = dict.fromkeys([*micros[:1], *[m for m in micros if m <= GLANCED_MICRO_BATCH][-1:]])
         for precision in precisions(self._work, self._pool):
             for sharding in dict.fromkeys((*shards[:2][-1:], *full[:1])):
-                yield from (Spot(division, precision, sharding, micro) for micro in glanced)
+                yield from (GreedyPoint(division, precision, sharding, micro) for micro in glanced)
 
-    def _neighbours(self, spot: Spot) -> Iterator[Spot]:
+    def _neighbours(self, spot: GreedyPoint) -> Iterator[GreedyPoint]:
         micros = micro_batches(self._work, spot.division)
         at = micros.index(spot.micro_batch)
         for micro in (*micros[max(0, at - 1) : at], *micros[at + 1 : at + 2]):
@@ -108,7 +121,7 @@ class _Climb:
         for division in self._beside(spot.division):
             yield from self._moved(spot, division)
 
-    def _moved(self, spot: Spot, division: Division) -> Iterator[Spot]:
+    def _moved(self, spot: GreedyPoint, division: Division) -> Iterator[GreedyPoint]:
         """The same inner choices in another division, or the nearest to them that it allows.
 
         Where sequences are cut otherwise, also as many tokens at a time as before.
@@ -120,7 +133,7 @@ class _Climb:
             as_many = spot.micro_batch * division.cp / spot.division.cp
             for wanted in dict.fromkeys((spot.micro_batch, as_many)):
                 micro = min(micros, key=lambda m: abs(m - wanted))
-                yield Spot(division, spot.precision, alike, micro)
+                yield GreedyPoint(division, spot.precision, alike, micro)
 
     def _beside(self, division: Division) -> Iterator[Division]:
         """One axis a degree up or down, or one up and another down."""

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from windlass.plan.cost.step_time import StepTime
-from windlass.plan.fleet.explore import Found
-from windlass.plan.fleet.pools import Pool
-from windlass.plan.fleet.run_estimate import Member, Outlook, team_outlook
-from windlass.plan.fleet.work import Work
+from windlass.plan.fleet.explore import SearchFound
+from windlass.plan.fleet.pools import DevicePool
+from windlass.plan.fleet.run_estimate import PoolLayout, RunEstimate, team_outlook
+from windlass.plan.fleet.work import TrainingWork
 
 PARTS = 32
 """Into which a batch is cut to be shared out."""
@@ -23,12 +23,12 @@ GRADIENT_BYTES = 4
 """Of one weight, as replicas add them up."""
 EXCHANGE = "gradient exchange between pools"
 
-Search = Callable[[Work, Pool], Found]
+Search = Callable[[TrainingWork, DevicePool], SearchFound]
 
 
 def together(
-    work: Work, pools: tuple[Pool, ...], search: Search, between_bytes_s: float | None = None
-) -> Outlook | None:
+    work: TrainingWork, pools: tuple[DevicePool, ...], search: Search, between_bytes_s: float | None = None
+) -> RunEstimate | None:
     """Return the best team of all pools that can hold the model, or None if fewer than two can."""
     found = [(pool, search(work, pool).best) for pool in pools]
     able = [(pool, best.step_s) for pool, best in found if best is not None]
@@ -37,7 +37,7 @@ def together(
         return None
     shares = in_proportion([1 / step_s for _, step_s in able], parts)
     team = [pool for pool, _ in able]
-    best: Outlook | None = None
+    best: RunEstimate | None = None
     for _ in range(MOST_MOVES):
         members = _members(work, team, shares, parts, search)
         if members is None:
@@ -59,18 +59,18 @@ def in_proportion(speeds: list[float], parts: int) -> list[int]:
 
 
 def _members(
-    work: Work, pools: list[Pool], shares: list[int], parts: int, search: Search
-) -> list[Member] | None:
+    work: TrainingWork, pools: list[DevicePool], shares: list[int], parts: int, search: Search
+) -> list[PoolLayout] | None:
     members = []
     for pool, share in zip(pools, shares, strict=True):
         best = search(replace(work, global_batch=work.global_batch * share // parts), pool).best
         if best is None:
             return None
-        members.append(Member(pool, best))
+        members.append(PoolLayout(pool, best))
     return members
 
 
-def _joined(work: Work, members: list[Member], between_bytes_s: float | None) -> Outlook:
+def _joined(work: TrainingWork, members: list[PoolLayout], between_bytes_s: float | None) -> RunEstimate:
     """The slowest sets the pace; then gradients go around among the pools (a ring, as within one)."""
     slowest_first = sorted(members, key=lambda member: -member.weighed.step_s)
     step = slowest_first[0].weighed.step
@@ -88,7 +88,7 @@ def _joined(work: Work, members: list[Member], between_bytes_s: float | None) ->
     return team_outlook(work, tuple(slowest_first), whole)
 
 
-def _moved(members: list[Member], shares: list[int]) -> list[int]:
+def _moved(members: list[PoolLayout], shares: list[int]) -> list[int]:
     """Give one part of the slowest pool to the quickest."""
     order = sorted(range(len(members)), key=lambda i: members[i].weighed.step_s)
     moved = list(shares)

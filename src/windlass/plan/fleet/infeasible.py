@@ -9,12 +9,12 @@ from windlass.plan.cost.money import format_dollars
 from windlass.plan.fleet.alternatives import Way
 from windlass.plan.fleet.constraints import Binding
 from windlass.plan.fleet.fixes import fixes
-from windlass.plan.fleet.fleet_search import Question, Survey
+from windlass.plan.fleet.fleet_search import Problem, SearchResult
 from windlass.spec.units import format_bytes, format_count, format_seconds
 
 
 @dataclass(frozen=True)
-class NoSolution:
+class Infeasible:
     """Why there is no plan."""
 
     binding: Binding
@@ -29,13 +29,13 @@ class NoSolution:
         }
 
 
-def no_solution(question: Question, seen: Survey) -> NoSolution:
+def no_solution(question: Problem, seen: SearchResult) -> Infeasible:
     """Say what is in the way, and try what might help."""
     binding = binding_of(question, seen)
-    return NoSolution(binding, sentence(question, binding, seen), tuple(fixes(question, binding, seen)))
+    return Infeasible(binding, sentence(question, binding, seen), tuple(fixes(question, binding, seen)))
 
 
-def binding_of(question: Question, seen: Survey) -> Binding:
+def binding_of(question: Problem, seen: SearchResult) -> Binding:
     """Return the constraint that no layout keeps; of deadline and budget the one that is further off.
 
     Where each can be kept but not both, money is in the way of those that are in time.
@@ -49,7 +49,7 @@ def binding_of(question: Question, seen: Survey) -> Binding:
     return "time" if late > max(1.0, dear) else "money"
 
 
-def sentence(question: Question, binding: Binding, seen: Survey) -> str:
+def sentence(question: Problem, binding: Binding, seen: SearchResult) -> str:
     """Say what is in the way, with the two numbers that do not agree."""
     if binding == "divisibility":
         return _indivisible(question)
@@ -58,7 +58,7 @@ def sentence(question: Question, binding: Binding, seen: Survey) -> str:
     return _too_late(question, seen) if binding == "time" else _too_dear(question, seen)
 
 
-def _indivisible(question: Question) -> str:
+def _indivisible(question: Problem) -> str:
     work = question.work
     pinned = ", ".join(f"{name}={value}" for name, value in work.pins.items())
     return (
@@ -67,7 +67,7 @@ def _indivisible(question: Question) -> str:
     )
 
 
-def _too_large(question: Question, seen: Survey) -> str:
+def _too_large(question: Problem, seen: SearchResult) -> str:
     assert seen.smallest is not None
     device, needed = seen.smallest.case.device, format_bytes(seen.smallest.memory.high)
     return (
@@ -76,7 +76,7 @@ def _too_large(question: Question, seen: Survey) -> str:
     )
 
 
-def _too_late(question: Question, seen: Survey) -> str:
+def _too_late(question: Problem, seen: SearchResult) -> str:
     if not seen.outlooks and seen.hopeless is not None:
         often = format_seconds(seen.hopeless.goodput.mtbf_s)
         return f"The run would never end: {seen.hopeless.devices} devices fail every {often}"
@@ -88,7 +88,7 @@ def _too_late(question: Question, seen: Survey) -> str:
     )
 
 
-def _too_dear(question: Question, seen: Survey) -> str:
+def _too_dear(question: Problem, seen: SearchResult) -> str:
     limits = question.limits
     priced = [outlook for outlook in seen.outlooks if outlook.dollars is not None]
     if not priced:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from windlass.plan.cost.software_defaults import habits_of
-from windlass.plan.cost.step_config import Case, Precision, Recompute, Sharding
-from windlass.plan.fleet.pools import Pool
-from windlass.plan.fleet.work import Work
+from windlass.plan.cost.step_config import Precision, Recompute, Sharding, TrainingStep
+from windlass.plan.fleet.pools import DevicePool
+from windlass.plan.fleet.work import TrainingWork
 
 LEAST_CUT_TOKENS = 1024
 MOST_VIRTUAL = 8
@@ -48,7 +48,7 @@ class Division:
         return self.tp * self.pp * self.cp * self.dp
 
 
-def divisions(work: Work, pool: Pool) -> Iterator[Division]:
+def divisions(work: TrainingWork, pool: DevicePool) -> Iterator[Division]:
     """Yield the divisions that model, batch and devices allow.
 
     The batch takes all devices that the other axes leave, as far as it can be divided among them.
@@ -62,7 +62,9 @@ def divisions(work: Work, pool: Pool) -> Iterator[Division]:
                         yield Division(tp, pp, virtual, cp, ep, dp)
 
 
-def variants(work: Work, pool: Pool, division: Division) -> Iterator[Iterator[Iterator[Case]]]:
+def variants(
+    work: TrainingWork, pool: DevicePool, division: Division
+) -> Iterator[Iterator[Iterator[TrainingStep]]]:
     """Yield, for each sharding and precision, micro-batches in rising order, and for each the recomputations.
 
     The nesting is what pruning needs: the first recomputation that fits is the fastest one, and if none fits
@@ -75,12 +77,17 @@ def variants(work: Work, pool: Pool, division: Division) -> Iterator[Iterator[It
 
 
 def recomputed(
-    work: Work, pool: Pool, division: Division, precision: Precision, sharding: Shards, micro_batch: int
-) -> Iterator[Case]:
+    work: TrainingWork,
+    pool: DevicePool,
+    division: Division,
+    precision: Precision,
+    sharding: Shards,
+    micro_batch: int,
+) -> Iterator[TrainingStep]:
     """Yield the recomputations, the fastest first; one that was asked for by name is that of all layers."""
     for recompute, share in RECOMPUTES:
         if work.allows("recompute", recompute if share == 1 else None):
-            yield Case(
+            yield TrainingStep(
                 sizes=work.sizes, sequence=work.sequence, global_batch=work.global_batch,
                 micro_batch=micro_batch, device=pool.device, devices=division.devices,
                 per_machine=min(pool.per_machine, division.devices), tp=division.tp,
@@ -91,7 +98,7 @@ def recomputed(
             )  # fmt: skip
 
 
-def cases(work: Work, pool: Pool) -> Iterator[Case]:
+def cases(work: TrainingWork, pool: DevicePool) -> Iterator[TrainingStep]:
     """Yield every layout, without any pruning."""
     for division in divisions(work, pool):
         for ladder in variants(work, pool, division):
@@ -99,28 +106,28 @@ def cases(work: Work, pool: Pool) -> Iterator[Case]:
                 yield from rung
 
 
-def tensor_degrees(work: Work, pool: Pool) -> list[int]:
+def tensor_degrees(work: TrainingWork, pool: DevicePool) -> list[int]:
     """Return degrees that divide the heads and stay within the fast links."""
     sizes, most = work.sizes, min(pool.devices, max(pool.per_machine, _linked(pool)))
     shared = [tp for tp in _divisors(sizes.heads) if sizes.kv_heads % tp == 0 or tp % sizes.kv_heads == 0]
     return [tp for tp in shared if tp <= most and _inner(work) % tp == 0 and work.allows("tp", tp)]
 
 
-def pipeline_degrees(work: Work, most: int) -> list[int]:
+def pipeline_degrees(work: TrainingWork, most: int) -> list[int]:
     """Return numbers of equal stages, and powers of two, whose stages may differ by a layer."""
     layers = work.sizes.layers
     powers = (1 << power for power in range((layers // 2).bit_length()))
     return [pp for pp in sorted({*_divisors(layers), *powers}) if pp <= most and work.allows("pp", pp)]
 
 
-def context_degrees(work: Work, most: int) -> list[int]:
+def context_degrees(work: TrainingWork, most: int) -> list[int]:
     """Return powers of two; a causal sequence is cut in twice as many pieces to give equal work."""
     powers = (1 << power for power in range(most.bit_length()))
     fine = [cp for cp in powers if cp == 1 or work.sequence // cp >= LEAST_CUT_TOKENS]
     return [cp for cp in fine if work.sequence % (2 * cp) == 0 or cp == 1 if work.allows("cp", cp)]
 
 
-def expert_degrees(work: Work, most: int) -> list[int]:
+def expert_degrees(work: TrainingWork, most: int) -> list[int]:
     """Experts are divided among devices that otherwise divide the batch."""
     if not work.sizes.experts:
         return [1] if work.allows("ep", 1) else []
@@ -128,7 +135,7 @@ def expert_degrees(work: Work, most: int) -> list[int]:
     return [ep for ep in shared if work.allows("ep", ep)]
 
 
-def virtual_degrees(work: Work, pp: int, dp: int) -> list[int]:
+def virtual_degrees(work: TrainingWork, pp: int, dp: int) -> list[int]:
     """Return numbers of stages on each device.
 
     The first and the last stage may hold nothing but embedding and head, as those of Llama 3 405B do
@@ -144,7 +151,7 @@ def virtual_degrees(work: Work, pp: int, dp: int) -> list[int]:
     return [v for v in possible if work.allows("virtual", v)]
 
 
-def precisions(work: Work, pool: Pool) -> list[Precision]:
+def precisions(work: TrainingWork, pool: DevicePool) -> list[Precision]:
     """Return those of the work that the device has; 16 bits where the work leaves it open."""
     has = pool.device.peak_flops
     return (
@@ -152,7 +159,7 @@ def precisions(work: Work, pool: Pool) -> list[Precision]:
     )
 
 
-def shardings(work: Work, pool: Pool, division: Division) -> list[Shards]:
+def shardings(work: TrainingWork, pool: DevicePool, division: Division) -> list[Shards]:
     """Return what replicas divide among them, and how many do.
 
     Weights are not divided under a pipeline: every micro-batch would gather them again (Megatron and
@@ -174,23 +181,23 @@ def shardings(work: Work, pool: Pool, division: Division) -> list[Shards]:
     return [pair for pair in possible if work.allows("sharding", pair[0])]
 
 
-def micro_batches(work: Work, division: Division) -> list[int]:
+def micro_batches(work: TrainingWork, division: Division) -> list[int]:
     """Return the sizes that divide a replica's share; interleaving wants a multiple of pp of them."""
     share = work.global_batch // division.dp
     possible = [m for m in _divisors(share) if m <= MOST_MICRO_BATCH and work.allows("micro_batch", m)]
     return [m for m in possible if division.virtual == 1 or (share // m) % division.pp == 0]
 
 
-def _replicas(work: Work, most: int) -> int:
+def _replicas(work: TrainingWork, most: int) -> int:
     """The largest number of replicas that divides the batch."""
     return max((dp for dp in _divisors(work.global_batch) if dp <= most), default=0)
 
 
-def _linked(pool: Pool) -> int:
+def _linked(pool: DevicePool) -> int:
     return pool.device.domain if pool.device.domain > pool.per_machine else 1
 
 
-def _inner(work: Work) -> int:
+def _inner(work: TrainingWork) -> int:
     """The inner width that tensor parallelism divides."""
     return work.sizes.expert_width if work.sizes.experts else work.sizes.ffn_width
 

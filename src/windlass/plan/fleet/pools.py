@@ -12,7 +12,7 @@ from windlass.spec.fleet import Fleet, Machines
 
 
 @dataclass(frozen=True)
-class Pool:
+class DevicePool:
     """Equal devices on equal machines."""
 
     device: Device
@@ -22,17 +22,17 @@ class Pool:
     failures: Failures
     store_bytes_s: float
 
-    def of(self, devices: int) -> Pool:
+    def of(self, devices: int) -> DevicePool:
         """Return as many devices of the same kind, on machines as full as they can be."""
         return replace(self, devices=devices, per_machine=min(self.per_machine, devices))
 
 
-def pools_of(fleet: Fleet) -> tuple[Pool, ...]:
+def pools_of(fleet: Fleet) -> tuple[DevicePool, ...]:
     """Return one pool for each group of machines."""
     return tuple(_pool(fleet, group) for group in fleet.machines)
 
 
-def _pool(fleet: Fleet, group: Machines) -> Pool:
+def _pool(fleet: Fleet, group: Machines) -> DevicePool:
     known = device_named(group.device)
     device = replace(
         known,
@@ -42,7 +42,7 @@ def _pool(fleet: Fleet, group: Machines) -> Pool:
         watts=group.watts or known.watts,
         dollars_h=group.prices or known.dollars_h,
     )
-    return Pool(
+    return DevicePool(
         device=device,
         devices=group.total,
         per_machine=group.devices,

@@ -14,12 +14,12 @@ from typing import Any, get_args
 from windlass.plan.cost.fitted_constants import documented
 from windlass.plan.cost.step_config import Precision, Sizes
 from windlass.plan.fleet.answer import answer
-from windlass.plan.fleet.constraints import Limits, parse_budget, parse_deadline
+from windlass.plan.fleet.constraints import PlanLimits, parse_budget, parse_deadline
 from windlass.plan.fleet.explore import Objective
-from windlass.plan.fleet.fleet_search import Question, SearchName
+from windlass.plan.fleet.fleet_search import Problem, SearchName
 from windlass.plan.fleet.layouts import precisions
-from windlass.plan.fleet.pools import Pool, pools_of
-from windlass.plan.fleet.work import Work, parse_pins, work_of
+from windlass.plan.fleet.pools import DevicePool, pools_of
+from windlass.plan.fleet.work import TrainingWork, parse_pins, work_of
 from windlass.spec.errors import AskedWrongly, BadInput, did_you_mean
 from windlass.spec.fleet import Fleet
 from windlass.spec.job import Job
@@ -27,7 +27,7 @@ from windlass.spec.protocol.progress import Report, silent
 
 
 @dataclass(frozen=True)
-class Wish:
+class PlanRequest:
     """Everything that can be asked for; None leaves it to the planner."""
 
     job: Job
@@ -44,7 +44,7 @@ class Wish:
     more: int = 0
 
 
-def planned(wish: Wish, now: datetime, report: Report = silent) -> dict[str, Any]:
+def planned(wish: PlanRequest, now: datetime, report: Report = silent) -> dict[str, Any]:
     """Return the plan, or why there is none."""
     question = question_of(wish, now)
     begin = time.monotonic()
@@ -54,7 +54,7 @@ def planned(wish: Wish, now: datetime, report: Report = silent) -> dict[str, Any
     return facts
 
 
-def question_of(wish: Wish, now: datetime) -> Question:
+def question_of(wish: PlanRequest, now: datetime) -> Problem:
     """Read everything that was wanted, or say which of it is wrong."""
     if wish.top < 1 or wish.more < 0:
         raise AskedWrongly("--top must be at least 1, and --more at least 0")
@@ -64,17 +64,17 @@ def question_of(wish: Wish, now: datetime) -> Question:
     pools = pools_of(wish.fleet)
     work = _work(wish)
     _check_precisions(work, pools)
-    return Question(
+    return Problem(
         name=wish.job.name,
         work=work,
         pools=pools,
-        limits=Limits(wish.objective or usual, deadline, budget),
+        limits=PlanLimits(wish.objective or usual, deadline, budget),
         search=wish.search,
         between_bytes_s=wish.fleet.network,
     )
 
 
-def _work(wish: Wish) -> Work:
+def _work(wish: PlanRequest) -> TrainingWork:
     return work_of(
         wish.job,
         wish.sizes,
@@ -84,7 +84,7 @@ def _work(wish: Wish) -> Work:
     )
 
 
-def _check_precisions(work: Work, pools: tuple[Pool, ...]) -> None:
+def _check_precisions(work: TrainingWork, pools: tuple[DevicePool, ...]) -> None:
     if not any(precisions(work, pool) for pool in pools):
         names, wanted = ", ".join(pool.device.name for pool in pools), ", ".join(work.precisions)
         known = sorted({name for pool in pools for name in pool.device.peak_flops})

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from windlass.plan.cost.goodput import Failures, Goodput, goodput
-from windlass.plan.cost.money import Cost, added, cost_of
-from windlass.plan.cost.step_config import Case
+from windlass.plan.cost.goodput import FailureModel, Failures, goodput
+from windlass.plan.cost.money import RunCost, added, cost_of
+from windlass.plan.cost.step_config import TrainingStep
 from windlass.plan.cost.step_time import StepTime
-from windlass.plan.cost.storage import Storage, storage
-from windlass.plan.fleet.explore import Objective, Weighed
-from windlass.plan.fleet.pools import Pool
-from windlass.plan.fleet.work import Work
+from windlass.plan.cost.storage import StorageNeeds, storage
+from windlass.plan.fleet.explore import LayoutEstimate, Objective
+from windlass.plan.fleet.pools import DevicePool
+from windlass.plan.fleet.work import TrainingWork
 
 HOST_BYTES_S = 10e9
 """At which a device copies its state to the memory of its machine, while training waits: half of what
@@ -25,31 +25,31 @@ NSDI, section 4)."""
 
 
 @dataclass(frozen=True)
-class Member:
+class PoolLayout:
     """A pool with its layout."""
 
-    pool: Pool
-    weighed: Weighed
+    pool: DevicePool
+    weighed: LayoutEstimate
 
     @property
-    def case(self) -> Case:
+    def case(self) -> TrainingStep:
         return self.weighed.case
 
 
 @dataclass(frozen=True)
-class Outlook:
+class RunEstimate:
     """A layout and its whole run."""
 
-    members: tuple[Member, ...]
+    members: tuple[PoolLayout, ...]
     """The first is the one that sets the pace."""
     step: StepTime
     steps: int
-    goodput: Goodput
-    storage: Storage
-    cost: Cost
+    goodput: FailureModel
+    storage: StorageNeeds
+    cost: RunCost
 
     @property
-    def case(self) -> Case:
+    def case(self) -> TrainingStep:
         return self.members[0].case
 
     @property
@@ -75,13 +75,13 @@ class Outlook:
         return max(member.weighed.memory.bytes for member in self.members)
 
 
-def outlook(work: Work, pool: Pool, weighed: Weighed) -> Outlook:
+def outlook(work: TrainingWork, pool: DevicePool, weighed: LayoutEstimate) -> RunEstimate:
     """Return the whole run of one layout on equal devices."""
     assert weighed.step is not None
-    return team_outlook(work, (Member(pool, weighed),), weighed.step)
+    return team_outlook(work, (PoolLayout(pool, weighed),), weighed.step)
 
 
-def team_outlook(work: Work, members: tuple[Member, ...], step: StepTime) -> Outlook:
+def team_outlook(work: TrainingWork, members: tuple[PoolLayout, ...], step: StepTime) -> RunEstimate:
     """Return the whole run of a team whose mean step is known; the first member sets the pace."""
     lead, devices = members[0], sum(member.case.devices for member in members)
     stored = storage(lead.case, tokens=work.tokens, steps=work.steps, store_bytes_s=lead.pool.store_bytes_s)
@@ -96,10 +96,10 @@ def team_outlook(work: Work, members: tuple[Member, ...], step: StepTime) -> Out
     )
     seconds = useful.seconds(work.steps * step.seconds)
     costs = [cost_of(seconds, m.case.devices, m.pool.device, m.pool.prices) for m in members]
-    return Outlook(members, step, work.steps, useful, stored, added(costs))
+    return RunEstimate(members, step, work.steps, useful, stored, added(costs))
 
 
-def worth(outlook: Outlook, objective: Objective) -> tuple[float, float]:
+def worth(outlook: RunEstimate, objective: Objective) -> tuple[float, float]:
     """Return what is to be small, and what decides between equals. Unknown prices count by device hours."""
     if objective == "memory":
         return outlook.memory_bytes, outlook.seconds
@@ -109,7 +109,7 @@ def worth(outlook: Outlook, objective: Objective) -> tuple[float, float]:
     return outlook.seconds, outlook.devices
 
 
-def _failures(members: tuple[Member, ...]) -> Failures:
+def _failures(members: tuple[PoolLayout, ...]) -> Failures:
     """Those of a mean device: the rates of all members add up."""
     rates = [member.case.devices / member.pool.failures.mtbf_s for member in members]
     devices = sum(member.case.devices for member in members)

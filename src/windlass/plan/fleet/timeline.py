@@ -22,7 +22,7 @@ AT_THE_END = ("gradient exchange", "optimizer")
 
 
 @dataclass(frozen=True)
-class Piece:
+class TimelineSpan:
     """What a stage does from one moment to another."""
 
     stage: int
@@ -76,7 +76,7 @@ def shares_of(parts: Mapping[str, float]) -> Shares:
     )
 
 
-def timeline(layout: Mapping[str, Any]) -> list[Piece]:
+def timeline(layout: Mapping[str, Any]) -> list[TimelineSpan]:
     """Return what every stage does in a step, from 0 to its end."""
     choices, shares = layout["choices"], shares_of(layout["step_parts_s"])
     stages, passes = choices["pp"], choices["micro_batches"]
@@ -92,7 +92,7 @@ def timeline(layout: Mapping[str, Any]) -> list[Piece]:
     return [*told, *_waits(told, stages, last * scale), *_ends(stages, last * scale, shares)]
 
 
-def _one_forward_one_backward(stages: int, passes: int, forward: float) -> Iterator[Piece]:
+def _one_forward_one_backward(stages: int, passes: int, forward: float) -> Iterator[TimelineSpan]:
     """Yield the passes of 1F1B; a micro-batch takes a stage one unit of time, `forward` of it forth."""
     orders = [_order(min(passes, stages - stage), passes) for stage in range(stages)]
     ends: dict[tuple[int, Kind, int], float] = {}
@@ -109,7 +109,7 @@ def _one_forward_one_backward(stages: int, passes: int, forward: float) -> Itera
                 clocks[stage] = begin + (forward if kind == "forward" else 1 - forward)
                 ends[stage, kind, batch] = clocks[stage]
                 done[stage] += 1
-                yield Piece(stage, kind, begin, clocks[stage])
+                yield TimelineSpan(stage, kind, begin, clocks[stage])
 
 
 def _order(ahead: int, passes: int) -> list[tuple[Kind, int]]:
@@ -122,40 +122,43 @@ def _order(ahead: int, passes: int) -> list[tuple[Kind, int]]:
     return order
 
 
-def _three_gaps(stages: int, forward: float, shares: Shares) -> Iterator[Piece]:
+def _three_gaps(stages: int, forward: float, shares: Shares) -> Iterator[TimelineSpan]:
     """Yield forward and backward work as two blocks: the first stage waits between, the last around them."""
     work, idle = shares.passes_s, shares.idle_s
     for stage in range(stages):
         outside = idle * stage / max(1, stages - 1)
         begin = outside * forward
         middle = begin + work * forward
-        yield Piece(stage, "forward", begin, middle)
-        yield Piece(
+        yield TimelineSpan(stage, "forward", begin, middle)
+        yield TimelineSpan(
             stage, "backward", middle + idle - outside, middle + idle - outside + work * (1 - forward)
         )
 
 
-def _divided(piece: Piece, scale: float, shares: Shares) -> Iterator[Piece]:
+def _divided(piece: TimelineSpan, scale: float, shares: Shares) -> Iterator[TimelineSpan]:
     """Yield the computing of a pass and, behind it, its share of the communication."""
     begin, end = piece.begin_s * scale, piece.end_s * scale
     border = begin + (end - begin) * (shares.computing_s / shares.passes_s if shares.passes_s else 1.0)
-    parts = [Piece(piece.stage, piece.kind, begin, border), Piece(piece.stage, "communication", border, end)]
+    parts = [
+        TimelineSpan(piece.stage, piece.kind, begin, border),
+        TimelineSpan(piece.stage, "communication", border, end),
+    ]
     yield from (part for part in parts if part.end_s > part.begin_s)
 
 
-def _waits(pieces: list[Piece], stages: int, until_s: float) -> Iterator[Piece]:
+def _waits(pieces: list[TimelineSpan], stages: int, until_s: float) -> Iterator[TimelineSpan]:
     """Yield the gaps between the pieces of each stage."""
     for stage in range(stages):
         clock = 0.0
         for piece in sorted((p for p in pieces if p.stage == stage), key=lambda p: p.begin_s):
             if piece.begin_s - clock > 1e-9 * until_s:
-                yield Piece(stage, "waiting", clock, piece.begin_s)
+                yield TimelineSpan(stage, "waiting", clock, piece.begin_s)
             clock = piece.end_s
         if until_s - clock > 1e-9 * until_s:
-            yield Piece(stage, "waiting", clock, until_s)
+            yield TimelineSpan(stage, "waiting", clock, until_s)
 
 
-def _ends(stages: int, begin_s: float, shares: Shares) -> Iterator[Piece]:
+def _ends(stages: int, begin_s: float, shares: Shares) -> Iterator[TimelineSpan]:
     """Yield what all stages do at the same time after the last micro-batch."""
     told: list[tuple[Kind, float]] = [
         ("communication", shares.exchange_s),
@@ -166,5 +169,5 @@ def _ends(stages: int, begin_s: float, shares: Shares) -> Iterator[Piece]:
         clock = begin_s
         for kind, seconds in told:
             if seconds > 0:
-                yield Piece(stage, kind, clock, clock + seconds)
+                yield TimelineSpan(stage, kind, clock, clock + seconds)
                 clock += seconds

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from windlass.plan.cost.money import format_dollars
 from windlass.plan.fleet.alternatives import Way
-from windlass.plan.fleet.fixes import Change, way_of
-from windlass.plan.fleet.fleet_search import Question
+from windlass.plan.fleet.fixes import SuggestedChange, way_of
+from windlass.plan.fleet.fleet_search import Problem
 from windlass.plan.fleet.heterogeneous import together
-from windlass.plan.fleet.pools import Pool
-from windlass.plan.fleet.run_estimate import Outlook, outlook
-from windlass.plan.fleet.work import Work
+from windlass.plan.fleet.pools import DevicePool
+from windlass.plan.fleet.run_estimate import RunEstimate, outlook
+from windlass.plan.fleet.work import TrainingWork
 from windlass.spec.sync import Sync
 from windlass.spec.units import format_seconds
 
@@ -27,7 +27,7 @@ NEAR_BATCH = 0.1
 RARELY = Sync(policy="diloco", every=50)
 
 
-def with_more(question: Question, choice: Outlook, more: int) -> str:
+def with_more(question: Problem, choice: RunEstimate, more: int) -> str:
     """Say what so many devices more of the first kind that was chosen would change.
 
     Where they cannot divide the batch, it is said for a batch that grows as the devices do.
@@ -50,7 +50,7 @@ def with_more(question: Question, choice: Outlook, more: int) -> str:
     )
 
 
-def savings(question: Question, choice: Outlook) -> Iterator[Way]:
+def savings(question: Problem, choice: RunEstimate) -> Iterator[Way]:
     """Yield what would be quicker on the same devices and change what is learnt, if only a little."""
     if len(choice.members) > 1:
         return
@@ -58,11 +58,13 @@ def savings(question: Question, choice: Outlook) -> Iterator[Way]:
     tried = []
     if "float8" in pool.device.peak_flops and "float8" not in work.precisions:
         coarse = replace(work, precisions=("float8",))
-        tried.append(Change("float8", {"precision": "float8"}, "Matrix products in float8", coarse, pool))
+        tried.append(
+            SuggestedChange("float8", {"precision": "float8"}, "Matrix products in float8", coarse, pool)
+        )
     if not work.sync.local:
         rare = replace(work, sync=RARELY)
         words = f"Replicas that agree every {RARELY.every} steps (diloco)"
-        tried.append(Change("diloco", {"sync.policy": "diloco"}, words, rare, pool))
+        tried.append(SuggestedChange("diloco", {"sync.policy": "diloco"}, words, rare, pool))
     for change in (*tried, *_other_batches(work, choice)):
         best = question.climb(change.work, pool).best
         seen = outlook(change.work, pool, best) if best is not None else None
@@ -70,7 +72,7 @@ def savings(question: Question, choice: Outlook) -> Iterator[Way]:
             yield way_of(change, seen)
 
 
-def _other_batches(work: Work, choice: Outlook) -> list[Change]:
+def _other_batches(work: TrainingWork, choice: RunEstimate) -> list[SuggestedChange]:
     """The batch, within a tenth, that most devices can divide where some stay idle."""
     pool, batches = choice.members[0].pool, set()
     for model_devices in (2**power for power in range(pool.devices.bit_length())):
@@ -80,7 +82,7 @@ def _other_batches(work: Work, choice: Outlook) -> list[Change]:
             batches.add((-replicas * model_devices, abs(nearest - work.global_batch), nearest))
     words = "A batch of {} instead of {} sequences, which more devices can divide"
     return [
-        Change(
+        SuggestedChange(
             "batch",
             {"batch_sequences": batch},
             words.format(batch, work.global_batch),
@@ -91,13 +93,13 @@ def _other_batches(work: Work, choice: Outlook) -> list[Change]:
     ]
 
 
-def _grown_batch(work: Work, choice: Outlook, devices: int) -> int:
+def _grown_batch(work: TrainingWork, choice: RunEstimate, devices: int) -> int:
     """A batch larger in proportion, that as many machines can divide."""
     machines = max(1, devices // choice.members[0].pool.per_machine)
     return -(-work.global_batch * devices // (choice.devices * machines)) * machines
 
 
-def _grown(question: Question, choice: Outlook, more: int) -> Iterator[Pool]:
+def _grown(question: Problem, choice: RunEstimate, more: int) -> Iterator[DevicePool]:
     lead = choice.members[0].pool
     chosen = {member.pool.device.name: member.pool for member in choice.members}
     for pool in question.pools:
@@ -107,7 +109,7 @@ def _grown(question: Question, choice: Outlook, more: int) -> Iterator[Pool]:
             yield pool
 
 
-def _quickest(question: Question, work: Work) -> Outlook | None:
+def _quickest(question: Problem, work: TrainingWork) -> RunEstimate | None:
     if len(question.pools) > 1:
         return together(work, question.pools, question.climb, question.between_bytes_s)
     best = question.climb(work, question.pools[0]).best

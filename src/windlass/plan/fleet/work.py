@@ -19,7 +19,7 @@ from windlass.plan.cost.models import model_named
 from windlass.plan.cost.sizes import sizes_of
 from windlass.plan.cost.step_config import Precision, Recompute, Sharding, Sizes
 from windlass.plan.search import DEFAULT_CONTEXT, build_shape
-from windlass.spec.config_model import Table
+from windlass.spec.config_model import ConfigModel
 from windlass.spec.errors import BadInput, BadJob, NotFound, did_you_mean
 from windlass.spec.job import Job
 from windlass.spec.read import parse, read_toml
@@ -35,7 +35,7 @@ EVERY_STEP = Sync()
 
 
 @dataclass(frozen=True)
-class Work:
+class TrainingWork:
     """One training run, whoever does it."""
 
     sizes: Sizes
@@ -61,7 +61,7 @@ class Work:
 def work_of(
     job: Job, sizes: Sizes | None = None, *, precisions: tuple[Precision, ...] = (),
     software: str | None = None, pins: dict[str, Any] | None = None,
-) -> Work:  # fmt: skip
+) -> TrainingWork:  # fmt: skip
     """Read the work out of a job; the corpus need not be there."""
     sizes = sizes or _sizes(job)
     sequence = job.model.context or DEFAULT_CONTEXT
@@ -69,7 +69,7 @@ def work_of(
     pinned = dict(pins or {})
     if job.train.micro_batch_sequences is not None:
         pinned.setdefault("micro_batch", job.train.micro_batch_sequences)
-    return Work(
+    return TrainingWork(
         sizes=sizes,
         sequence=sequence,
         global_batch=batch,
@@ -97,7 +97,7 @@ def read_sizes(path: Path) -> Sizes:
         f.name: (hints[f.name], ... if f.default is dataclasses.MISSING else f.default)
         for f in dataclasses.fields(Sizes)
     }
-    table = parse(create_model("SizesFile", __base__=Table, **fields), read_toml(path), str(path))
+    table = parse(create_model("SizesFile", __base__=ConfigModel, **fields), read_toml(path), str(path))
     sizes = Sizes(**table.model_dump())
     _check_sizes(sizes, str(path))
     return sizes

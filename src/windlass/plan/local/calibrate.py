@@ -22,7 +22,7 @@ from windlass.plan.local.profile import Profile, find_profile
 from windlass.plan.local.step import local_step, step_of
 from windlass.spec.run import JOURNAL, RUN_FILE, Run
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 PRIOR = 0.15
 """How far predictions from a profile are usually off, as a deviation of the logarithm."""
@@ -97,7 +97,7 @@ def _counted_ratio(folder: Path, family: str) -> Iterator[float]:
         run = Run.model_validate_json((folder / RUN_FILE).read_bytes())
     except ValidationError:
         return
-    told = {str(record.get("event")): record for record in Journal(Place(folder), JOURNAL).read()}
+    told = {str(record.get("event")): record for record in Journal(StoreDir(folder), JOURNAL).read()}
     ended = {"started", "finished"} <= told.keys() and not told.keys() & {*DISTURBED, "stopped"}
     if run.shape.family == family and run.predicted.plain_s and ended:
         seconds = told["finished"]["time"] - told["started"]["time"]
@@ -132,7 +132,7 @@ def _ratio(folder: Path, profile: Profile) -> Iterator[float]:
         run = Run.model_validate_json((folder / RUN_FILE).read_bytes())
     except ValidationError:
         return  # of another version, whose runs say little of this one
-    records = list(Journal(Place(folder), JOURNAL).read())
+    records = list(Journal(StoreDir(folder), JOURNAL).read())
     seconds = measured_step_s(records)
     is_here = any(r.get("event") == "started" and r.get("device") == "cpu" for r in records)
     if seconds is not None and is_here and run.job.machine.precision == "float32":

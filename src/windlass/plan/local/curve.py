@@ -15,7 +15,7 @@ from statistics import median
 Point = tuple[float, float]
 
 
-class Curve:
+class CostCurve:
     """Seconds as a function of a size."""
 
     def __init__(self, points: Iterable[Point]) -> None:
@@ -38,7 +38,7 @@ class Curve:
         return float(seconds[right - 1] ** (1 - share) * seconds[right] ** share)
 
 
-class Line:
+class LinearCost:
     """Seconds that start with something and then grow in proportion to a size.
 
     The start is that of the smallest point, the ratio is the median of all others: the noise of one does not
@@ -56,7 +56,7 @@ class Line:
         return self._start + self._ratio * size
 
 
-class Grid:
+class RateTable:
     """A rate as a function of several sizes; outside of what was measured it is that of the nearest edge.
 
     Corners that were not measured have the rate of the nearest smaller one along the first axis that has any.

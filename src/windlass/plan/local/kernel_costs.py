@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from windlass.plan.local.profile import Block
-from windlass.plan.local.rates import Rates
+from windlass.plan.local.profile import BlockTime
+from windlass.plan.local.rates import MachineRates
 from windlass.spec.shape import LlamaShape, MlpShape, Network
 
 STREAM_PASSES, INNER_PASSES, SCORE_PASSES = 32, 5, 4
@@ -96,7 +96,7 @@ def _dims_of_mlp(shape: MlpShape) -> Dims:
     )
 
 
-def dims_of_block(block: Block) -> Dims:
+def dims_of_block(block: BlockTime) -> Dims:
     """Of a model that the probe measured: a Llama with as many key heads as query heads, tied."""
     return Dims(
         width=block.width,
@@ -112,7 +112,7 @@ def dims_of_block(block: Block) -> Dims:
 
 
 @dataclass(frozen=True)
-class Share:
+class ProcessShare:
     """What one process has of a micro-batch and of the model."""
 
     sequences: int
@@ -125,7 +125,7 @@ class Share:
         return self.sequences * dims.context / self.cp
 
 
-def layer_parts_s(rates: Rates, dims: Dims, share: Share) -> float:
+def layer_parts_s(rates: MachineRates, dims: Dims, share: ProcessShare) -> float:
     """What a process computes of one layer, there and back."""
     tokens, tp = share.tokens(dims), share.tp
     seconds = sum(
@@ -144,7 +144,7 @@ def layer_parts_s(rates: Rates, dims: Dims, share: Share) -> float:
     return seconds + INNER_PASSES * rates.stream_s(tokens * dims.ffn_width / tp)
 
 
-def ends_parts_s(rates: Rates, dims: Dims, share: Share) -> float:
+def ends_parts_s(rates: MachineRates, dims: Dims, share: ProcessShare) -> float:
     """Embedding, last norm and the loss, a chunk of tokens at a time, there and back."""
     tokens, words = share.tokens(dims), dims.vocabulary / share.tp
     chunk = min(tokens, LOSS_CHUNK_TOKENS)
@@ -156,7 +156,7 @@ def ends_parts_s(rates: Rates, dims: Dims, share: Share) -> float:
     return seconds + 2 * rates.stream_s(words * dims.width)
 
 
-def layer_exchanges_s(rates: Rates, dims: Dims, share: Share) -> dict[Way, float]:
+def layer_exchanges_s(rates: MachineRates, dims: Dims, share: ProcessShare) -> dict[Way, float]:
     """What processes that divide a layer exchange, there and back, by the way in which they do.
 
     Sharded weights are borrowed for both passes and their gradients dealt out (Rajbhandari et al. 2019,
@@ -178,7 +178,7 @@ def layer_exchanges_s(rates: Rates, dims: Dims, share: Share) -> dict[Way, float
     return found
 
 
-def ends_exchanges_s(rates: Rates, dims: Dims, share: Share) -> dict[Way, float]:
+def ends_exchanges_s(rates: MachineRates, dims: Dims, share: ProcessShare) -> dict[Way, float]:
     """The same for the ends."""
     found: dict[Way, float] = {}
     tokens = share.tokens(dims)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from windlass.plan.local.kernel_costs import LOSS_CHUNK_TOKENS, VALUE_BYTES, Dims, dims_of
-from windlass.plan.local.profile import Held, Profile
+from windlass.plan.local.profile import Profile, ResidentMemory
 from windlass.plan.local.stages import stage_layers
-from windlass.plan.local.step import Step, held_weights
+from windlass.plan.local.step import StepShape, held_weights
 from windlass.spec.layout import Layout
 from windlass.spec.shape import LlamaShape
 
@@ -34,7 +34,7 @@ class LocalMemory:
     parts: dict[str, float]
 
 
-def local_memory(profile: Profile, step: Step) -> LocalMemory:
+def local_memory(profile: Profile, step: StepShape) -> LocalMemory:
     """Predict the peak of resident memory of the fullest process."""
     tiny = _tiny(profile, step.layout.world)
     waste = allocator_share(profile)
@@ -52,17 +52,17 @@ def allocator_share(profile: Profile) -> float:
     return (large.peak_bytes - small.peak_bytes) / asked if asked > 0 else 1.0
 
 
-def held_bytes(step: Step) -> float:
+def held_bytes(step: StepShape) -> float:
     return sum(fullest(step).values())
 
 
-def fullest(step: Step) -> dict[str, float]:
+def fullest(step: StepShape) -> dict[str, float]:
     """Return what the fullest process has at its fullest moment, by what it is for."""
     positions = range(step.layout.pp)
     return max((_at(step, position) for position in positions), key=lambda parts: sum(parts.values()))
 
 
-def _at(step: Step, position: int) -> dict[str, float]:
+def _at(step: StepShape, position: int) -> dict[str, float]:
     """Return what the process at a position along the pipeline has."""
     dims, layout = dims_of(step.shape), step.layout
     weights = held_weights(step.shape, layout)
@@ -117,7 +117,7 @@ def _borrowed(dims: Dims, layout: Layout, layers: int) -> float:
     return VALUE_BYTES * (table + layer) / layout.tp
 
 
-def _lagging(step: Step) -> float:
+def _lagging(step: StepShape) -> float:
     """Return what sharded processes hold beyond that over gloo, whose exchanges lag behind computing.
 
     When the backward pass ends, whole weights, whole gradients and the buffers to deal them out in are there.
@@ -142,13 +142,13 @@ def _chunk(tokens: float) -> float:
     return min(tokens, LOSS_CHUNK_TOKENS)
 
 
-def _tiny(profile: Profile, world: int) -> Held:
+def _tiny(profile: Profile, world: int) -> ResidentMemory:
     """Return the smallest process that was measured, among others if this one is."""
     alike = [h for h in profile.held if (h.processes > 1) == (world > 1)] or list(profile.held)
     return min(alike, key=lambda h: h.peak_bytes)
 
 
-def _step_of(held: Held) -> Step:
+def _step_of(held: ResidentMemory) -> StepShape:
     shape = LlamaShape(
         vocabulary=held.vocabulary,
         context=held.context,
@@ -159,5 +159,5 @@ def _step_of(held: Held) -> Step:
         ffn_width=held.ffn_width,
         tied=True,
     )
-    alone = Step(shape, Layout(), held.sequences, held.sequences, threads=1)
+    alone = StepShape(shape, Layout(), held.sequences, held.sequences, threads=1)
     return replace(alone, layout=Layout(dp=held.processes), batch_sequences=held.sequences * held.processes)

@@ -49,7 +49,7 @@ def all_different(tokens: int, order: int) -> Growth:
 
 
 @dataclass(frozen=True)
-class Counting:
+class NgramPrediction:
     """What a run will find and take."""
 
     nodes: tuple[int, ...]
@@ -64,7 +64,7 @@ class Counting:
 
 def counting_cost(
     growth: Growth, *, tokens: int, held_out: int, vocabulary: int, bound: int, workers: int, sort_s: float
-) -> Counting:
+) -> NgramPrediction:
     """Return what counting a text of so many tokens takes, within `bound` bytes of memory."""
     nodes = _whole(growth.seen, growth.tokens, tokens, vocabulary)
     kept = _whole(growth.kept, growth.tokens, tokens, vocabulary)
@@ -73,7 +73,7 @@ def counting_cost(
     model = model_bytes(ngrams, vocabulary)
     pace = sort_s / SORT_S
     work = WINDOW_S * order * tokens / workers + NODE_S * total + SCORE_S * held_out
-    return Counting(
+    return NgramPrediction(
         nodes=nodes,
         ngrams=ngrams,
         model_bytes=model,

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from windlass.plan.local.curve import Curve, Line
+from windlass.plan.local.curve import CostCurve, LinearCost
 from windlass.plan.local.kernel_costs import (
     Dims,
-    Share,
+    ProcessShare,
     Way,
     dims_of_block,
     ends_exchanges_s,
@@ -21,16 +21,16 @@ from windlass.plan.local.kernel_costs import (
     layer_exchanges_s,
     layer_parts_s,
 )
-from windlass.plan.local.profile import Block
-from windlass.plan.local.rates import Rates
+from windlass.plan.local.profile import BlockTime
+from windlass.plan.local.rates import MachineRates
 
 
-def layer_s(rates: Rates, dims: Dims, share: Share) -> float:
+def layer_s(rates: MachineRates, dims: Dims, share: ProcessShare) -> float:
     """One layer of a micro-batch, there and back."""
     return _Wholes(rates, layer_parts_s, layer_exchanges_s, lambda block: block.layer_s).seconds(dims, share)
 
 
-def ends_s(rates: Rates, dims: Dims, share: Share) -> float:
+def ends_s(rates: MachineRates, dims: Dims, share: ProcessShare) -> float:
     """All but the layers: embedding, last norm and loss."""
     return _Wholes(rates, ends_parts_s, ends_exchanges_s, lambda block: block.ends_s).seconds(dims, share)
 
@@ -40,17 +40,17 @@ class _Wholes:
 
     def __init__(
         self,
-        rates: Rates,
-        parts: Callable[[Rates, Dims, Share], float],
-        exchanges: Callable[[Rates, Dims, Share], dict[Way, float]],
-        whole: Callable[[Block], float],
+        rates: MachineRates,
+        parts: Callable[[MachineRates, Dims, ProcessShare], float],
+        exchanges: Callable[[MachineRates, Dims, ProcessShare], dict[Way, float]],
+        whole: Callable[[BlockTime], float],
     ) -> None:
         self._rates, self._parts, self._exchanges, self._whole = rates, parts, exchanges, whole
         known = rates.setting.blocks
         plain = [block for block in known if block.division == "plain"] or known
-        self._computed = Line((self._parts_of(block), whole(block)) for block in plain)
+        self._computed = LinearCost((self._parts_of(block), whole(block)) for block in plain)
 
-    def seconds(self, dims: Dims, share: Share) -> float:
+    def seconds(self, dims: Dims, share: ProcessShare) -> float:
         added = self._exchanges(self._rates, dims, share).items()
         computed = self._computed(self._parts(self._rates, dims, share))
         return computed + sum(self._added(way, seconds) for way, seconds in added)
@@ -59,17 +59,17 @@ class _Wholes:
         """Return what dividing adds whose exchanges alone take so long; at least that."""
         measured = [block for block in self._rates.setting.blocks if block.division == way]
         points = [self._beyond(block, way) for block in measured]
-        return max(seconds, Curve(points)(seconds)) if points else seconds
+        return max(seconds, CostCurve(points)(seconds)) if points else seconds
 
-    def _beyond(self, block: Block, way: Way) -> tuple[float, float]:
+    def _beyond(self, block: BlockTime, way: Way) -> tuple[float, float]:
         alone = self._exchanges(self._rates, dims_of_block(block), self._share(block))[way]
         return alone, max(alone, self._whole(block) - self._computed(self._parts_of(block)))
 
-    def _parts_of(self, block: Block) -> float:
+    def _parts_of(self, block: BlockTime) -> float:
         return self._parts(self._rates, dims_of_block(block), self._share(block))
 
-    def _share(self, block: Block) -> Share:
+    def _share(self, block: BlockTime) -> ProcessShare:
         tp, sharded = (
             self._rates.setting.processes if block.division == way else 1 for way in ("tp", "sharded")
         )
-        return Share(block.sequences, tp, sharded)
+        return ProcessShare(block.sequences, tp, sharded)

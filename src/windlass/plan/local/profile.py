@@ -16,9 +16,9 @@ from typing import Literal
 from pydantic import ValidationError
 
 from windlass.plan.local.machine import usable_cores
-from windlass.spec.config_model import Table
+from windlass.spec.config_model import ConfigModel
 from windlass.spec.errors import BadInput
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 PROFILE = "profile.json"
 FRESH_S = 30 * 86400.0
@@ -29,7 +29,7 @@ Division = Literal["plain", "sharded", "tp"]
 """How processes divide a block: each has its own, each holds a part of its weights, each computes a part."""
 
 
-class Product(Table):
+class Product(ConfigModel):
     """A matrix product of `tokens` rows with a weight of `outputs` x `inputs`, in a pass and back."""
 
     tokens: int
@@ -42,7 +42,7 @@ class Product(Table):
     """For the gradient of the weight."""
 
 
-class Attention(Table):
+class AttentionTime(ConfigModel):
     """Causal attention of `heads` heads of all sequences together, forward and backward."""
 
     heads: int
@@ -51,7 +51,7 @@ class Attention(Table):
     seconds: float
 
 
-class Stream(Table):
+class StreamTime(ConfigModel):
     """Adding one vector to another, which moves three values for each of theirs."""
 
     values: int
@@ -64,7 +64,7 @@ LEAST = 0.05
 """Of a pass, which each of its two shares has at least: noise may hide one, but neither is nothing."""
 
 
-class Block(Table):
+class BlockTime(ConfigModel):
     """What the trainer itself took for a micro-batch of a model of one layer, and of three."""
 
     division: Division
@@ -87,14 +87,14 @@ class Block(Table):
         return max(LEAST * self.shallow_s, self.shallow_s - SHALLOW * self.layer_s)
 
 
-class Update(Table):
+class UpdateTime(ConfigModel):
     """Clipping the gradients of so many weights and letting AdamW move them."""
 
     weights: int
     seconds: float
 
 
-class Exchange(Table):
+class CollectiveTime(ConfigModel):
     """A collective over all processes. Bytes are those of the whole tensor: what all have at the end of a
     sum or a gathering, what each has before its parts are summed and dealt out."""
 
@@ -103,22 +103,22 @@ class Exchange(Table):
     seconds: float
 
 
-class Setting(Table):
+class ProbeSetting(ConfigModel):
     """What each of several processes does while all do the same, every one with cores of its own."""
 
     processes: int
     threads: int
     products: tuple[Product, ...]
-    attentions: tuple[Attention, ...]
-    streams: tuple[Stream, ...]
-    blocks: tuple[Block, ...]
-    updates: tuple[Update, ...]
-    exchanges: tuple[Exchange, ...] = ()
+    attentions: tuple[AttentionTime, ...]
+    streams: tuple[StreamTime, ...]
+    blocks: tuple[BlockTime, ...]
+    updates: tuple[UpdateTime, ...]
+    exchanges: tuple[CollectiveTime, ...] = ()
     handing_s: float = 0.0
     """What a pipeline costs for each micro-batch and stage when there is next to nothing to compute."""
 
 
-class Held(Table):
+class ResidentMemory(ConfigModel):
     """The peak of resident memory of a fresh training process with a model of known size."""
 
     processes: int
@@ -132,7 +132,7 @@ class Held(Table):
     peak_bytes: int
 
 
-class Profile(Table):
+class Profile(ConfigModel):
     """One machine."""
 
     format: Literal["windlass-profile-1"] = "windlass-profile-1"
@@ -143,8 +143,8 @@ class Profile(Table):
     software: dict[str, str]
     peak_flops: float
     """Of numpy on all cores: what is measured again to see how busy the machine is (machine.py)."""
-    settings: tuple[Setting, ...]
-    held: tuple[Held, ...]
+    settings: tuple[ProbeSetting, ...]
+    held: tuple[ResidentMemory, ...]
     start_s: float
     """Until a process has imported what it trains with."""
     write_bytes_s: float
@@ -174,7 +174,7 @@ def load_profile(path: Path) -> Profile:
 
 
 def save_profile(profile: Profile, home: Path) -> Path:
-    Place(home).write(PROFILE, profile.model_dump_json(indent=1).encode())
+    StoreDir(home).write(PROFILE, profile.model_dump_json(indent=1).encode())
     return home / PROFILE
 
 

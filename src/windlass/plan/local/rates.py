@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import math
 
-from windlass.plan.local.curve import Curve, Grid
-from windlass.plan.local.profile import Product, Profile, Setting
+from windlass.plan.local.curve import CostCurve, RateTable
+from windlass.plan.local.profile import ProbeSetting, Product, Profile
 
 FORMS = ("forward_s", "inputs_s", "weights_s")
 
 
-class Rates:
+class MachineRates:
     """One process of a setting: seconds of everything that a step is made of."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: ProbeSetting) -> None:
         self.setting = setting
         self._products = [
-            Grid({(p.tokens, p.inputs, p.outputs): _flops(p) / getattr(p, form) for p in setting.products})
+            RateTable(
+                {(p.tokens, p.inputs, p.outputs): _flops(p) / getattr(p, form) for p in setting.products}
+            )
             for form in FORMS
         ]
-        self._attention = Grid(
+        self._attention = RateTable(
             {(a.length,): a.heads * a.head_width * a.length**2 / a.seconds for a in setting.attentions}
         )
-        self._stream = Curve((s.values, s.seconds) for s in setting.streams)
-        self._update = Curve((u.weights, u.seconds) for u in setting.updates)
+        self._stream = CostCurve((s.values, s.seconds) for s in setting.streams)
+        self._update = CostCurve((u.weights, u.seconds) for u in setting.updates)
         self._exchange = {
-            kind: Curve((e.bytes, e.seconds) for e in setting.exchanges if e.kind == kind)
+            kind: CostCurve((e.bytes, e.seconds) for e in setting.exchanges if e.kind == kind)
             for kind in {e.kind for e in setting.exchanges}
         }
 
@@ -50,14 +52,14 @@ class Rates:
         return self._exchange[kind](size_bytes) if kind in self._exchange else 0.0
 
 
-def rates_for(profile: Profile, processes: int, threads: int) -> Rates:
+def rates_for(profile: Profile, processes: int, threads: int) -> MachineRates:
     """Return those of the measured setting that is nearest to a number of processes and their threads."""
 
-    def apart(setting: Setting) -> float:
+    def apart(setting: ProbeSetting) -> float:
         return abs(math.log(setting.processes / processes)) + abs(math.log(setting.threads / threads))
 
     possible = [s for s in profile.settings if (s.processes > 1) == (processes > 1)] or profile.settings
-    return Rates(min(possible, key=apart))
+    return MachineRates(min(possible, key=apart))
 
 
 def _flops(product: Product) -> float:

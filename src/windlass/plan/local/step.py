@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windlass.plan.hyperparameters import micro_batches_of
-from windlass.plan.local.kernel_costs import Share, dims_of
+from windlass.plan.local.kernel_costs import ProcessShare, dims_of
 from windlass.plan.local.overhead import ends_s, layer_s
 from windlass.plan.local.pipeline_time import pipeline_s
 from windlass.plan.local.profile import Profile
-from windlass.plan.local.rates import Rates, rates_for
+from windlass.plan.local.rates import MachineRates, rates_for
 from windlass.plan.local.stages import stage_layers
 from windlass.spec.layout import Layout
 from windlass.spec.run import Run
@@ -33,7 +33,7 @@ CHEAP = 0.15
 
 
 @dataclass(frozen=True)
-class Step:
+class StepShape:
     """A step to be predicted, as far as its time depends on it."""
 
     shape: Network
@@ -59,9 +59,9 @@ class LocalStep:
     parts: dict[str, float]
 
 
-def step_of(run: Run) -> Step:
+def step_of(run: Run) -> StepShape:
     sync = run.job.sync
-    return Step(
+    return StepShape(
         shape=run.network,
         layout=run.layout,
         batch_sequences=run.batch_sequences,
@@ -72,7 +72,7 @@ def step_of(run: Run) -> Step:
     )
 
 
-def local_step(profile: Profile, step: Step) -> LocalStep:
+def local_step(profile: Profile, step: StepShape) -> LocalStep:
     """Predict a step on the machine of a profile."""
     world, cores = step.layout.world, profile.cores
     threads = step.threads if world == 1 else max(1, min(step.threads, cores // world))
@@ -102,10 +102,10 @@ def held_weights(shape: Network, layout: Layout) -> float:
     return max(held) / (layout.tp * layout.sharded)
 
 
-def _passes_s(rates: Rates, step: Step) -> float:
+def _passes_s(rates: MachineRates, step: StepShape) -> float:
     """All micro-batches, there and back."""
     layout = step.layout
-    share = Share(
+    share = ProcessShare(
         step.micro_batch_sequences, layout.tp, layout.sharded, layout.cp, sequence_parallel=layout.sequence
     )
     dims = dims_of(step.shape)
@@ -122,7 +122,7 @@ def _passes_s(rates: Rates, step: Step) -> float:
     return pipeline_s(layout.schedule, forward, backward, step.micro_batches, hand_s, virtual=layout.virtual)
 
 
-def _exchange_s(rates: Rates, step: Step) -> float:
+def _exchange_s(rates: MachineRates, step: StepShape) -> float:
     """Gradients of replicas are added up tensor by tensor, and small ones together; so are those of processes
     that divide a sequence."""
     layout, dims = step.layout, dims_of(step.shape)

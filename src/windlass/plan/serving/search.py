@@ -16,10 +16,10 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from windlass.plan.cost.models import Served
+from windlass.plan.cost.models import ServedShape
 from windlass.plan.cost.step_config import Device
 from windlass.plan.serving.fitted_constants import Reach
-from windlass.plan.serving.times import Latency, Replica, WeightFormat, latency
+from windlass.plan.serving.times import Latency, ModelReplica, WeightFormat, latency
 from windlass.spec.errors import BadInput
 from windlass.spec.units import format_bytes
 
@@ -30,7 +30,7 @@ STAGES = (1, 2, 4)
 
 
 @dataclass(frozen=True)
-class Traffic:
+class TrafficSpec:
     """What is asked, and how quickly it shall be answered."""
 
     given: int
@@ -44,10 +44,10 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Option:
+class ServingOption:
     """Replicas that answer the traffic in time."""
 
-    replica: Replica
+    replica: ModelReplica
     replicas: int
     batch: int
     """Most requests at a time in each."""
@@ -65,18 +65,18 @@ class Option:
 
 
 def cheapest(
-    model: Served,
+    model: ServedShape,
     devices: Sequence[Device],
     weights: WeightFormat,
-    traffic: Traffic,
+    traffic: TrafficSpec,
     reach: Reach,
     most: int = 64,
-) -> list[Option]:
+) -> list[ServingOption]:
     """Return what meets the targets on any of several kinds of device, cheapest first.
 
     A kind that cannot is passed over; where one has no price, numbers of devices are compared.
     """
-    found, refused = list[Option](), list[BadInput]()
+    found, refused = list[ServingOption](), list[BadInput]()
     for device in devices:
         try:
             found += serving_options(model, device, weights, traffic, reach, most)
@@ -89,8 +89,13 @@ def cheapest(
 
 
 def serving_options(
-    model: Served, device: Device, weights: WeightFormat, traffic: Traffic, reach: Reach, most: int = 64
-) -> list[Option]:
+    model: ServedShape,
+    device: Device,
+    weights: WeightFormat,
+    traffic: TrafficSpec,
+    reach: Reach,
+    most: int = 64,
+) -> list[ServingOption]:
     """Return every layout of at most `most` devices a replica that meets the targets, cheapest first."""
     replicas = list(_replicas(model, device, weights, most))
     fitting = [one for one in replicas if one.room(traffic.given + traffic.output) >= 1]
@@ -102,7 +107,7 @@ def serving_options(
     return sorted(found, key=lambda one: (one.devices, one.latency.request_s(traffic.output)))
 
 
-def _replicas(model: Served, device: Device, weights: WeightFormat, most: int) -> Iterator[Replica]:
+def _replicas(model: ServedShape, device: Device, weights: WeightFormat, most: int) -> Iterator[ModelReplica]:
     """Yield layouts: tensor parallel within the fast links, stages beyond, groups for models with experts."""
     cache_bytes = 2.0 if weights == "bfloat16" else 1.0
     powers = [1 << n for n in range(12)]
@@ -111,10 +116,10 @@ def _replicas(model: Served, device: Device, weights: WeightFormat, most: int) -
         for dp in groups:
             for pp in STAGES:
                 if tp * dp * pp <= most and pp <= model.sizes.layers:
-                    yield Replica(model, device, weights, cache_bytes, tp=tp, pp=pp, dp=dp)
+                    yield ModelReplica(model, device, weights, cache_bytes, tp=tp, pp=pp, dp=dp)
 
 
-def _option(replica: Replica, traffic: Traffic, reach: Reach) -> Option | None:
+def _option(replica: ModelReplica, traffic: TrafficSpec, reach: Reach) -> ServingOption | None:
     most = _largest_batch(replica, traffic, reach)
     if most == 0:
         return None
@@ -129,16 +134,16 @@ def _option(replica: Replica, traffic: Traffic, reach: Reach) -> Option | None:
     times = latency(replica, traffic.given, traffic.output, batch, reach)
     price = replica.device.dollars_h
     cost = None if price is None else number * replica.devices * price[0]
-    return Option(replica, number, batch, times, cost)
+    return ServingOption(replica, number, batch, times, cost)
 
 
-def _rate(replica: Replica, traffic: Traffic, most: int, reach: Reach) -> float:
+def _rate(replica: ModelReplica, traffic: TrafficSpec, most: int, reach: Reach) -> float:
     """Requests a second of a replica that rarely has more than `most` at a time."""
     times = latency(replica, traffic.given, traffic.output, most, reach)
     return _mean_load(most) / times.request_s(traffic.output)
 
 
-def _largest_batch(replica: Replica, traffic: Traffic, reach: Reach) -> int:
+def _largest_batch(replica: ModelReplica, traffic: TrafficSpec, reach: Reach) -> int:
     """Return the most requests at a time at which both targets hold; both times only grow with them."""
     low, high = 0, min(MOST_AT_A_TIME, replica.room(traffic.given + traffic.output))
     while low < high:
@@ -155,7 +160,7 @@ def _mean_load(most: int) -> float:
     return max(root * root, 0.1)
 
 
-def _no_room(replicas: list[Replica], traffic: Traffic) -> BadInput:
+def _no_room(replicas: list[ModelReplica], traffic: TrafficSpec) -> BadInput:
     """Weights do not fit, or not even one request beside them."""
     least = min(replicas, key=lambda one: one.weight_bytes_each)
     tokens = traffic.given + traffic.output
@@ -169,7 +174,7 @@ def _no_room(replicas: list[Replica], traffic: Traffic) -> BadInput:
     )
 
 
-def _too_slow(fitting: list[Replica], traffic: Traffic, reach: Reach) -> BadInput:
+def _too_slow(fitting: list[ModelReplica], traffic: TrafficSpec, reach: Reach) -> BadInput:
     """Say which target no layout meets, even for a single request."""
     alone = [(one, latency(one, traffic.given, traffic.output, 1, reach)) for one in fitting]
     first = min(alone, key=lambda pair: float(pair[1].first_s))
@@ -192,5 +197,5 @@ def _too_slow(fitting: list[Replica], traffic: Traffic, reach: Reach) -> BadInpu
     )
 
 
-def _words(replica: Replica) -> str:
+def _words(replica: ModelReplica) -> str:
     return f"tp={replica.tp}, pp={replica.pp}, {replica.weights} on {replica.devices} x {replica.device.name}"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from windlass.plan.cost.models import Served
+from windlass.plan.cost.models import ServedShape
 from windlass.plan.cost.step_config import Device
 from windlass.plan.serving.fitted_constants import Reach
 
@@ -38,10 +38,10 @@ WORKSPACE_BYTES = 4e9
 
 
 @dataclass(frozen=True)
-class Replica:
+class ModelReplica:
     """A copy of the model on some devices."""
 
-    model: Served
+    model: ServedShape
     device: Device
     weights: WeightFormat = "bfloat16"
     cache_bytes: float = 2.0
@@ -109,7 +109,7 @@ class Replica:
 
 
 @dataclass(frozen=True)
-class Pass:
+class ForwardPass:
     """What one pass through the model asks of each device; seconds at its full speed.
 
     Fields are numbers, or arrays of them over many cases: `seconds` and `crowd` do not care, which makes
@@ -140,7 +140,7 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Crowd:
+class ClosedLoop:
     """So many requests at a time, each of which asks again as soon as it is answered."""
 
     output: Number
@@ -149,8 +149,8 @@ class Crowd:
     waiting: Number
     """Requests for every one that runs that have none."""
     stages: Number
-    prefill: Pass
-    decode: Pass
+    prefill: ForwardPass
+    decode: ForwardPass
 
 
 @dataclass(frozen=True)
@@ -166,12 +166,12 @@ class Latency:
         return float(self.first_s + (output - 1) * self.token_s)
 
 
-def latency(replica: Replica, given: int, output: int, concurrency: float, reach: Reach) -> Latency:
+def latency(replica: ModelReplica, given: int, output: int, concurrency: float, reach: Reach) -> Latency:
     """Predict the time to the first token and of every other one, with so many requests there at a time."""
     return latency_of(crowd(replica, given, output, concurrency), reach)
 
 
-def latency_of(crowd: Crowd, reach: Reach) -> Latency:
+def latency_of(crowd: ClosedLoop, reach: Reach) -> Latency:
     """In the time of one request every other one is prefilled once, which holds up decoding.
 
     A request that comes waits as in an M/D/1 queue (Kleinrock 1975, vol. 1, section 5.6) at the load that
@@ -189,11 +189,11 @@ def latency_of(crowd: Crowd, reach: Reach) -> Latency:
     return Latency(inside + outside, step + stolen, parts)
 
 
-def crowd(replica: Replica, given: int, output: int, concurrency: float) -> Crowd:
+def crowd(replica: ModelReplica, given: int, output: int, concurrency: float) -> ClosedLoop:
     """Say what so many requests at a time ask of a replica."""
     context = given + output / 2  # requests are at all stages of their answers, so this is what each keeps
     running = min(concurrency, max(1, replica.room(context)))
-    return Crowd(
+    return ClosedLoop(
         output=output,
         running=max(1.0, running / replica.dp),
         waiting=(concurrency - running) / running,
@@ -203,7 +203,7 @@ def crowd(replica: Replica, given: int, output: int, concurrency: float) -> Crow
     )
 
 
-def prefill_pass(replica: Replica, tokens: float) -> Pass:
+def prefill_pass(replica: ModelReplica, tokens: float) -> ForwardPass:
     """The tokens of one request, on a group of devices; only the last one needs the head."""
     sizes = replica.model.sizes
     scores = 4 * sizes.layers * sizes.heads * sizes.head_width * replica.model.seen(tokens) / 2
@@ -211,7 +211,7 @@ def prefill_pass(replica: Replica, tokens: float) -> Pass:
     return _pass(replica, tokens, flops, read_bytes=0.0)
 
 
-def decode_pass(replica: Replica, requests: float, context: float) -> Pass:
+def decode_pass(replica: ModelReplica, requests: float, context: float) -> ForwardPass:
     """A step in which `requests` of the replica get a token each."""
     together = max(1.0, requests / replica.pp)
     group = max(1.0, together / replica.dp)
@@ -221,7 +221,7 @@ def decode_pass(replica: Replica, requests: float, context: float) -> Pass:
     return _pass(replica, group, flops, read_bytes=read)
 
 
-def _pass(replica: Replica, tokens: float, flops: float, read_bytes: float) -> Pass:
+def _pass(replica: ModelReplica, tokens: float, flops: float, read_bytes: float) -> ForwardPass:
     """Add to the arithmetic that of experts, and what divided devices tell each other.
 
     That is two ring all-reduces a layer, in each of which a device sends 2 (n - 1) / n of the bytes
@@ -233,7 +233,7 @@ def _pass(replica: Replica, tokens: float, flops: float, read_bytes: float) -> P
     passing = 2 * tokens * sizes.width
     rate = device.link_bytes_s if tp <= device.domain else device.network_bytes_s
     reduced = sizes.layers * 2 * 2 * (tp - 1) / tp * passing / rate
-    return Pass(
+    return ForwardPass(
         compute_s=flops / (tp * replica.peak_flops),
         grouped_s=tokens * 2 * experts / (tp * replica.peak_flops),
         read_s=read_bytes / device.memory_bytes_s,

@@ -16,10 +16,10 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, TaggedOutput
 
-from windlass.plan.sweep.stages import Bucket, Counted, Option, added, keyed, plan_bucket
+from windlass.plan.sweep.stages import Bucket, Counted, SweepOption, added, keyed, plan_bucket
 from windlass.spec.errors import WindlassError
 from windlass.spec.job import Job
-from windlass.store.beam import Runner, running
+from windlass.store.beam import BeamRunner, running
 
 OUTPUTS = ("result", "no_solution", "buckets", "unreadable")
 
@@ -37,10 +37,10 @@ class Sweep:
     beat: Callable[[str, int], None]
     """Told by workers how far they are: "read" and kilobytes of text, "plan" and plans."""
     job: Job
-    options: tuple[Option, ...]
+    options: tuple[SweepOption, ...]
 
 
-def run_sweep(sweep: Sweep, sources: Sequence[Any], runner: Runner) -> None:
+def run_sweep(sweep: Sweep, sources: Sequence[Any], runner: BeamRunner) -> None:
     """Run the pipeline to its end; every output is written, an empty one without rows."""
     with running(runner) as pipeline:
         outputs = _outputs(pipeline, sweep, sources)
@@ -112,12 +112,12 @@ def _bucket_row(bucket: Bucket) -> dict[str, Any]:
     return {"bucket": bucket.length, "documents": bucket.documents, "tokens": bucket.tokens}
 
 
-def _paired(bucket: Bucket, options: Sequence[Option]) -> Iterator[tuple[Bucket, Option]]:
+def _paired(bucket: Bucket, options: Sequence[SweepOption]) -> Iterator[tuple[Bucket, SweepOption]]:
     return ((bucket, option) for option in options)
 
 
 def _plan(
-    pair: tuple[Bucket, Option], job: Job, beat: Callable[[str, int], None], whole_tokens: int
+    pair: tuple[Bucket, SweepOption], job: Job, beat: Callable[[str, int], None], whole_tokens: int
 ) -> Iterator[Any]:
     tag, row = plan_bucket(*pair, job, whole_tokens)
     beat("plan", 1)

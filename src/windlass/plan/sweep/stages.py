@@ -17,13 +17,13 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from windlass.plan.cost.step_config import Precision, Sizes
-from windlass.plan.fleet.explore import Found
+from windlass.plan.fleet.explore import SearchFound
 from windlass.plan.fleet.greedy import greedy
-from windlass.plan.fleet.pools import Pool, pools_of
-from windlass.plan.fleet.run_estimate import Outlook, outlook, worth
-from windlass.plan.fleet.work import Work, sized, work_of
+from windlass.plan.fleet.pools import DevicePool, pools_of
+from windlass.plan.fleet.run_estimate import RunEstimate, outlook, worth
+from windlass.plan.fleet.work import TrainingWork, sized, work_of
 from windlass.plan.search import DEFAULT_CONTEXT
-from windlass.spec.config_model import Table
+from windlass.spec.config_model import ConfigModel
 from windlass.spec.errors import BadInput
 from windlass.spec.fleet import Fleet, fleet_of
 from windlass.spec.job import Job
@@ -34,7 +34,7 @@ LEAST_BUCKET = 16
 """Shorter documents are planned as if they were this long."""
 
 
-class Options(Table):
+class SweepOptions(ConfigModel):
     """What to plan for, besides what the job says: every combination of these."""
 
     contexts: tuple[Count, ...] = Field((), description="longest sequences, in tokens")
@@ -44,7 +44,7 @@ class Options(Table):
 
 
 @dataclass(frozen=True)
-class Option:
+class SweepOption:
     """One combination; None means what the job says."""
 
     context: int | None
@@ -68,7 +68,7 @@ Counted = tuple[int, int]
 """Documents and tokens."""
 
 
-def combinations(options: Options, fleet: str | None) -> tuple[Option, ...]:
+def combinations(options: SweepOptions, fleet: str | None) -> tuple[SweepOption, ...]:
     """Return every option, in a fixed order."""
     machines = tuple(dict.fromkeys((*((fleet,) if fleet is not None else ()), *options.fleets)))
     if not machines:
@@ -79,10 +79,10 @@ def combinations(options: Options, fleet: str | None) -> tuple[Option, ...]:
     asked = itertools.product(
         options.contexts or (None,), options.models or (None,), options.precisions or (None,), machines
     )
-    return tuple(Option(*one, fleets[one[-1]]) for one in asked)
+    return tuple(SweepOption(*one, fleets[one[-1]]) for one in asked)
 
 
-def check_options(options: Sequence[Option], job: Job) -> None:
+def check_options(options: Sequence[SweepOption], job: Job) -> None:
     """Refuse, before any text is read, what no bucket could be planned for."""
     for option in options:
         pools_of(option.fleet)
@@ -107,7 +107,9 @@ def added(counts: Iterable[Counted]) -> Counted:
     return documents, tokens
 
 
-def plan_bucket(bucket: Bucket, option: Option, job: Job, whole_tokens: int) -> tuple[str, dict[str, Any]]:
+def plan_bucket(
+    bucket: Bucket, option: SweepOption, job: Job, whole_tokens: int
+) -> tuple[str, dict[str, Any]]:
     """Input: a bucket and an option. Output: ("result", row) or ("no_solution", row with the reason)."""
     work = _work(bucket, option, job, whole_tokens)
     row: dict[str, Any] = {
@@ -128,7 +130,7 @@ def plan_bucket(bucket: Bucket, option: Option, job: Job, whole_tokens: int) -> 
     return "result", row | _planned(min(plans, key=lambda plan: worth(plan, "time")))
 
 
-def _work(bucket: Bucket, option: Option, job: Job, whole_tokens: int) -> Work:
+def _work(bucket: Bucket, option: SweepOption, job: Job, whole_tokens: int) -> TrainingWork:
     """Return the run of one bucket: its share of the tokens, in batches of as many tokens as the job's.
 
     A job that does not say how much to train sees the corpus once.
@@ -146,13 +148,13 @@ def _work(bucket: Bucket, option: Option, job: Job, whole_tokens: int) -> Work:
     return replace(whole, sequence=sequence, global_batch=1 << (batch.bit_length() - 1), tokens=tokens)
 
 
-def _sizes(option: Option, job: Job) -> Sizes | None:
+def _sizes(option: SweepOption, job: Job) -> Sizes | None:
     if option.parameters is None:
         return None
     return sized(option.parameters, job.corpus.tokenizer.vocabulary)
 
 
-def _planned(plan: Outlook) -> dict[str, Any]:
+def _planned(plan: RunEstimate) -> dict[str, Any]:
     case = plan.case
     low, high = plan.cost.dollars or (None, None)
     return {
@@ -179,7 +181,7 @@ def _planned(plan: Outlook) -> dict[str, Any]:
     }
 
 
-def _reason(work: Work, tried: Sequence[tuple[Pool, Found]]) -> str:
+def _reason(work: TrainingWork, tried: Sequence[tuple[DevicePool, SearchFound]]) -> str:
     """Say what is in the way on the pool that comes nearest."""
     unfit = [(pool, found.smallest) for pool, found in tried if found.smallest is not None]
     if not unfit:
@@ -192,6 +194,6 @@ def _reason(work: Work, tried: Sequence[tuple[Pool, Found]]) -> str:
     )
 
 
-def _arithmetic(work: Work) -> str:
+def _arithmetic(work: TrainingWork) -> str:
     """Return the arithmetic asked for; open means whatever 16 bits a device has."""
     return " or ".join(work.precisions) or "16 bits"

@@ -14,14 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windlass.plan.loss_fit import Estimate
-from windlass.plan.pilot import Answer, Pilot, answer, design, fixed_job, pilot_job, run_flops
+from windlass.plan.loss_fit import LossEstimate
+from windlass.plan.pilot import Pilot, PilotForecast, answer, design, fixed_job, pilot_job, run_flops
 from windlass.runs.training import RunFolder, corpus_facts, newest_of, plan_job, prepare, train
 from windlass.spec.errors import BadInput
 from windlass.spec.job import STATISTICS, Job
 from windlass.spec.protocol.progress import Report
 from windlass.spec.run import LINEAGE, Run
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 SHARE = 0.24
 """Of the run's compute for all pilots together; the largest takes a tenth of the run's."""
@@ -70,7 +70,7 @@ def _check(job: Job, share: float) -> None:
 
 def _target(job: Job, home: Path, report: Report) -> Run:
     """Return the run to ask about: planned once, because a plan for some time depends on the moment."""
-    place, name = Place(home / "pilots"), f"{job.name}.json"
+    place, name = StoreDir(home / "pilots"), f"{job.name}.json"
     if place.exists(name):
         known = Run.model_validate_json(place.read(name))
         if known.job == job:
@@ -104,7 +104,7 @@ def _checked(told: dict[str, Any], run: Run, home: Path, report: Report, tell: T
     return {**told, "figures": {**told["figures"], **figures}}
 
 
-def _told(run: Run, pilots: list[Pilot], losses: list[float], found: Answer) -> dict[str, Any]:
+def _told(run: Run, pilots: list[Pilot], losses: list[float], found: PilotForecast) -> dict[str, Any]:
     spent, whole = sum(pilot.flops for pilot in pilots), run_flops(run)
     law = found.fit.law
     return {
@@ -154,5 +154,5 @@ def _facts(pilot: Pilot) -> dict[str, Any]:
     }
 
 
-def _estimate(estimate: Estimate) -> dict[str, float]:
+def _estimate(estimate: LossEstimate) -> dict[str, float]:
     return {"loss": estimate.loss, "loss_low": estimate.low, "loss_high": estimate.high}

@@ -20,11 +20,11 @@ from windlass.cluster.launch.cores import divide_cores, own_cores
 from windlass.cluster.launch.launcher import free_port
 from windlass.cluster.launch.local_process import LocalProcess
 from windlass.plan.local.machine import measure_machine
-from windlass.plan.local.profile import Held, Profile, Setting, this_machine, this_software
+from windlass.plan.local.profile import ProbeSetting, Profile, ResidentMemory, this_machine, this_software
 from windlass.spec.errors import StoreFailed
 from windlass.spec.processes import PROBE
 from windlass.spec.protocol.progress import Progress, Report
-from windlass.spec.protocol.rank import Member
+from windlass.spec.protocol.rank import RankInfo
 
 SWEEPS = 2
 STAGES = 6
@@ -46,7 +46,7 @@ def probe(home: Path, report: Report, *, quick: bool = False) -> Profile:
         swept.append([work.setting(processes, threads, cores) for processes, threads in wanted])
         peaks.append(measure_machine().peak_flops)
     told: list[dict[str, Any]] = merged(min, swept)
-    alone = work.start([Member(cores=tuple(cores))], "--held")[0]
+    alone = work.start([RankInfo(cores=tuple(cores))], "--held")[0]
     written = work.disk()
     return Profile(
         made_at=time.time(),
@@ -54,8 +54,8 @@ def probe(home: Path, report: Report, *, quick: bool = False) -> Profile:
         cores=len(cores),
         software=this_software(),
         peak_flops=max(peaks),
-        settings=tuple(Setting.model_validate(_setting(one)) for one in told),
-        held=tuple(Held.model_validate(one["held"]) for one in (*told, alone)),
+        settings=tuple(ProbeSetting.model_validate(_setting(one)) for one in told),
+        held=tuple(ResidentMemory.model_validate(one["held"]) for one in (*told, alone)),
         start_s=min(one["start_s"] for one in (*told, alone)),
         **written,
     )
@@ -90,11 +90,11 @@ class _Work:
     def setting(self, processes: int, threads: int, cores: Sequence[int]) -> dict[str, Any]:
         shares = divide_cores(cores, processes, threads) if processes > 1 else [tuple(cores[:threads])]
         meet = f"{HOST}:{free_port(HOST, os.getpid() + time.monotonic_ns())}" if processes > 1 else ""
-        members = [Member(rank, processes, meet, own) for rank, own in enumerate(shares)]
+        members = [RankInfo(rank, processes, meet, own) for rank, own in enumerate(shares)]
         found: dict[str, Any] = merged(max, self.start(members))
         return found
 
-    def start(self, members: Sequence[Member], *more: str) -> list[dict[str, Any]]:
+    def start(self, members: Sequence[RankInfo], *more: str) -> list[dict[str, Any]]:
         """Run one process for each member; return what each told at last."""
         options = [*more, *(["--quick"] if self._quick else [])]
         with ExitStack() as stack:
@@ -164,4 +164,4 @@ def measure_disk(path: Path, size: int) -> dict[str, float]:
 
 
 def _setting(told: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in told.items() if key in Setting.model_fields}
+    return {key: value for key, value in told.items() if key in ProbeSetting.model_fields}

@@ -20,13 +20,13 @@ from windlass.corpus.sources import SourceFile, list_sources
 from windlass.corpus.tokenizer import Tokenizer, load_tokenizer
 from windlass.corpus.train_tokenizer import sample_bytes, take_characters, train_bpe
 from windlass.plan.sweep.report import as_html, as_text
-from windlass.plan.sweep.stages import Option, Options, check_options, combinations
+from windlass.plan.sweep.stages import SweepOption, SweepOptions, check_options, combinations
 from windlass.runs.planning.sweep_workers import (
     COLUMNS,
     CountTokens,
-    Pulse,
     ReadBlocks,
-    Watch,
+    WorkCounter,
+    WorkerProgress,
     WriteRows,
     kept,
     read_rows,
@@ -34,16 +34,16 @@ from windlass.runs.planning.sweep_workers import (
 from windlass.spec.errors import BadInput
 from windlass.spec.job import Corpus, Job
 from windlass.spec.protocol.progress import Progress, Report
-from windlass.store.beam import Runner, check_beam
-from windlass.store.store_dir import Place
+from windlass.store.beam import BeamRunner, check_beam
+from windlass.store.store_dir import StoreDir
 
 
 @dataclass(frozen=True)
-class Asked:
+class SweepRequest:
     """A sweep as the user wants it."""
 
     job: Job
-    options: Options
+    options: SweepOptions
     fleet: str | None
     out: str
     runner: str = "direct"
@@ -51,7 +51,7 @@ class Asked:
     flags: tuple[str, ...] = ()
 
 
-def sweep_corpus(asked: Asked, home: Path, report: Report) -> dict[str, Any]:
+def sweep_corpus(asked: SweepRequest, home: Path, report: Report) -> dict[str, Any]:
     """Run the sweep; return its rows by output, and write them and the reports to `asked.out`."""
     options = combinations(asked.options, asked.fleet)
     check_options(options, asked.job)
@@ -61,23 +61,28 @@ def sweep_corpus(asked: Asked, home: Path, report: Report) -> dict[str, Any]:
 
 
 def _run(
-    beam: Any, asked: Asked, options: tuple[Option, ...], files: list[SourceFile], home: Path, report: Report
+    beam: Any,
+    asked: SweepRequest,
+    options: tuple[SweepOption, ...],
+    files: list[SourceFile],
+    home: Path,
+    report: Report,
 ) -> None:
     corpus = asked.job.corpus
     count = CountTokens(_tokenizer(corpus, files, home, report))
     log = home / "logs" / "sweep.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    runner = Runner(asked.runner, asked.processes, str(log), asked.flags)
+    runner = BeamRunner(asked.runner, asked.processes, str(log), asked.flags)
     with tempfile.TemporaryDirectory() as folder:
-        pulse = Pulse(folder if asked.runner == "direct" else None)
+        pulse = WorkCounter(folder if asked.runner == "direct" else None)
         sweep = beam.Sweep(ReadBlocks(corpus), count, WriteRows(asked.out), pulse, asked.job, options)
-        with Watch(pulse, files, report):
+        with WorkerProgress(pulse, files, report):
             beam.run_sweep(sweep, files, runner)
 
 
-def _told(asked: Asked, files: Sequence[SourceFile]) -> dict[str, Any]:
+def _told(asked: SweepRequest, files: Sequence[SourceFile]) -> dict[str, Any]:
     """Read the outputs back, refuse those of no text, and write the reports."""
-    place = Place(asked.out)
+    place = StoreDir(asked.out)
     rows = {name: read_rows(place.read(f"{name}.parquet")) for name in COLUMNS}
     if rows["unreadable"]:
         first = rows["unreadable"][0]

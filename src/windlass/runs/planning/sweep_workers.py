@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from windlass.corpus.clean import encodable, normalised, refusal
-from windlass.corpus.fast_tokenizer import Encoder, encoder_for
+from windlass.corpus.fast_tokenizer import BlockEncoder, encoder_for
 from windlass.corpus.readers import documents
 from windlass.corpus.sources import SourceFile
-from windlass.corpus.streams import Tally
+from windlass.corpus.streams import ReadProgress
 from windlass.corpus.tokenizer import Tokenizer
 from windlass.spec.job import Corpus
 from windlass.spec.protocol.progress import Progress, Report
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 BLOCK_CHARS = 1 << 20
 POLL_S = 0.2
@@ -64,7 +64,7 @@ class CountTokens:
     tokenizer: Tokenizer
 
     @cached_property
-    def _encoder(self) -> Encoder:
+    def _encoder(self) -> BlockEncoder:
         return encoder_for(self.tokenizer)
 
     def __reduce__(self) -> Any:
@@ -88,11 +88,11 @@ class WriteRows:
         table = arrow.Table.from_pylist(rows, schema=arrow.schema(kinds.items()))
         sink = io.BytesIO()
         parquet.write_table(table, sink)
-        Place(self.out).write(f"{name}.parquet", sink.getvalue())
+        StoreDir(self.out).write(f"{name}.parquet", sink.getvalue())
 
 
 @dataclass(frozen=True)
-class Pulse:
+class WorkCounter:
     """Counts work done by any process of this machine; does nothing where workers are elsewhere."""
 
     folder: str | None
@@ -107,10 +107,10 @@ class Pulse:
         return path.stat().st_size if self.folder is not None and path.exists() else 0
 
 
-class Watch:
+class WorkerProgress:
     """Reports, while the pipeline runs, how far its workers are."""
 
-    def __init__(self, pulse: Pulse, files: Sequence[SourceFile], report: Report) -> None:
+    def __init__(self, pulse: WorkCounter, files: Sequence[SourceFile], report: Report) -> None:
         self._pulse, self._report = pulse, report
         self._total_kib = sum(file.bytes for file in files) >> 10
         self._done = threading.Event()
@@ -136,7 +136,7 @@ class Watch:
 def kept(files: Sequence[SourceFile], corpus: Corpus) -> Iterator[str]:
     """Yield documents as a build cleans them; duplicates stay, which only a whole build can tell."""
     rules = corpus.clean
-    for document in documents(files, corpus, Tally()):
+    for document in documents(files, corpus, ReadProgress()):
         text = encodable(document.text)
         text = normalised(text) if rules.normalize else text
         if refusal(text, rules.least_chars, rules.most_chars, rules.most_repetition) is None:

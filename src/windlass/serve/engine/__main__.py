@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windlass.spec.protocol.entrypoint import DoorParser, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, run_door
 
 if TYPE_CHECKING:
     from windlass.serve.engine.server import Server
@@ -45,7 +45,7 @@ def _start(args: argparse.Namespace, parent: int) -> Server:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = DoorParser(prog="python -m windlass.serve.engine")
+    parser = EntrypointParser(prog="python -m windlass.serve.engine")
     add = parser.add_argument
     add("--model", type=Path, required=True, action="append", help="directory of a model; may be repeated")
     add("--name", required=True, action="append", help="what that model is called")

@@ -29,11 +29,11 @@ from windlass.models.names import NAMINGS
 from windlass.models.sizes import weight_sizes
 from windlass.spec.config import shape_from_config
 from windlass.spec.errors import BadInput, Damaged, NotFound
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
 from windlass.spec.shape import Shape as AnyShape
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -175,7 +175,7 @@ def _check_size(where: str, what: str, matrix: Matrix, wanted: tuple[int, int]) 
 
 def main(argv: list[str]) -> int:
     """Check an adapter against its model and write it with a manifest."""
-    parser = DoorParser(prog="python -m windlass.serve.engine.adapters")
+    parser = EntrypointParser(prog="python -m windlass.serve.engine.adapters")
     for name in ("source", "base", "target"):
         parser.add_argument(name, type=Path)
     parser.add_argument("--of", default="", help="what the model is called")
@@ -183,7 +183,7 @@ def main(argv: list[str]) -> int:
     shape = shape_from_config(read_config(args.base), str(args.base / "config.json"))
     adapter = load_adapter(args.source, shape)
     numbers = sum(down.size + up.size for down, up in adapter.matrices.values())
-    writer = DirectoryWriter(Place(args.target))
+    writer = DirectoryWriter(StoreDir(args.target))
     for file in (CONFIG, WEIGHTS):
         with writer.writing(file) as out:
             out.write((args.source / file).read_bytes())

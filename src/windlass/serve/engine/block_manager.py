@@ -24,13 +24,13 @@ Policy = Literal["lru", "lfu"]
 
 
 @dataclass(eq=False, slots=True)
-class Node:
+class BlockNode:
     """A full block in the tree."""
 
     block: int
     tokens: tuple[int, ...]
-    parent: Node | None
-    children: dict[tuple[int, ...], Node] = field(default_factory=dict)
+    parent: BlockNode | None
+    children: dict[tuple[int, ...], BlockNode] = field(default_factory=dict)
     users: int = 0
     uses: int = 0
     last: int = 0
@@ -38,7 +38,7 @@ class Node:
     """Number of its newest entry in the queue of those that may go."""
 
 
-class Blocks:
+class BlockManager:
     """All blocks of an engine."""
 
     def __init__(
@@ -51,9 +51,9 @@ class Blocks:
         self._policy = policy
         # The last freed is the first to be taken again: it is warm, and memory in use stays small.
         self._free = list(range(count - 1, -1, -1))
-        self._roots: dict[Hashable, Node] = {}
+        self._roots: dict[Hashable, BlockNode] = {}
         self._clock = itertools.count(1)
-        self._leaving: list[tuple[int, int, int, Node]] = []
+        self._leaving: list[tuple[int, int, int, BlockNode]] = []
 
     @property
     def available(self) -> int:
@@ -74,9 +74,9 @@ class Blocks:
     def give(self, block: int) -> None:
         self._free.append(block)
 
-    def find(self, root: Hashable, tokens: Sequence[int], most: int) -> list[Node]:
+    def find(self, root: Hashable, tokens: Sequence[int], most: int) -> list[BlockNode]:
         """Return the path of at most `most` blocks that `tokens` begin with; the caller comes to use them."""
-        path: list[Node] = []
+        path: list[BlockNode] = []
         node = self._roots.get(root)
         while node is not None and len(path) < most:
             at = len(path) * BLOCK_TOKENS
@@ -87,13 +87,13 @@ class Blocks:
         self.misses += most - len(path)
         return path
 
-    def use(self, path: Sequence[Node]) -> None:
+    def use(self, path: Sequence[BlockNode]) -> None:
         for node in path:
             self.idle -= not node.users
             node.users += 1
             node.uses += 1
 
-    def leave(self, path: Sequence[Node]) -> None:
+    def leave(self, path: Sequence[BlockNode]) -> None:
         """Stop using a path; its blocks stay for others."""
         now = next(self._clock)
         for node in reversed(path):
@@ -104,16 +104,16 @@ class Blocks:
         while self.idle > self._most_idle and self._evict():
             pass
 
-    def keep(self, root: Hashable, path: list[Node], tokens: Sequence[int], block: int) -> int:
+    def keep(self, root: Hashable, path: list[BlockNode], tokens: Sequence[int], block: int) -> int:
         """Hang a block that was just filled below `path`, which grows by it; return the block to use.
 
         Where another sequence was quicker, its block holds the same numbers and replaces this one.
         """
-        parent = path[-1] if path else self._roots.setdefault(root, Node(-1, (), None))
+        parent = path[-1] if path else self._roots.setdefault(root, BlockNode(-1, (), None))
         key = tuple(tokens)
         node = parent.children.get(key)
         if node is None:
-            node = parent.children[key] = Node(block, key, parent)
+            node = parent.children[key] = BlockNode(block, key, parent)
             self.idle += 1  # `use` takes it off again
         else:
             self.give(block)
@@ -133,7 +133,7 @@ class Blocks:
         assert every == list(range(self.count)), "a block is lost, or held twice"
         assert self.idle == sum(not node.users for node in kept), "idle blocks are miscounted"
 
-    def _may_go(self, node: Node) -> None:
+    def _may_go(self, node: BlockNode) -> None:
         if not node.users and not node.children:
             node.mark = next(self._clock)
             uses = node.uses if self._policy == "lfu" else 0
@@ -151,7 +151,7 @@ class Blocks:
                 return True
         return False
 
-    def _drop(self, node: Node) -> None:
+    def _drop(self, node: BlockNode) -> None:
         parent, node.parent = node.parent, None
         assert parent is not None, "a root is no block"
         del parent.children[node.tokens]
@@ -163,13 +163,13 @@ class Blocks:
             self._roots = {root: top for root, top in self._roots.items() if top is not parent}
 
 
-def _is_due(entry: tuple[int, int, int, Node]) -> bool:
+def _is_due(entry: tuple[int, int, int, BlockNode]) -> bool:
     """Whether a node in the queue may go; not if it was used again, or has followers, since it was queued."""
     *_, mark, node = entry
     return mark == node.mark and not node.users and not node.children and node.parent is not None
 
 
-def _below(node: Node) -> list[Node]:
+def _below(node: BlockNode) -> list[BlockNode]:
     found, stack = [], list(node.children.values())
     while stack:
         one = stack.pop()

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from windlass.serve.engine.sequence import Owner, Sequence, outside
-from windlass.spec.protocol.wire import Embed, Failed, Vectors
+from windlass.spec.protocol.wire import Embed, EmbeddingVectors, Failed
 
 
 @dataclass(eq=False)
-class Embedding:
+class EmbeddingTask:
     """An Embed request on its way: each input is a sequence whose states are summed up as it is read."""
 
     owner: Owner
@@ -33,10 +33,10 @@ class Embedding:
         return found
 
 
-def answer(id_: str, vectors: list[list[float]]) -> Vectors | Failed:
+def answer(id_: str, vectors: list[list[float]]) -> EmbeddingVectors | Failed:
     """Return the last word on a request: vectors, or that they are none."""
     if np.isfinite(np.array(vectors)).all():
-        return Vectors(id_, vectors)
+        return EmbeddingVectors(id_, vectors)
     reason = "the states of this model are not numbers; its weights are damaged"
     return Failed(id_, "not_a_number", reason)
 

@@ -18,7 +18,7 @@ from windlass.models.language import LanguageModel
 from windlass.serve.engine import embed
 from windlass.serve.engine.engine_api import Reply
 from windlass.serve.engine.sequence import Owner
-from windlass.spec.protocol.wire import Embed, Failed, Generate, Order, Tokens
+from windlass.spec.protocol.wire import Embed, EngineRequest, Failed, Generate, Tokens
 from windlass.spec.shape import Network
 
 TOKENS_PER_STEP = 2048
@@ -47,7 +47,7 @@ class _Request:
         return not self.left
 
 
-class Encoder:
+class EncoderEngine:
     """One model and the requests for its vectors. Not for use by several threads."""
 
     blocks_used = blocks_idle = blocks_in_all = 0
@@ -75,7 +75,7 @@ class Encoder:
     def is_idle(self) -> bool:
         return not (self._waiting or self._replies)
 
-    def add(self, owner: Owner, message: Order) -> None:
+    def add(self, owner: Owner, message: EngineRequest) -> None:
         shape = self.shape
         match message:
             case Generate():

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from windlass.serve.engine.sequence import Owner
-from windlass.spec.protocol.wire import Failed, Order, PromptScores, Tokens, Vectors
+from windlass.spec.protocol.wire import EmbeddingVectors, EngineRequest, Failed, PromptScores, Tokens
 
-Reply = tuple[Owner, Tokens | PromptScores | Vectors | Failed]
+Reply = tuple[Owner, Tokens | PromptScores | EmbeddingVectors | Failed]
 
 
-class Station(Protocol):
+class EngineProtocol(Protocol):
     """What computes for one model: our engine, or anything that behaves like it."""
 
     @property
@@ -38,7 +38,7 @@ class Station(Protocol):
     @property
     def blocks_in_all(self) -> int: ...
 
-    def add(self, owner: Owner, message: Order) -> None: ...
+    def add(self, owner: Owner, message: EngineRequest) -> None: ...
 
     def forget(self, owner: Owner) -> None: ...
 

@@ -13,18 +13,18 @@ import psutil
 
 from windlass.models.files import CONFIG, read_config
 from windlass.models.quantised import without_quantisation
-from windlass.models.weights import Weights, load_weights
+from windlass.models.weights import ModelWeights, load_weights
 from windlass.serve.engine.adapters import load_adapter
 from windlass.serve.engine.native import library
 from windlass.serve.engine.native_runner import NativeRunner
 from windlass.serve.engine.runner import BLOCK_TOKENS, Causal, Runner, block_bytes
-from windlass.serve.engine.step import Engine, Settings
+from windlass.serve.engine.step import Engine, EngineSettings
 from windlass.spec.config import shape_from_config
 from windlass.spec.errors import BadInput
 from windlass.spec.shape import BertShape, Gpt2Shape, HmmShape, LlamaShape, MlpShape, NgramShape, Shape
 
 if TYPE_CHECKING:
-    from windlass.serve.engine.encoder import Encoder
+    from windlass.serve.engine.encoder import EncoderEngine
     from windlass.serve.engine.grammar.token_mask import Grammars
 
 Which = Literal["auto", "native", "torch"]
@@ -34,10 +34,10 @@ SHARE_OF_MEMORY = 0.25
 
 
 @dataclass(frozen=True)
-class Options:
+class LoadOptions:
     """How to load a model."""
 
-    settings: Settings = field(default_factory=Settings)
+    settings: EngineSettings = field(default_factory=EngineSettings)
     precision: str | None = None
     """None keeps what is stored."""
     runner: Which = "auto"
@@ -49,8 +49,8 @@ class Options:
 
 
 def load_engine(
-    directory: Path, options: Options, adapters: Mapping[str, Path] | None = None
-) -> Engine | Encoder:
+    directory: Path, options: LoadOptions, adapters: Mapping[str, Path] | None = None
+) -> Engine | EncoderEngine:
     """Load a model, checked byte by byte where a manifest is, and make an engine of it."""
     shape, _ = shape_in(directory)
     if isinstance(shape, BertShape):
@@ -70,7 +70,7 @@ def shape_in(directory: Path) -> tuple[Shape, str]:
     return shape_from_config(config, where), quantised or stored
 
 
-def open_runner(directory: Path, options: Options) -> Runner:
+def open_runner(directory: Path, options: LoadOptions) -> Runner:
     """Load what continues a text, of any family."""
     match shape_in(directory)[0]:
         case MlpShape() | NgramShape() | HmmShape() as shape:
@@ -83,7 +83,9 @@ def open_runner(directory: Path, options: Options) -> Runner:
             return load_runner(directory, load_weights(directory), shape, options)
 
 
-def load_runner(directory: Path, weights: Weights, shape: LlamaShape | Gpt2Shape, options: Options) -> Runner:
+def load_runner(
+    directory: Path, weights: ModelWeights, shape: LlamaShape | Gpt2Shape, options: LoadOptions
+) -> Runner:
     """Choose what computes: the native library, or torch where there is a GPU or no library."""
     shared = None if options.runner == "torch" or _has_gpu(options) else library()
     if shared is None and options.runner == "native":
@@ -102,7 +104,7 @@ def load_runner(directory: Path, weights: Weights, shape: LlamaShape | Gpt2Shape
     )  # fmt: skip
 
 
-def block_count(shape: Causal, options: Options, *, half: bool) -> int:
+def block_count(shape: Causal, options: LoadOptions, *, half: bool) -> int:
     """Return how many blocks to have: at least what one sequence of the whole context needs."""
     for_one = -(-shape.context // BLOCK_TOKENS)
     each = block_bytes(shape, half=half)
@@ -118,7 +120,7 @@ def block_count(shape: Causal, options: Options, *, half: bool) -> int:
     return max(for_one, min(options.settings.slots * for_one, free))
 
 
-def _state_runner(directory: Path, shape: MlpShape | NgramShape | HmmShape, options: Options) -> Runner:
+def _state_runner(directory: Path, shape: MlpShape | NgramShape | HmmShape, options: LoadOptions) -> Runner:
     from windlass.models.recurrent_state import load_statistical
     from windlass.serve.engine.state_runner import PRECISION, StateRunner
 
@@ -132,7 +134,7 @@ def _state_runner(directory: Path, shape: MlpShape | NgramShape | HmmShape, opti
     return StateRunner(load_statistical(directory, threads), blocks=blocks, threads=threads)
 
 
-def _torch_runner(directory: Path, shape: LlamaShape | Gpt2Shape, options: Options) -> Runner:
+def _torch_runner(directory: Path, shape: LlamaShape | Gpt2Shape, options: LoadOptions) -> Runner:
     import torch
 
     from windlass.models.huggingface import load_model
@@ -151,19 +153,21 @@ def _torch_runner(directory: Path, shape: LlamaShape | Gpt2Shape, options: Optio
     return TorchRunner(model, blocks=block_count(shape, options, half=False))
 
 
-def _encoder(directory: Path, options: Options) -> Encoder:
+def _encoder(directory: Path, options: LoadOptions) -> EncoderEngine:
     import torch
 
     from windlass.models.huggingface import load_model
-    from windlass.serve.engine.encoder import Encoder
+    from windlass.serve.engine.encoder import EncoderEngine
 
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return Encoder(load_model(directory, device=device, dtype=torch.float32 if device == "cpu" else None))
+    return EncoderEngine(
+        load_model(directory, device=device, dtype=torch.float32 if device == "cpu" else None)
+    )
 
 
-def _has_gpu(options: Options) -> bool:
+def _has_gpu(options: LoadOptions) -> bool:
     """Whether torch should compute because there is a GPU; torch is loaded only if a driver is there."""
     if options.runner == "native" or not Path("/proc/driver/nvidia").exists():
         return False

@@ -14,11 +14,11 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 
-from windlass.serve.engine.engine_api import Reply, Station
-from windlass.serve.engine.model_slot import Loaded, Request, Volume, give_back
+from windlass.serve.engine.engine_api import EngineProtocol, Reply
+from windlass.serve.engine.model_slot import Loaded, ModelSlot, Request, give_back
 from windlass.serve.engine.sequence import Owner
 from windlass.spec.errors import BadInput, did_you_mean
-from windlass.spec.protocol.wire import Cancel, Failed, Offered, Order, Tokens
+from windlass.spec.protocol.wire import Cancel, EngineRequest, Failed, ModelInfo, Tokens
 from windlass.spec.units import format_bytes
 
 LOOK_S = 0.01
@@ -27,12 +27,12 @@ RETRY_S = 30.0
 """So long a model that failed is not tried again; until then its requests fail at once."""
 
 
-class Shelf:
+class ModelPool:
     """Many models behind the face of one engine. Not for use by several threads."""
 
     def __init__(
         self,
-        volumes: Sequence[Volume],
+        volumes: Sequence[ModelSlot],
         budget: int | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -53,7 +53,7 @@ class Shelf:
         self._asked = self._past_steps = self._past_tokens = 0
 
     @property
-    def offered(self) -> list[Offered]:
+    def offered(self) -> list[ModelInfo]:
         return [volume.offered for volume in self._volumes.values()]
 
     @property
@@ -103,7 +103,7 @@ class Shelf:
                 volume.wanted = True
                 held += volume.bytes
 
-    def add(self, owner: Owner, message: Order) -> None:
+    def add(self, owner: Owner, message: EngineRequest) -> None:
         """Take a message; what it leads to comes out of the next steps."""
         if isinstance(message, Cancel):
             self._cancel(owner, message)
@@ -191,20 +191,20 @@ class Shelf:
     def _held_bytes(self) -> int:
         return sum(volume.held_bytes for volume in self._volumes.values())
 
-    def _put_away(self, volume: Volume) -> None:
+    def _put_away(self, volume: ModelSlot) -> None:
         assert volume.station is not None
         self._past_steps += volume.station.steps
         self._past_tokens += volume.station.tokens
         volume.station, volume.leaving = None, False
         give_back()
 
-    def _hand_over(self, volume: Volume) -> None:
+    def _hand_over(self, volume: ModelSlot) -> None:
         assert volume.station is not None
         waiting, volume.waiting = volume.waiting, []
         for owner, message in waiting:
             volume.station.add(owner, message)
 
-    def _fail(self, volume: Volume, why: str) -> None:
+    def _fail(self, volume: ModelSlot, why: str) -> None:
         volume.failure, volume.failed_at = why, self._clock()
         waiting, volume.waiting = volume.waiting, []
         for request in waiting:
@@ -224,5 +224,5 @@ class Shelf:
         for station in self._stations():
             station.add(owner, message)
 
-    def _stations(self) -> list[Station]:
+    def _stations(self) -> list[EngineProtocol]:
         return [volume.station for volume in self._volumes.values() if volume.station is not None]

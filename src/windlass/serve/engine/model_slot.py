@@ -9,23 +9,23 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from windlass.serve.engine.engine_api import Station
+from windlass.serve.engine.engine_api import EngineProtocol
 from windlass.serve.engine.sequence import Owner
 from windlass.spec.errors import WindlassError
-from windlass.spec.protocol.wire import Embed, Generate, Offered
+from windlass.spec.protocol.wire import Embed, Generate, ModelInfo
 
 Request = tuple[Owner, Generate | Embed]
 
 
 @dataclass(eq=False)
-class Volume:
+class ModelSlot:
     """One model, in memory or not."""
 
-    offered: Offered
+    offered: ModelInfo
     bytes: int
     """What it takes in memory; counted from when its loading begins."""
-    load: Callable[[], Station]
-    station: Station | None = None
+    load: Callable[[], EngineProtocol]
+    station: EngineProtocol | None = None
     loading: bool = False
     leaving: bool = False
     wanted: bool = False
@@ -57,10 +57,10 @@ class Volume:
         threading.Thread(target=_load, args=(self, done), name=name, daemon=True).start()
 
 
-Loaded = tuple[Volume, Station | str]
+Loaded = tuple[ModelSlot, EngineProtocol | str]
 
 
-def _load(volume: Volume, done: queue.SimpleQueue[Loaded]) -> None:
+def _load(volume: ModelSlot, done: queue.SimpleQueue[Loaded]) -> None:
     """Load a model in its thread; whatever is wrong with it is told as its failure."""
     name = volume.offered.model
     try:

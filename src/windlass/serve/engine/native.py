@@ -77,7 +77,7 @@ def at(array: NDArray[Any] | None) -> int | None:
     return None if array is None else array.ctypes.data
 
 
-class Team:
+class ThreadPool:
     """Threads of the library; see native/team.h."""
 
     def __init__(self, shared: ctypes.CDLL, threads: int) -> None:
@@ -108,7 +108,7 @@ class Matrix:
         if not self.handle:
             raise MemoryError(f"no memory for a matrix of {self.rows} x {columns}")
 
-    def multiply(self, team: Team, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    def multiply(self, team: ThreadPool, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return x W'; each row of the result depends on the same row of x alone."""
         y = np.empty((len(x), self.rows), np.float32)
         self._shared.windlass_multiply(team.handle, self.handle, len(x), at(x), at(y))

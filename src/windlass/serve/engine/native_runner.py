@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.models.weights import Float, Grouped, Weights
+from windlass.models.weights import Float, Grouped, ModelWeights
 from windlass.serve.engine.adapters import Adapter
-from windlass.serve.engine.native import DOWN, MIX, OUT, UP, Batch, Config, Matrix, Team, at
+from windlass.serve.engine.native import DOWN, MIX, OUT, UP, Batch, Config, Matrix, ThreadPool, at
 from windlass.serve.engine.quantise import quantise
 from windlass.serve.engine.runner import Computed, Span
 from windlass.spec.errors import BadInput
@@ -40,7 +40,7 @@ class NativeRunner:
     def __init__(
         self,
         shared: ctypes.CDLL,
-        weights: Weights,
+        weights: ModelWeights,
         *,
         blocks: int,
         threads: int,
@@ -51,7 +51,7 @@ class NativeRunner:
         assert isinstance(shape, LlamaShape | Gpt2Shape)
         self.shape, self.blocks = shape, blocks
         self.precision = _precision(weights.precision, precision)
-        self._shared, self.team = shared, Team(shared, threads)
+        self._shared, self.team = shared, ThreadPool(shared, threads)
         self._kept: list[Any] = []
         self._adapters: list[int] = []
         self._logits_BV = np.empty((0, shape.vocabulary), np.float32)
@@ -116,7 +116,7 @@ class NativeRunner:
         self._kept += [cosines, sines]
         return ctypes.byref(config), at(cosines), at(sines)
 
-    def _load_layer(self, weights: Weights, layer: int) -> None:
+    def _load_layer(self, weights: ModelWeights, layer: int) -> None:
         for place, names in PARTS.items():
             there = [
                 f"layers.{layer}.{name}" for name in names if f"layers.{layer}.{name}.weight" in weights.sizes
@@ -129,7 +129,7 @@ class NativeRunner:
             weight, bias = self._vector(weights, f"{norm}.weight"), self._vector(weights, f"{norm}.bias")
             self._shared.windlass_layer_norm(self._model, layer, which, at(weight), at(bias))
 
-    def _load_ends(self, weights: Weights) -> None:
+    def _load_ends(self, weights: ModelWeights) -> None:
         head = self._packed([weights.get(weights.head_name)], head=True)
         table: NDArray[Any] | None = None
         if weights.head_name != "embedding.weight":
@@ -149,7 +149,7 @@ class NativeRunner:
         self._kept.append(matrix)
         return matrix
 
-    def _vector(self, weights: Weights, *names: str) -> NDArray[np.float32] | None:
+    def _vector(self, weights: ModelWeights, *names: str) -> NDArray[np.float32] | None:
         """Return small weights as float32, kept for as long as the model; None if the family has them not."""
         if not names or names[0] not in weights.sizes:
             return None

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.serve.engine.adapters import Adapter
-from windlass.serve.engine.native import Team
+from windlass.serve.engine.native import ThreadPool
 from windlass.spec.shape import Gpt2Shape, HmmShape, LlamaShape, MlpShape, NgramShape
 
 Causal = LlamaShape | Gpt2Shape | MlpShape | NgramShape | HmmShape
@@ -59,7 +59,7 @@ class Runner(Protocol):
         """Return the sizes of the model."""
 
     @property
-    def team(self) -> Team | None:
+    def team(self) -> ThreadPool | None:
         """Return threads that may also choose tokens, between two steps."""
 
     def run(self, spans: Sequence[Span], tables: NDArray[np.int32], *, hidden: bool = False) -> Computed:

@@ -32,8 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.serve.engine import sampler_numpy
-from windlass.serve.engine.native import Team, at, library
-from windlass.serve.engine.sampler_numpy import ASK, EDIT, WHOLE, Told
+from windlass.serve.engine.native import ThreadPool, at, library
+from windlass.serve.engine.sampler_numpy import ASK, EDIT, WHOLE, SampledTokens
 from windlass.spec.protocol.wire import Alternative, Generate
 
 RANDOM_BITS = 48
@@ -43,7 +43,7 @@ _NO_EDITS = np.empty(0, EDIT)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SamplingRow:
     """What decides about one row besides its scores.
 
     `position` is the place that the token will have in its sequence. `counts` says how often each token
@@ -67,7 +67,9 @@ class Drawn:
     alternatives: list[list[Alternative]] = field(default_factory=list)
 
 
-def draw(logits_BV: NDArray[np.float32], rows: Sequence[Row], team: Team | None = None) -> Drawn:
+def draw(
+    logits_BV: NDArray[np.float32], rows: Sequence[SamplingRow], team: ThreadPool | None = None
+) -> Drawn:
     """Choose a token for every row; a team of threads shares them.
 
     The scores may be touched on the way and are the same afterwards.
@@ -97,7 +99,7 @@ def score(
     if shared is None:
         told = sampler_numpy.score(logits_BV, targets_B, wanted)
     else:
-        told = Told.empty(len(targets), wanted)
+        told = SampledTokens.empty(len(targets), wanted)
         shared.windlass_score(
             None, at(logits_BV), *logits_BV.shape, at(targets_B), wanted, *map(at, told)
         )  # fmt: skip
@@ -115,7 +117,7 @@ def random_bits(seed: int, position: int) -> int:
     return int.from_bytes(hashlib.blake2b(key, digest_size=RANDOM_BITS // 8).digest(), "little")
 
 
-def _asks(rows: Sequence[Row], edits: Sequence[int], vocabulary: int) -> list[tuple[float, ...]]:
+def _asks(rows: Sequence[SamplingRow], edits: Sequence[int], vocabulary: int) -> list[tuple[float, ...]]:
     """Write what each row asks for as the fields of ASK."""
     asks: list[tuple[float, ...]] = []
     first = 0
@@ -139,7 +141,7 @@ def _asks(rows: Sequence[Row], edits: Sequence[int], vocabulary: int) -> list[tu
     return asks
 
 
-def _edits(row: Row) -> NDArray[Any]:
+def _edits(row: SamplingRow) -> NDArray[Any]:
     """Write bias and penalties as one entry for each token that they touch."""
     request, counts = row.request, row.counts or {}
     if not counts and not request.logit_bias:
@@ -160,17 +162,17 @@ def _edits(row: Row) -> NDArray[Any]:
 
 def _draw_native(
     shared: ctypes.CDLL,
-    team: Team | None,
+    team: ThreadPool | None,
     logits_BV: NDArray[np.float32],
     asks: NDArray[Any],
     edits: NDArray[Any],
-) -> tuple[NDArray[np.int32], NDArray[np.bool_], Told]:
+) -> tuple[NDArray[np.int32], NDArray[np.bool_], SampledTokens]:
     assert logits_BV.dtype == np.float32
     rows = len(asks)
     # One buffer for all that is small: asking numpy for an address takes as long as choosing a token.
     tokens_B, logprobs_B, numeric_B = small_3B = np.empty((3, rows), np.int32)
     wanted = max(0, int(asks["wanted"].max(initial=0)))
-    told = Told.empty(rows, wanted)._replace(logprobs_B=logprobs_B.view(np.float32))
+    told = SampledTokens.empty(rows, wanted)._replace(logprobs_B=logprobs_B.view(np.float32))
     tokens_at = at(small_3B) or 0
     rivals = (at(told.rivals_BK), at(told.rival_logprobs_BK)) if wanted else (None, None)
     shared.windlass_draw(
@@ -181,7 +183,7 @@ def _draw_native(
     return tokens_B, numeric_B.view(np.bool_)[:rows], told
 
 
-def _alternatives(told: Told, wanted: Sequence[int]) -> list[list[Alternative]]:
+def _alternatives(told: SampledTokens, wanted: Sequence[int]) -> list[list[Alternative]]:
     return [
         [
             Alternative(token, logprob)

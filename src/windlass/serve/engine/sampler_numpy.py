@@ -40,7 +40,7 @@ EDIT = np.dtype([("added", "f8"), ("repetition", "f4"), ("token", "i4")], align=
 Floats = NDArray[np.float32]
 
 
-class Told(NamedTuple):
+class SampledTokens(NamedTuple):
     """Log-probabilities of the chosen tokens, and the likeliest tokens with theirs."""
 
     logprobs_B: Floats
@@ -48,7 +48,7 @@ class Told(NamedTuple):
     rival_logprobs_BK: Floats
 
     @classmethod
-    def empty(cls, rows: int, wanted: int) -> Told:
+    def empty(cls, rows: int, wanted: int) -> SampledTokens:
         return cls(
             np.zeros(rows, np.float32),
             np.zeros((rows, wanted), np.int32),
@@ -61,10 +61,10 @@ def draw(
     asks: NDArray[Any],
     edits: NDArray[Any],
     masks: Sequence[NDArray[np.uint32] | None],
-) -> tuple[NDArray[np.int32], NDArray[np.bool_], Told]:
+) -> tuple[NDArray[np.int32], NDArray[np.bool_], SampledTokens]:
     """Choose a token of every row; say which rows had a finite score, and the log-probabilities."""
     tokens_B, numeric_B = np.zeros(len(asks), np.int32), np.zeros(len(asks), np.bool_)
-    told = Told.empty(len(asks), max(0, int(asks["wanted"].max(initial=0))))
+    told = SampledTokens.empty(len(asks), max(0, int(asks["wanted"].max(initial=0))))
     for row, (logits_V, ask, mask) in enumerate(zip(logits_BV, asks, masks, strict=True)):
         own = edits[ask["first_edit"] : ask["first_edit"] + ask["edits"]]
         scores_V = _masked(_edited(logits_V, own), mask)
@@ -77,9 +77,9 @@ def draw(
     return tokens_B, numeric_B, told
 
 
-def score(logits_BV: Floats, targets_B: NDArray[np.int32], wanted: int) -> Told:
+def score(logits_BV: Floats, targets_B: NDArray[np.int32], wanted: int) -> SampledTokens:
     """Return the log-probabilities of the targets and of the likeliest tokens."""
-    told = Told.empty(len(targets_B), wanted)
+    told = SampledTokens.empty(len(targets_B), wanted)
     for row, (logits_V, target) in enumerate(zip(logits_BV, targets_B.tolist(), strict=True)):
         _tell(told, row, logits_V, target, wanted)
     return told
@@ -148,7 +148,7 @@ def _floor(weights_V: Floats, masses_V: NDArray[np.int64], ask: np.void) -> np.f
     return np.float32(floor)
 
 
-def _tell(told: Told, row: int, logits_V: Floats, token: int, wanted: int) -> None:
+def _tell(told: SampledTokens, row: int, logits_V: Floats, token: int, wanted: int) -> None:
     best = np.fmax.reduce(logits_V)
     total = int(masses(weights(logits_V, best, LOG2_E)).sum())
     log_of_sum = float(best) + math.log(total / WHOLE) if total else math.nan

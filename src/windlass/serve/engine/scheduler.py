@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from windlass.serve.engine.block_manager import Blocks, Node
+from windlass.serve.engine.block_manager import BlockManager, BlockNode
 from windlass.serve.engine.runner import BLOCK_TOKENS
 from windlass.serve.engine.sequence import Owner, Sequence
 
@@ -60,10 +60,10 @@ class _Tenant:
     served: float = 0.0
 
 
-class Roster:
+class Scheduler:
     """The sequences of an engine: those that wait, and those that hold slots and blocks."""
 
-    def __init__(self, blocks: Blocks, *, slots: int, context: int) -> None:
+    def __init__(self, blocks: BlockManager, *, slots: int, context: int) -> None:
         self.blocks = blocks
         self.running: list[Sequence] = []
         self.tables = np.zeros((slots, -(-context // BLOCK_TOKENS)), np.int32)
@@ -186,7 +186,7 @@ class Roster:
         started = self.reserve(one, one.remaining)
         assert started, "room was made, and was not there"
 
-    def _known(self, one: Sequence) -> list[Node]:
+    def _known(self, one: Sequence) -> list[BlockNode]:
         """Return the blocks that need not be computed; the last token always is, for its scores."""
         if one.needs_all_states or not self.blocks.shares:
             return []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.serve.engine.block_manager import Node
+from windlass.serve.engine.block_manager import BlockNode
 from windlass.spec.protocol.wire import Alternative, Generate, Tokens
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Sequence:
     adapter: int = -1
     slot: int = -1
     cached: int = 0
-    path: list[Node] = field(default_factory=list)
+    path: list[BlockNode] = field(default_factory=list)
     """The full blocks that it shares, or offers to share."""
     blocks: list[int] = field(default_factory=list)
     """All blocks in order, those of `path` first."""

@@ -20,19 +20,19 @@ from typing import Literal
 
 import msgspec
 
-from windlass.serve.engine.engine_api import Reply, Station
+from windlass.serve.engine.engine_api import EngineProtocol, Reply
 from windlass.spec.errors import BadInput, InUse, did_you_mean
 from windlass.spec.protocol.wire import (
     LENGTH,
     MOST_FRAME_BYTES,
     Answer,
     Embed,
+    EngineLoad,
+    EngineRequest,
     Failed,
     Generate,
-    Load,
     Message,
-    Offered,
-    Order,
+    ModelInfo,
     Ping,
     Pong,
     Ready,
@@ -47,7 +47,7 @@ TICK_S = 1.0
 MOST_PATH_BYTES = 100
 
 
-class Connection:
+class EngineConnection:
     """One client: what it sends goes into the server's inbox, what it is sent waits in its own outbox.
 
     What the socket takes at once does not wait: to wake the thread that writes would cost a core its work.
@@ -117,7 +117,7 @@ class Connection:
         self._stream.close()
 
 
-Arrival = tuple[Connection, Order | Literal["opened", "closed"]] | None
+Arrival = tuple[EngineConnection, EngineRequest | Literal["opened", "closed"]] | None
 """What a connection said, or became; None only wakes the server up."""
 
 
@@ -126,8 +126,8 @@ class Server:
 
     def __init__(
         self,
-        engine: Station,
-        offered: Sequence[Offered],
+        engine: EngineProtocol,
+        offered: Sequence[ModelInfo],
         slots: int,
         path: Path,
         *,
@@ -137,7 +137,7 @@ class Server:
         self._parent = parent
         self._path = path
         self._inbox: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
-        self._connections: set[Connection] = set()
+        self._connections: set[EngineConnection] = set()
         self._stopping = False
         self._busy_s = 0.0
         self._began: float | None = None
@@ -224,9 +224,9 @@ class Server:
                 self._engine.add(connection, message)
 
     def _deliver(self, replies: Sequence[Reply]) -> None:
-        by_owner: dict[Connection, list[Answer]] = {}
+        by_owner: dict[EngineConnection, list[Answer]] = {}
         for owner, message in replies:
-            assert isinstance(owner, Connection)
+            assert isinstance(owner, EngineConnection)
             if isinstance(message, Failed):
                 log.warning("%s: %s", message.id, message.code)
             by_owner.setdefault(owner, []).append(message)
@@ -235,7 +235,7 @@ class Server:
 
     def _tell_load(self) -> None:
         engine = self._engine
-        load = Load(
+        load = EngineLoad(
             engine.running_count, engine.waiting_count, engine.steps, engine.tokens, self._busy_s,
             engine.blocks_used, engine.blocks_idle, engine.blocks_in_all,
         )  # fmt: skip
@@ -248,7 +248,7 @@ class Server:
                 stream, _ = self._listener.accept()
             except OSError:
                 return  # the listener was closed
-            Connection(stream, self._inbox, self._ready, self._pulse)
+            EngineConnection(stream, self._inbox, self._ready, self._pulse)
 
     def _is_orphan(self) -> bool:
         return self._parent is not None and os.getppid() != self._parent

@@ -117,14 +117,14 @@ def expected(lucky: float, length: int) -> float:
     return length if lucky >= 1.0 else lucky * (1.0 - lucky**length) / (1.0 - lucky)
 
 
-class Costs:
+class StepCosts:
     """How long a step of so many rows takes, measured on the engine's own model."""
 
     def __init__(self, seconds_of: dict[int, float]) -> None:
         self._known = sorted(seconds_of.items())
 
     @classmethod
-    def measured(cls, run: Callable[[int], object], most: int, repeats: int = 3) -> Costs:
+    def measured(cls, run: Callable[[int], object], most: int, repeats: int = 3) -> StepCosts:
         """Run steps of 1, 2, 4... rows and keep the quickest of each size."""
         found: dict[int, float] = {}
         rows = 1
@@ -144,7 +144,7 @@ class Costs:
         return s1 + (s2 - s1) * (rows - r1) / (r2 - r1)
 
 
-def decide(costs: Costs, rows: int, drafts: Sequence[tuple[int, float]]) -> bool:
+def decide(costs: StepCosts, rows: int, drafts: Sequence[tuple[int, float]]) -> bool:
     """Whether to compute drafts (their lengths, and how lucky their sequences are) along with `rows` rows."""
     extra = sum(length for length, _ in drafts)
     if not extra:

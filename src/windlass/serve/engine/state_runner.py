@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from windlass.models.recurrent_state import Embedded, States, Statistical
 from windlass.serve.engine.adapters import Adapter
-from windlass.serve.engine.native import Team, library
+from windlass.serve.engine.native import ThreadPool, library
 from windlass.serve.engine.runner import BLOCK_TOKENS, Computed, Span
 from windlass.spec.errors import BadInput
 
@@ -34,7 +34,7 @@ class StateRunner:
     def __init__(self, model: Statistical, *, blocks: int, threads: int = 1) -> None:
         self.shape, self.precision, self.blocks = model.shape, PRECISION, blocks
         shared = library()
-        self.team = None if shared is None else Team(shared, threads)
+        self.team = None if shared is None else ThreadPool(shared, threads)
         self._model = model
         self._first_S = model.first()
         self._states_NPS = np.zeros((blocks, BLOCK_TOKENS, model.state_size), model.state_dtype)

@@ -16,23 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.serve.engine import embed, sequence, speculative
-from windlass.serve.engine.block_manager import Blocks, Policy
-from windlass.serve.engine.embed import Embedding
-from windlass.serve.engine.grammar.token_mask import Grammars, Matcher, Refused
+from windlass.serve.engine.block_manager import BlockManager, Policy
+from windlass.serve.engine.embed import EmbeddingTask
+from windlass.serve.engine.grammar.token_mask import GrammarRefused, Grammars, Matcher
 from windlass.serve.engine.runner import Causal, Computed, Runner, Span
-from windlass.serve.engine.sampler import Row, draw, score
-from windlass.serve.engine.scheduler import Roster, decide_budget, decide_chunks
+from windlass.serve.engine.sampler import SamplingRow, draw, score
+from windlass.serve.engine.scheduler import Scheduler, decide_budget, decide_chunks
 from windlass.serve.engine.sequence import Owner, Sequence
 from windlass.spec.errors import did_you_mean
 from windlass.spec.protocol.wire import (
     Alternative,
     Embed,
+    EmbeddingVectors,
+    EngineRequest,
     Failed,
     Generate,
-    Order,
     PromptScores,
     Tokens,
-    Vectors,
 )
 
 MOST_PROMPT_TOKENS = 512
@@ -42,12 +42,12 @@ PAUSE_S = 0.05
 DRAFTED_SEQUENCES = 8
 """With more sequences than this the rows of a step are many already, and guessing is not even tried."""
 
-Answer = Tokens | PromptScores | Vectors | Failed
+Answer = Tokens | PromptScores | EmbeddingVectors | Failed
 Reply = tuple[Owner, Answer]
 
 
 @dataclass(frozen=True)
-class Settings:
+class EngineSettings:
     """How an engine behaves; none of it changes an answer."""
 
     slots: int = 32
@@ -59,7 +59,7 @@ class Settings:
 
 
 @dataclass(slots=True)
-class Part:
+class SequencePart:
     """What a step computes of one sequence: `length` of its known tokens, then its draft."""
 
     one: Sequence
@@ -68,7 +68,7 @@ class Part:
 
 
 @dataclass(slots=True)
-class Pace:
+class PromptSpeed:
     """How long a prompt token takes, by the steps so far."""
 
     seconds_per_token: float = 0.0
@@ -86,25 +86,25 @@ class Engine:
     def __init__(
         self,
         runner: Runner,
-        settings: Settings | None = None,
+        settings: EngineSettings | None = None,
         *,
         adapters: Mapping[str, int] | None = None,
         grammars: Grammars | None = None,
     ) -> None:
-        self.runner, self.settings = runner, settings or Settings()
+        self.runner, self.settings = runner, settings or EngineSettings()
         self.steps = self.tokens = 0
         self._adapters, self._grammars = dict(adapters or {}), grammars
-        blocks = Blocks(
+        blocks = BlockManager(
             runner.blocks,
             most_idle=self.settings.most_idle_blocks,
             policy=self.settings.policy,
             shares=self.settings.shares_prefixes,
         )
-        self._roster = Roster(blocks, slots=self.settings.slots, context=runner.shape.context)
-        self._embeddings: dict[Sequence, Embedding] = {}
+        self._roster = Scheduler(blocks, slots=self.settings.slots, context=runner.shape.context)
+        self._embeddings: dict[Sequence, EmbeddingTask] = {}
         self._replies: list[Reply] = []
         self._arrivals = itertools.count()
-        self._pace = Pace()
+        self._pace = PromptSpeed()
         self._trigrams = speculative.Trigrams()
         self._costs = self._measure() if self.settings.drafts else None
 
@@ -144,7 +144,7 @@ class Engine:
     def is_idle(self) -> bool:
         return not (self.running_count or self.waiting_count or self._replies)
 
-    def add(self, owner: Owner, message: Order) -> None:
+    def add(self, owner: Owner, message: EngineRequest) -> None:
         """Take a message; what it leads to comes out of the next steps."""
         match message:
             case Generate():
@@ -179,7 +179,7 @@ class Engine:
         replies, self._replies = self._replies, []
         return replies
 
-    def _schedule(self) -> list[Part]:
+    def _schedule(self) -> list[SequencePart]:
         self._take_grammars()
         self._roster.admit()
         decoding = sorted(
@@ -204,15 +204,15 @@ class Engine:
             self._part(one, length) for one, length in zip(reading, chunks, strict=True) if length
         ]
 
-    def _part(self, one: Sequence, length: int) -> Part:
+    def _part(self, one: Sequence, length: int) -> SequencePart:
         tokens = one.tokens[one.cached : one.cached + length] + one.draft
         ends = one.cached + length == len(one.tokens) and one.sum_D is None
         outs = 1 + len(one.draft) if ends else 0
         if one.wants_scores:
             outs = length
-        return Part(one, Span(one.slot, one.cached, tokens, outs, one.adapter), length)
+        return SequencePart(one, Span(one.slot, one.cached, tokens, outs, one.adapter), length)
 
-    def _run(self, parts: list[Part]) -> Computed:
+    def _run(self, parts: list[SequencePart]) -> Computed:
         """Compute the tokens of a step, and note what is in blocks now."""
         began = time.perf_counter()
         wants_states = any(part.one.sum_D is not None for part in parts)
@@ -222,9 +222,9 @@ class Engine:
             self._roster.computed(part.one, part.length)
         return computed
 
-    def _sample(self, parts: list[Part], computed: Computed) -> None:
+    def _sample(self, parts: list[SequencePart], computed: Computed) -> None:
         """Choose the next tokens of every sequence whose tokens are all computed."""
-        rows: list[Row] = []
+        rows: list[SamplingRow] = []
         places: list[int] = []
         ready: list[Sequence] = []
         end = row = 0
@@ -243,12 +243,12 @@ class Engine:
         if ready:
             self._choose(ready, rows, _picked(computed.logits_BV, places))
 
-    def _rows(self, one: Sequence) -> list[Row]:
+    def _rows(self, one: Sequence) -> list[SamplingRow]:
         mask = None if one.matcher is None else one.matcher.mask()
         first = len(one.tokens)
-        return [Row(one.request, first + i, one.counts, mask) for i in range(1 + len(one.draft))]
+        return [SamplingRow(one.request, first + i, one.counts, mask) for i in range(1 + len(one.draft))]
 
-    def _choose(self, ready: list[Sequence], rows: list[Row], logits_BV: NDArray[np.float32]) -> None:
+    def _choose(self, ready: list[Sequence], rows: list[SamplingRow], logits_BV: NDArray[np.float32]) -> None:
         drawn = draw(logits_BV, rows, self.runner.team)
         at = 0
         for one in ready:
@@ -291,7 +291,7 @@ class Engine:
             speculative.learn(one, first, token)
         one.hoped = -1
 
-    def _measure(self) -> speculative.Costs:
+    def _measure(self) -> speculative.StepCosts:
         """Time steps of few and of more rows, in blocks that are free at the start."""
         roster, most = self._roster, DRAFTED_SEQUENCES * (1 + speculative.LONGEST)
 
@@ -299,9 +299,9 @@ class Engine:
             some = min(rows, self.runner.shape.context)
             self.runner.run([Span(0, 0, [0] * some, outs=some)], roster.tables)
 
-        return speculative.Costs.measured(run, most)
+        return speculative.StepCosts.measured(run, most)
 
-    def _sum(self, part: Part, hidden_TD: NDArray[np.float32]) -> None:
+    def _sum(self, part: SequencePart, hidden_TD: NDArray[np.float32]) -> None:
         """Add up the states of a sequence that is to become a vector."""
         one = part.one
         before_D = 0.0 if part.span.position == 0 else one.sum_D
@@ -314,7 +314,7 @@ class Engine:
         if whole.is_done:
             self._replies.append((whole.owner, embed.answer(whole.request.id, whole.vectors())))
 
-    def _score_prompt(self, part: Part, logits_BV: NDArray[np.float32]) -> None:
+    def _score_prompt(self, part: SequencePart, logits_BV: NDArray[np.float32]) -> None:
         """Score the prompt tokens that follow those of a chunk; tell them when the prompt is read."""
         one, start = part.one, part.span.position
         if start == 0:  # also when it was set aside half-way and begins again
@@ -370,7 +370,7 @@ class Engine:
         if wrong is not None:
             self._replies.append((owner, Failed(request.id, *wrong)))
             return
-        whole = Embedding(owner, request)
+        whole = EmbeddingTask(owner, request)
         for tokens in request.inputs:
             asked = Generate(request.id, tokens, 0, tenant=request.tenant, priority=request.priority)
             one = sequence.begin(owner, asked, next(self._arrivals))
@@ -384,7 +384,7 @@ class Engine:
         for one in [one for one in self._roster if one.pending is not None]:
             assert one.pending is not None
             found = one.pending.poll()
-            if isinstance(found, Refused):
+            if isinstance(found, GrammarRefused):
                 self._end(one, Failed(one.request.id, "bad_grammar", found.reason))
             elif isinstance(found, Matcher):
                 one.pending, one.matcher = None, found

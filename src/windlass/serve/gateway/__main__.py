@@ -26,25 +26,25 @@ import uvicorn
 
 from windlass.http.listener import bind, bounded_settings, url_of
 from windlass.http.tls import check_tls
-from windlass.http.transport import Connections
+from windlass.http.transport import HttpConnections
 from windlass.serve.gateway.app import build_app
 from windlass.serve.gateway.bootstrap import add_served, open_service
 from windlass.serve.gateway.control_client import Upstream
 from windlass.serve.gateway.edge.access import Access
-from windlass.serve.gateway.edge.server import GracefulServer, Running
-from windlass.serve.gateway.limits.admission_controller import Gate
+from windlass.serve.gateway.edge.server import GracefulServer, RunningGateway
+from windlass.serve.gateway.limits.admission_controller import AdmissionController
 from windlass.serve.gateway.observe.access_log import AccessLog
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
 from windlass.serve.gateway.observe.prompt_log import PromptLog
-from windlass.serve.gateway.observe.request_observer import Witness
+from windlass.serve.gateway.observe.request_observer import RequestObserver
 from windlass.serve.gateway.observe.traces import Traces
-from windlass.serve.gateway.service import Service
-from windlass.serve.records.keys import Keys
+from windlass.serve.gateway.service import GatewayService
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.state import open_state
 from windlass.spec.errors import BadInput
 from windlass.spec.privacy import Privacy
 from windlass.spec.processes import GATEWAY
-from windlass.spec.protocol.entrypoint import DoorParser, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, run_door
 from windlass.spec.read import parse
 from windlass.spec.serve import Serve, is_loopback
 from windlass.store.database import Database
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def furnished(args: argparse.Namespace, serve: Serve) -> Service:
+def furnished(args: argparse.Namespace, serve: Serve) -> GatewayService:
     """Read the models, and open what every request needs: state, limits, deadline, log of prompts."""
     service = open_service(args, Metrics(args.figures, tenants=serve.tenant_figures), queue=serve.queue)
     service.database = None if serve.state is None else open_state(serve.state)
@@ -90,7 +90,7 @@ def furnished(args: argparse.Namespace, serve: Serve) -> Service:
     service.deadline_s = serve.deadline
     service.price = serve.price
     service.prompts = prompts_of(serve.privacy)
-    service.admission = Gate(
+    service.admission = AdmissionController(
         serve.limits,
         service.database,
         service.fleet.room,
@@ -101,13 +101,15 @@ def furnished(args: argparse.Namespace, serve: Serve) -> Service:
     return service
 
 
-def server_of(serve: Serve, service: Service, witness: Witness, listener: socket.socket) -> GracefulServer:
+def server_of(
+    serve: Serve, service: GatewayService, witness: RequestObserver, listener: socket.socket
+) -> GracefulServer:
     """Put the app behind its port."""
     access = access_of(serve, service.database, loopback=is_loopback(listener.getsockname()[0]))
-    connections = Connections(serve.transport)
+    connections = HttpConnections(serve.transport)
     url = url_of(serve.host, listener, secure=serve.tls_certificate is not None)
     app = build_app(service, access, witness)
-    running = Running(service.fleet, service.metrics, access, connections, url, serve.gateways > 1)
+    running = RunningGateway(service.fleet, service.metrics, access, connections, url, serve.gateways > 1)
     return GracefulServer(uvicorn.Config(app, **bounded_settings(serve, connections)), running)
 
 
@@ -118,9 +120,9 @@ def prompts_of(privacy: Privacy) -> PromptLog | None:
     return PromptLog(privacy.prompt_log, redacted=privacy.redact, keep_s=privacy.keep_prompts)
 
 
-def witness_of(serve: Serve, metrics: Metrics) -> Witness:
+def witness_of(serve: Serve, metrics: Metrics) -> RequestObserver:
     """Open what requests are told to at their end."""
-    return Witness(
+    return RequestObserver(
         metrics,
         None if serve.access_log is None else AccessLog(serve.access_log),
         None if serve.traces is None else Traces(serve.traces),
@@ -136,7 +138,7 @@ def access_of(serve: Serve, database: Database | None, *, loopback: bool) -> Acc
         )
     if not serve.open and database is None:
         raise BadInput("no database of keys was given", hint="give [serve] state, or open = true")
-    keys = None if serve.open or database is None else Keys(database)
+    keys = None if serve.open or database is None else ApiKeys(database)
     return Access(keys=keys, loopback=loopback, origins=frozenset(serve.origins))
 
 
@@ -148,7 +150,7 @@ def _serve(args: argparse.Namespace) -> Serve:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = DoorParser(prog=GATEWAY, description="Serve a model over HTTP.")
+    parser = EntrypointParser(prog=GATEWAY, description="Serve a model over HTTP.")
     add_served(parser)
     parser.add_argument("--settings", type=Path, metavar="FILE", help="the table [serve], as JSON")
     parser.add_argument("--figures", type=Path, metavar="DIR", help="where gateways count together")

@@ -60,8 +60,8 @@ from windlass.serve.gateway.caller import caller_of
 from windlass.serve.gateway.edge.access import Access, scope_of
 from windlass.serve.gateway.edge.exception_handlers import add_handlers
 from windlass.serve.gateway.edge.fast_path import Shortcut
-from windlass.serve.gateway.edge.middleware import Guard
-from windlass.serve.gateway.observe.request_observer import Witness
+from windlass.serve.gateway.edge.middleware import GatewayMiddleware
+from windlass.serve.gateway.observe.request_observer import RequestObserver
 from windlass.serve.gateway.observe.request_trace import watch_lag
 from windlass.serve.gateway.routes.chat import converse
 from windlass.serve.gateway.routes.complete_call import CompleteCallReply, CompleteCallRequest, complete_call
@@ -82,14 +82,14 @@ from windlass.serve.gateway.schemas.replies import (
     ChatReply,
     CompletionReply,
     EmbeddingReply,
-    Health,
-    Model,
+    HealthReply,
     ModelList,
     OwnKey,
+    ServedModelReply,
 )
 from windlass.serve.gateway.schemas.request_body import read
 from windlass.serve.gateway.schemas.requests import ChatRequest, CompletionRequest, EmbeddingRequest
-from windlass.serve.gateway.service import Desk, Service
+from windlass.serve.gateway.service import GatewayService, ModelEndpoint
 from windlass.spec.protocol.control import ControlRefusal
 
 ASKED: tuple[type[BaseModel], ...] = (
@@ -128,7 +128,7 @@ BUSY = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings")
 router = APIRouter()
 
 
-def build_app(service: Service, access: Access, witness: Witness | None = None) -> FastAPI:
+def build_app(service: GatewayService, access: Access, witness: RequestObserver | None = None) -> FastAPI:
     """Put the routes, the guard and the fleet of engines together."""
     app = Gateway(
         title="Windlass",
@@ -144,7 +144,7 @@ def build_app(service: Service, access: Access, witness: Witness | None = None) 
         app.include_router(each)
     busy = [route for route in router.routes if isinstance(route, APIRoute) and route.path in BUSY]
     app.add_middleware(Shortcut, routes=busy, handlers=app.exception_handlers)
-    app.add_middleware(Guard, witness=witness or Witness(service.metrics), access=access)
+    app.add_middleware(GatewayMiddleware, witness=witness or RequestObserver(service.metrics), access=access)
     add_handlers(app, [route for each in (router, *ADMIN) for route in each.routes])
     return app
 
@@ -173,8 +173,8 @@ class Gateway(Documented):
         return document
 
 
-def _service(request: Request) -> Service:
-    service: Service = request.app.state.service
+def _service(request: Request) -> GatewayService:
+    service: GatewayService = request.app.state.service
     return service
 
 
@@ -255,25 +255,25 @@ async def list_models(request: Request) -> Response:
     return _json(ModelList(object="list", data=[_model(desk) for desk in _service(request).desks()]))
 
 
-@router.get("/v1/models/{model:path}", responses=gives(Model, "model_not_found"))
+@router.get("/v1/models/{model:path}", responses=gives(ServedModelReply, "model_not_found"))
 async def show_model(request: Request, model: str) -> Response:
     """Show a model or an adapter, by any of its names."""
     return _json(_model(_service(request).desk(model)))
 
 
 @router.head("/healthz", include_in_schema=False)
-@router.get("/healthz", responses=gives(Health, is_open=True))
+@router.get("/healthz", responses=gives(HealthReply, is_open=True))
 async def show_health(request: Request) -> Response:
     """Say that the gateway process lives."""
-    return _json(Health(status="ok"))
+    return _json(HealthReply(status="ok"))
 
 
 @router.head("/readyz", include_in_schema=False)
-@router.get("/readyz", responses=gives(Health, "engine_unavailable", is_open=True))
+@router.get("/readyz", responses=gives(HealthReply, "engine_unavailable", is_open=True))
 async def show_readiness(request: Request) -> Response:
     """Say that the engine is connected and has introduced itself; otherwise 503."""
     _service(request).fleet.check_ready()
-    return _json(Health(status="ready"))
+    return _json(HealthReply(status="ready"))
 
 
 @router.get("/metrics", response_class=Response, responses=METRICS)
@@ -329,9 +329,9 @@ def _found(response: Response | None) -> Response:
     return response
 
 
-def _model(desk: Desk) -> Model:
+def _model(desk: ModelEndpoint) -> ServedModelReply:
     offered = desk.offered if desk.is_ready else None
-    return Model(
+    return ServedModelReply(
         id=desk.id,
         object="model",
         created=desk.served.created,
@@ -343,14 +343,14 @@ def _model(desk: Desk) -> Model:
     )
 
 
-def _json(reply: ModelList | Model | OwnKey | Health) -> Response:
+def _json(reply: ModelList | ServedModelReply | OwnKey | HealthReply) -> Response:
     return Response(reply.model_dump_json(), media_type="application/json")
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Hold the connections to the engines for as long as the app runs."""
-    service: Service = app.state.service
+    service: GatewayService = app.state.service
     running = asyncio.gather(service.run(), watch_lag(service.metrics))
     try:
         yield

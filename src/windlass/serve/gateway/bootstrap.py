@@ -7,11 +7,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from windlass.serve.gateway.fleet.fleet import Fleet
+from windlass.serve.gateway.fleet.fleet import ReplicaFleet
 from windlass.serve.gateway.fleet.supervisor_client import first_routing
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
-from windlass.serve.gateway.service import Service
-from windlass.serve.gateway.text.served_model import Served, load_routed, load_served
+from windlass.serve.gateway.service import GatewayService
+from windlass.serve.gateway.text.served_model import ServedModel, load_routed, load_served
 from windlass.spec.errors import BadInput
 from windlass.spec.protocol.routing import RoutedReplica, Routing
 
@@ -32,27 +32,27 @@ def add_served(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--socket", type=Path, help="Unix socket of the engine")
 
 
-def open_service(args: argparse.Namespace, metrics: Metrics, *, queue: int) -> Service:
+def open_service(args: argparse.Namespace, metrics: Metrics, *, queue: int) -> GatewayService:
     """Read all models; the engines are looked for once the service runs."""
     if args.steering is not None:
         routing = asyncio.run(first_routing(args.steering))
         models = tuple(load_routed(model) for model in routing.models)
-        fleet = Fleet(metrics, routing, queue=queue)
-        return Service(
+        fleet = ReplicaFleet(metrics, routing, queue=queue)
+        return GatewayService(
             models, fleet, metrics, routes=routing.routes, steering=args.steering, name=args.gateway
         )
     if args.socket is None or not args.model:
         raise BadInput("a gateway needs --steering, or --socket, --model and --name")
     models = _models(args)
-    return Service(models, Fleet(metrics, alone(models, args.socket), queue=queue), metrics)
+    return GatewayService(models, ReplicaFleet(metrics, alone(models, args.socket), queue=queue), metrics)
 
 
-def alone(models: tuple[Served, ...], socket: Path) -> Routing:
+def alone(models: tuple[ServedModel, ...], socket: Path) -> Routing:
     """Return the routing table of a gateway with one engine."""
     return Routing(0, replicas=[RoutedReplica(ENGINE, str(socket), [served.id for served in models])])
 
 
-def _models(args: argparse.Namespace) -> tuple[Served, ...]:
+def _models(args: argparse.Namespace) -> tuple[ServedModel, ...]:
     """Read all models; names, aliases and adapters belong to the model of that name."""
     if len(args.model) != len(args.name):
         raise BadInput(f"{len(args.model)} times --model, but {len(args.name)} times --name")

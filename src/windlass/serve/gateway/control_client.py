@@ -34,7 +34,7 @@ class Upstream:
         """Return the line to a socket beside which the gateways' key lies."""
         return cls(socket, socket.with_suffix(".key").read_text())
 
-    async def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> ControlReply:
         """Pass a request on, and wait for the head of its answer, which whoever asks closes.
 
         Headers and path go out as they are: nothing in them may come from a client unchecked.
@@ -51,9 +51,9 @@ class Upstream:
         except OSError:
             raise absent("is not there") from None
 
-    async def _ask(self, request: bytes) -> Answer:
+    async def _ask(self, request: bytes) -> ControlReply:
         reader, writer = await asyncio.open_unix_connection(self._socket)
-        answer = Answer(reader, writer)
+        answer = ControlReply(reader, writer)
         try:
             writer.write(request)
             await answer.begin()
@@ -63,7 +63,7 @@ class Upstream:
         return answer
 
 
-class Answer:
+class ControlReply:
     """What the process says: its status and type at once, the body as it comes."""
 
     def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:

@@ -21,18 +21,18 @@ from windlass.http.deadlines import Deadline
 from windlass.http.errors import ApiError, shown
 from windlass.serve.gateway.caller import Caller
 from windlass.serve.gateway.control_client import Upstream
-from windlass.serve.gateway.fleet.fleet import Fleet
-from windlass.serve.gateway.fleet.request_handle import Ticket
+from windlass.serve.gateway.fleet.fleet import ReplicaFleet
+from windlass.serve.gateway.fleet.request_handle import RequestHandle
 from windlass.serve.gateway.fleet.routing import choose_version, place_of
-from windlass.serve.gateway.fleet.supervisor_client import Steering
-from windlass.serve.gateway.limits.request_cost import Admission, Grant, Unlimited, Wish
+from windlass.serve.gateway.fleet.supervisor_client import SupervisorClient
+from windlass.serve.gateway.limits.request_cost import Admission, Grant, RequestCost, Unlimited
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
 from windlass.serve.gateway.observe.prompt_log import PromptLog
-from windlass.serve.gateway.observe.request_trace import Journey
-from windlass.serve.gateway.text.served_model import Served, load_routed
+from windlass.serve.gateway.observe.request_trace import RequestTrace
+from windlass.serve.gateway.text.served_model import ServedModel, load_routed
 from windlass.spec.errors import WindlassError, did_you_mean
 from windlass.spec.protocol.routing import Route, RoutedModel, Routing
-from windlass.spec.protocol.wire import Embed, Generate, Offered, Work
+from windlass.spec.protocol.wire import Embed, Generate, ModelInfo, Work
 from windlass.spec.serve import Price
 from windlass.store.database import Database
 
@@ -50,11 +50,11 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class Service:
+class GatewayService:
     """All models, and what they share."""
 
-    models: tuple[Served, ...]
-    fleet: Fleet
+    models: tuple[ServedModel, ...]
+    fleet: ReplicaFleet
     metrics: Metrics
     admission: Admission = field(default_factory=Unlimited)
     database: Database | None = None
@@ -84,7 +84,7 @@ class Service:
             group.create_task(self.fleet.run())
             group.create_task(self.admission.run())
             if self.steering is not None:
-                group.create_task(Steering(self.steering, self.name, self.fleet, self.apply).run())
+                group.create_task(SupervisorClient(self.steering, self.name, self.fleet, self.apply).run())
 
     async def apply(self, routing: Routing) -> None:
         """Take a routing table: read models that are new, then send requests as it says.
@@ -104,8 +104,8 @@ class Service:
         self.fleet.apply(routing)
 
     async def ask(
-        self, caller: Caller, requests: Sequence[Work], deadline: Deadline | None, journey: Journey
-    ) -> Ticket:
+        self, caller: Caller, requests: Sequence[Work], deadline: Deadline | None, journey: RequestTrace
+    ) -> RequestHandle:
         """Ask the engines, if there is room; whoever asks closes the ticket, whatever happens."""
         journey.prepare()
         if caller.shared_prefix:
@@ -135,7 +135,7 @@ class Service:
         browned_out = max(self.brownout, self.admission.level) >= SHORT_ANSWERS
         return max(1, usual // 4) if browned_out else usual
 
-    async def _admit(self, caller: Caller, wish: Wish) -> Grant:
+    async def _admit(self, caller: Caller, wish: RequestCost) -> Grant:
         """Let a request in; that there is no room for one is told to whoever could make room."""
         try:
             return await self.admission.admit(caller, wish)
@@ -144,29 +144,33 @@ class Service:
                 self.fleet.reports.refused(wish.model)
             raise
 
-    def desks(self) -> list[Desk]:
+    def desks(self) -> list[ModelEndpoint]:
         """Return a desk for every model, each followed by those of its adapters."""
-        return [Desk(self, served, adapter) for served in self.models for adapter in ("", *served.adapters)]
+        return [
+            ModelEndpoint(self, served, adapter)
+            for served in self.models
+            for adapter in ("", *served.adapters)
+        ]
 
-    def desk(self, name: str, conversation: str = "") -> Desk:
+    def desk(self, name: str, conversation: str = "") -> ModelEndpoint:
         """Return the desk for a name; refuse a name that nothing here has.
 
         Requests of one conversation, whatever tells it from others, meet the same version.
         """
         found = self._find(name, conversation)
         if found is not None:
-            return Desk(self, found[0], standby=found[1])
+            return ModelEndpoint(self, found[0], standby=found[1])
         base, colon, adapter = name.rpartition(":")
         if colon and (found := self._find(base, conversation)) is not None:
             if adapter not in found[0].adapters:
                 raise _no_adapter(found[0], adapter)
-            return Desk(self, found[0], adapter, standby=found[1])
+            return ModelEndpoint(self, found[0], adapter, standby=found[1])
         for served in self.models:
             if not colon and name in served.adapters:
-                return Desk(self, served, name)
+                return ModelEndpoint(self, served, name)
         raise self._no_model(name)
 
-    def _find(self, name: str, conversation: str) -> tuple[Served, bool] | None:
+    def _find(self, name: str, conversation: str) -> tuple[ServedModel, bool] | None:
         """Return the version that answers a name, and whether it only stands in for another."""
         route = self.routes.get(name)
         if route is not None and len(route.weights) == 1 and not route.standby:
@@ -178,7 +182,7 @@ class Service:
             return next((served, standby) for served in self.models if served.id == name)
         return next(((served, False) for served in self.models if name in served.names), None)
 
-    async def _read(self, model: RoutedModel) -> Served | None:
+    async def _read(self, model: RoutedModel) -> ServedModel | None:
         try:
             return await asyncio.to_thread(load_routed, model)
         except WindlassError as error:
@@ -215,7 +219,7 @@ class Service:
         return ApiError("model_not_found", message, param="model", allowed={"enum": known[:64]})
 
 
-def default_routes(models: Sequence[Served]) -> dict[str, Route]:
+def default_routes(models: Sequence[ServedModel]) -> dict[str, Route]:
     """Let the bare name of every model mean the first one of that name."""
     routes: dict[str, Route] = {}
     for served in models:
@@ -248,15 +252,15 @@ def sharing(requests: Sequence[Work]) -> Sequence[Work]:
     ]
 
 
-def wish_of(requests: Sequence[Work], deadline: Deadline | None = None) -> Wish:
+def wish_of(requests: Sequence[Work], deadline: Deadline | None = None) -> RequestCost:
     """Add up what requests for one model ask for; answers to the same prompt read it once."""
     first, deadline_s = requests[0], deadline.seconds if deadline else None
     if len(requests) == 1 and isinstance(first, Generate):
         read, most = len(first.tokens), first.most_tokens
-        return Wish(first.model, 1, read, most, first.priority, deadline_s, max(0, first.logprobs))
+        return RequestCost(first.model, 1, read, most, first.priority, deadline_s, max(0, first.logprobs))
     prompts = {id(r.tokens): len(r.tokens) for r in requests if isinstance(r, Generate)}
     inputs = sum(len(tokens) for r in requests if isinstance(r, Embed) for tokens in r.inputs)
-    return Wish(
+    return RequestCost(
         model=first.model,
         answers=len(requests),
         prompt_tokens=sum(prompts.values()) + inputs,
@@ -267,18 +271,18 @@ def wish_of(requests: Sequence[Work], deadline: Deadline | None = None) -> Wish:
     )
 
 
-def _no_adapter(served: Served, adapter: str) -> ApiError:
+def _no_adapter(served: ServedModel, adapter: str) -> ApiError:
     there = did_you_mean(adapter[:100], list(served.adapters)) if served.adapters else "it is served alone"
     return ApiError(
         "model_not_found", f"'{served.id}' has no adapter {shown(adapter)}; {there}", param="model"
     )
 
 
-class Desk(msgspec.Struct, frozen=True, dict=True):
+class ModelEndpoint(msgspec.Struct, frozen=True, dict=True):
     """Where requests for one model, with or without an adapter, are taken."""
 
-    service: Service
-    served: Served
+    service: GatewayService
+    served: ServedModel
     adapter: str = ""
     standby: bool = False
     """Whether it only stands in, because no replica of the wanted version is there."""
@@ -305,12 +309,12 @@ class Desk(msgspec.Struct, frozen=True, dict=True):
         await self.service.fleet.meet(self.served.id)
 
     @property
-    def offered(self) -> Offered:
+    def offered(self) -> ModelInfo:
         """Return what an engine said about the model; there must have been one."""
         return self.service.fleet.offered(self.served.id)
 
     @property
-    def writer(self) -> Offered:
+    def writer(self) -> ModelInfo:
         """Return what the engine said about the model, if it can write text."""
         offered = self.offered
         if offered.family in ENCODERS:

@@ -14,14 +14,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from windlass.serve.metrics.multiprocess import Read, fold, line_of, merge_boards, read_others
+from windlass.serve.metrics.multiprocess import ReadMetrics, fold, line_of, merge_boards, read_others
 from windlass.serve.metrics.series import Counter, Family, Figure, Gauge, Histogram, Key, Merge, S, Totals
 
 BOARD_BYTES = 1 << 20
 """Room for 131,072 numbers; what is never touched takes no memory."""
 
 
-class Board:
+class MetricsRegistry:
     """The figures of this process; without a folder they are its own affair."""
 
     def __init__(self, folder: Path | None = None, name: str = "") -> None:
@@ -59,7 +59,7 @@ class Board:
 
     def totals(self) -> Totals:
         """Return what all boards of the folder say together."""
-        boards = [Read(True, self._read())]
+        boards = [ReadMetrics(True, self._read())]
         if self._folder is not None:
             boards += read_others(self._folder, self._name)
         return merge_boards(boards)

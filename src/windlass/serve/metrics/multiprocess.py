@@ -17,14 +17,14 @@ NUMBER_BYTES = 8
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadMetrics:
     """A board as it was found."""
 
     lives: bool
     totals: Totals
 
 
-def merge_boards(boards: Iterable[Read]) -> Totals:
+def merge_boards(boards: Iterable[ReadMetrics]) -> Totals:
     """Add boards up. What one source tells every gateway is kept from the living only, and once."""
     merged: Totals = {}
     for board in boards:
@@ -42,12 +42,12 @@ def merge_boards(boards: Iterable[Read]) -> Totals:
     return merged
 
 
-def read_others(folder: Path, name: str = "") -> list[Read]:
+def read_others(folder: Path, name: str = "") -> list[ReadMetrics]:
     """Read the boards of all other processes, and what is left of boards that were folded."""
     with _folding(folder, fcntl.LOCK_SH):
         ended, folded = _read_ended(folder)
         others = [p for p in sorted(folder.glob("*.series")) if p.stem != name and p.stem not in folded]
-        return [Read(False, ended), *(Read(_lives(path), _read_board(path)) for path in others)]
+        return [ReadMetrics(False, ended), *(ReadMetrics(_lives(path), _read_board(path)) for path in others)]
 
 
 def fold(folder: Path) -> None:
@@ -60,7 +60,9 @@ def fold(folder: Path) -> None:
         gone = [p for p in folder.glob("*.series") if p.stem not in folded and not _lives(p)]
         if not gone:
             return
-        totals = merge_boards([Read(False, ended), *(Read(False, _read_board(path)) for path in gone)])
+        totals = merge_boards(
+            [ReadMetrics(False, ended), *(ReadMetrics(False, _read_board(path)) for path in gone)]
+        )
         names = sorted({*folded, *(path.stem for path in gone)})
         series = [json.loads(line_of(*key, 0)) | {"numbers": numbers} for key, numbers in totals.items()]
         part = folder / f"{ENDED}.part"

@@ -56,7 +56,7 @@ class Act:
 
 
 @dataclass(frozen=True)
-class Record:
+class AuditRecord:
     """One record, in the order of its columns."""
 
     number: int
@@ -79,18 +79,18 @@ class Record:
             return False
 
 
-_values = attrgetter(*Record.__dataclass_fields__)
+_values = attrgetter(*AuditRecord.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
-class Head:
+class ChainHead:
     """The end of the chain."""
 
     number: int
     hash: str
 
 
-def append(transaction: Transaction, actor: Actor, act: Act, *, now_s: float) -> Record:
+def append(transaction: Transaction, actor: Actor, act: Act, *, now_s: float) -> AuditRecord:
     """Add a record within the transaction of what it tells; open that with `alone=HEAD`."""
     head = _head(transaction.execute("SELECT number, hash FROM audit_head"))
     told = (actor.key_id, actor.name, actor.address, act.action, act.target, act.result, act.note)
@@ -101,22 +101,22 @@ def append(transaction: Transaction, actor: Actor, act: Act, *, now_s: float) ->
     return record
 
 
-def write_down(database: Database, actor: Actor, act: Act, *, now_s: float) -> Record:
+def write_down(database: Database, actor: Actor, act: Act, *, now_s: float) -> AuditRecord:
     """Add a record of something that changed no table, such as a refusal."""
     return database.atomically(lambda t: append(t, actor, act, now_s=now_s), alone=HEAD)
 
 
-def read_head(database: Database) -> Head:
+def read_head(database: Database) -> ChainHead:
     return _head(database.read("SELECT number, hash FROM audit_head"))
 
 
-def read_records(database: Database, *, after: int = 0, most: int = 1000) -> list[Record]:
+def read_records(database: Database, *, after: int = 0, most: int = 1000) -> list[AuditRecord]:
     """Return records behind number `after`, oldest first."""
     query = "SELECT * FROM audit WHERE number > ? ORDER BY number LIMIT ?"
     return [_record(row) for row in database.read(query, after, most)]
 
 
-def newest_records(database: Database, most: int) -> list[Record]:
+def newest_records(database: Database, most: int) -> list[AuditRecord]:
     """Return the last records, oldest first."""
     rows = database.read("SELECT * FROM audit ORDER BY number DESC LIMIT ?", most)
     return [_record(row) for row in reversed(rows)]
@@ -127,12 +127,12 @@ def seal(fields: Sequence[str | int]) -> str:
     return hashlib.sha256(json.dumps(fields, separators=(",", ":")).encode()).hexdigest()
 
 
-def _record(fields: Sequence[Any]) -> Record:
-    return Record(*fields)
+def _record(fields: Sequence[Any]) -> AuditRecord:
+    return AuditRecord(*fields)
 
 
-def _head(rows: list[Row]) -> Head:
-    return Head(*rows[0]) if len(rows) == 1 else Head(-1, "")
+def _head(rows: list[Row]) -> ChainHead:
+    return ChainHead(*rows[0]) if len(rows) == 1 else ChainHead(-1, "")
 
 
 def _plain(text: str) -> str:

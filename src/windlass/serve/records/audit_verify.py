@@ -15,7 +15,7 @@ from windlass.serve.records.audit_log import (
     NOTHING,
     Act,
     Actor,
-    Record,
+    AuditRecord,
     append,
     read_head,
     read_records,
@@ -29,7 +29,7 @@ MOST_REASONS = 20
 
 
 @dataclass
-class Verdict:
+class AuditVerdict:
     """What a look at the whole log found; `reasons` is empty if it is as it was written."""
 
     records: int = 0
@@ -47,9 +47,9 @@ class Verdict:
             self.reasons.append(reason)
 
 
-def verify(database: Database, *, noted: str | None = None) -> Verdict:
+def verify(database: Database, *, noted: str | None = None) -> AuditVerdict:
     """Check every record; and that a head which was `noted` elsewhere is still among them."""
-    verdict, folds, found = Verdict(), {(0, NOTHING)}, noted in (None, NOTHING)
+    verdict, folds, found = AuditVerdict(), {(0, NOTHING)}, noted in (None, NOTHING)
     opening = None
     for record in _all(database, verdict):
         opening = opening or (record.number - 1, record.before_hash)
@@ -89,7 +89,7 @@ def fold(database: Database, actor: Actor, *, older_than_s: float, now_s: float)
     return database.atomically(work, alone=HEAD)
 
 
-def _all(database: Database, verdict: Verdict) -> Iterator[Record]:
+def _all(database: Database, verdict: AuditVerdict) -> Iterator[AuditRecord]:
     """Yield every record, and compare the last with the head. Others may append meanwhile.
 
     A record and the head are committed together, so all up to a head that was read before are there, and a
@@ -109,7 +109,7 @@ def _all(database: Database, verdict: Verdict) -> Iterator[Record]:
         verdict.doubt(f"the head is record {head.number}, but the log ends with record {verdict.last}")
 
 
-def _follow(verdict: Verdict, record: Record) -> None:
+def _follow(verdict: AuditVerdict, record: AuditRecord) -> None:
     if verdict.records and (record.number, record.before_hash) != (verdict.last + 1, verdict.hash):
         verdict.doubt(f"record {record.number} does not follow record {verdict.last}")
     if not record.is_whole:
@@ -119,7 +119,7 @@ def _follow(verdict: Verdict, record: Record) -> None:
     verdict.last, verdict.hash = record.number, record.hash
 
 
-def _folded(record: Record) -> tuple[int, str]:
+def _folded(record: AuditRecord) -> tuple[int, str]:
     try:
         told = json.loads(record.note)
         return int(told["last"]), str(told["hash"])

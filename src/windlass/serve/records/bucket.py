@@ -35,7 +35,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Loan:
+class QuotaLoan:
     """What one gateway holds, until the clock of the database says `until`."""
 
     held: float
@@ -50,7 +50,7 @@ class Budget:
     at: float
     most: float
     """What the rule allowed then."""
-    loans: Mapping[str, Loan]
+    loans: Mapping[str, QuotaLoan]
 
     @property
     def lent(self) -> float:
@@ -58,7 +58,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Order:
+class LeaseRequest:
     """What a gateway tells when it exchanges: it keeps some, gives some back, and would like more.
 
     What it held before and neither keeps nor gives back, it has spent. `need` is what one request that waits
@@ -76,7 +76,7 @@ def new_budget(rule: Rule, now: float) -> Budget:
 
 
 def exchange(
-    rule: Rule, budget: Budget, holder: str, order: Order, *, now: float, term_s: float
+    rule: Rule, budget: Budget, holder: str, order: LeaseRequest, *, now: float, term_s: float
 ) -> tuple[Budget, float]:
     """Carry out one order; return the budget afterwards, and how much more the holder has got.
 
@@ -93,7 +93,7 @@ def exchange(
     left = min(left, rule.most - keep - math.fsum(loan.held for loan in loans.values()))
     granted = _share(left, order, len(loans) + 1)
     if keep + granted > 0:
-        loans[holder] = Loan(keep + granted, now + term_s)
+        loans[holder] = QuotaLoan(keep + granted, now + term_s)
     return Budget(left - granted, now, rule.most, loans), granted
 
 
@@ -142,11 +142,11 @@ def _by_this_clock(budget: Budget, now: float, term_s: float) -> Budget:
     """Go on from a clock that was set back: budgets must not wait until it has caught up to fill again."""
     if budget.at - now <= SET_BACK_S:
         return budget
-    loans = {name: Loan(loan.held, min(loan.until, now + term_s)) for name, loan in budget.loans.items()}
+    loans = {name: QuotaLoan(loan.held, min(loan.until, now + term_s)) for name, loan in budget.loans.items()}
     return replace(budget, at=now, loans=loans)
 
 
-def _share(left: float, order: Order, holders: int) -> float:
+def _share(left: float, order: LeaseRequest, holders: int) -> float:
     """Grant whole units, and leave the others their part, unless one request needs more than that."""
     whole = math.floor(left)
     if whole <= 0:

@@ -48,17 +48,17 @@ class Repeatable:
 
 
 @dataclass(frozen=True)
-class Found:
+class KnownRequest:
     """What is known of a request: it is ours to answer, under way elsewhere, another one, or answered."""
 
     state: Literal["claimed", "running", "different", "answered"]
     body: str = ""
 
 
-def claim(database: Database, asked: Repeatable, claimant: str, now: float) -> Found:
+def claim(database: Database, asked: Repeatable, claimant: str, now: float) -> KnownRequest:
     """Look a request up, and claim it if nobody has."""
 
-    def work(transaction: Transaction) -> Found:
+    def work(transaction: Transaction) -> KnownRequest:
         transaction.execute("DELETE FROM answers WHERE until_s <= ?", now)
         rows = transaction.execute(
             "SELECT request_digest, body FROM answers WHERE tenant = ? AND key_digest = ?",
@@ -76,7 +76,7 @@ def claim(database: Database, asked: Repeatable, claimant: str, now: float) -> F
             claimant,
             now + CLAIM_S,
         )
-        return Found("claimed")
+        return KnownRequest("claimed")
 
     return database.atomically(work, light=True, alone="answers")
 
@@ -108,10 +108,10 @@ def release(database: Database, asked: Repeatable, claimant: str) -> None:
     )
 
 
-def _known(asked: Repeatable, request_digest: str, body: str | None) -> Found:
+def _known(asked: Repeatable, request_digest: str, body: str | None) -> KnownRequest:
     if request_digest != asked.request_digest:
-        return Found("different")
-    return Found("running") if body is None else Found("answered", body)
+        return KnownRequest("different")
+    return KnownRequest("running") if body is None else KnownRequest("answered", body)
 
 
 def _make_room(transaction: Transaction, tenant: str) -> None:

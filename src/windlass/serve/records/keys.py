@@ -46,7 +46,7 @@ _SELECT = """SELECT k.id, k.name, k.tenant, k.scopes, k.made_s, k.expires_s, k.r
 
 
 @dataclass(frozen=True)
-class Key:
+class ApiKey:
     """One key, without what it is recognised by."""
 
     id: str
@@ -88,7 +88,7 @@ class Key:
 class _Entry:
     """A key as it is recognised."""
 
-    key: Key
+    key: ApiKey
     sha256: str
     until_s: float | None
 
@@ -97,7 +97,7 @@ class _Entry:
         return known and (self.until_s is None or now_s < self.until_s) and self.key.refusal(now_s) is None
 
 
-class Keys:
+class ApiKeys:
     """The keys of a service."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
@@ -106,7 +106,7 @@ class Keys:
         self._entries = Remembered(database, self._entry)
         self._ids = Remembered(database, self._identified)
 
-    def find(self, token: str) -> Key | None:
+    def find(self, token: str) -> ApiKey | None:
         """Return the key that a token is, if it opens now.
 
         It is looked up by its digest, of which a sender can choose no part, and compared in constant time.
@@ -114,16 +114,16 @@ class Keys:
         digest = _digest(token)
         return self._opened(self._entries.get(digest), digest)
 
-    def at_hand(self, token: str) -> Key | None:
+    def at_hand(self, token: str) -> ApiKey | None:
         """Return the same from memory, without waiting for a server; None where `find` must be asked."""
         digest = _digest(token)
         return self._opened(self._entries.at_hand(digest), digest)
 
-    def by_id(self, id_: str) -> Key | None:
+    def by_id(self, id_: str) -> ApiKey | None:
         """Return a key whose id is known, from memory if nothing changed since."""
         return self._ids.get(id_)
 
-    def get(self, name: str, tenant: str | None = None) -> Key:
+    def get(self, name: str, tenant: str | None = None) -> ApiKey:
         """Return the key that has the id, or has the name or had it last; or say which name is near.
 
         With a tenant, the keys of others are not there.
@@ -135,7 +135,7 @@ class Keys:
             raise NotFound(f"no key called '{name}'", hint=did_you_mean(name, near) if near else None)
         return max(found, key=lambda key: (key.revoked_s is None, key.made_s))
 
-    def list(self, tenant: str | None = None) -> tuple[Key, ...]:
+    def list(self, tenant: str | None = None) -> tuple[ApiKey, ...]:
         """Return all keys, or all of a tenant, those that were revoked too."""
         where, args = ("", ()) if tenant is None else ("WHERE k.tenant = ?", (tenant,))
         rows = self._database.read(f"{_SELECT} {where} ORDER BY k.tenant, k.name, k.made_s", *args)
@@ -150,15 +150,15 @@ class Keys:
         scopes: Iterable[str] = ("use",),
         expires_s: float | None = None,
         limits: Limits | None = None,
-    ) -> tuple[Key, str]:
+    ) -> tuple[ApiKey, str]:
         """Make a key; return it and its token, which nobody can read again."""
         now_s, token = self._now(), PREFIX + secrets.token_urlsafe(32)
         if expires_s is not None and not now_s < expires_s <= now_s + LONGEST_S:
             raise BadInput("a key expires after it is made, and within 100 years; leave it out for never")
         key_id = f"key_{secrets.token_hex(6)}"
-        key = Key(key_id, checked_name(name), tenant, _scopes(scopes), now_s, expires_s, None, limits)
+        key = ApiKey(key_id, checked_name(name), tenant, _scopes(scopes), now_s, expires_s, None, limits)
 
-        def work(transaction: Transaction) -> Key:
+        def work(transaction: Transaction) -> ApiKey:
             _check_free(transaction, key)
             transaction.execute(
                 "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, NULL, ?, ?, NULL, NULL)",
@@ -171,14 +171,14 @@ class Keys:
 
         return self._database.atomically(work, alone=HEAD), token
 
-    def revoke(self, name: str, by: Actor, *, tenant: str | None = None) -> Key:
+    def revoke(self, name: str, by: Actor, *, tenant: str | None = None) -> ApiKey:
         """Make a key useless at once, under its former token too."""
         key = self.get(name, tenant)
         return self._change(key, by, "key.revoke", "revoked_s = ?", self._now())
 
     def rotate(
         self, name: str, by: Actor, *, grace_s: float = 0.0, tenant: str | None = None
-    ) -> tuple[Key, str]:
+    ) -> tuple[ApiKey, str]:
         """Give a key another token and return both; the former one opens for `grace_s` longer."""
         if not 0 <= grace_s <= LONGEST_S:
             raise BadInput("a former token opens for a time between 0 and 100 years")
@@ -189,13 +189,15 @@ class Keys:
         key = self._change(found, by, "key.rotate", change, until_s, _digest(token), note=note)
         return key, token
 
-    def limit(self, name: str, limits: Limits | None, by: Actor, *, tenant: str | None = None) -> Key:
+    def limit(self, name: str, limits: Limits | None, by: Actor, *, tenant: str | None = None) -> ApiKey:
         """Give a key limits of its own, or with None those that every key has."""
         note = _json(limits) or "as every key"
         return self._change(self.get(name, tenant), by, "key.limit", "limits = ?", _json(limits), note=note)
 
-    def _change(self, key: Key, by: Actor, action: str, change: str, *values: object, note: str = "") -> Key:
-        def work(transaction: Transaction) -> Key:
+    def _change(
+        self, key: ApiKey, by: Actor, action: str, change: str, *values: object, note: str = ""
+    ) -> ApiKey:
+        def work(transaction: Transaction) -> ApiKey:
             changed = f"UPDATE keys SET {change} WHERE id = ? AND revoked_s IS NULL RETURNING id"
             if not transaction.execute(changed, *values, key.id):
                 raise NotFound(
@@ -216,11 +218,11 @@ class Keys:
             return _Entry(_key(rows[0]), sha256, None)
         return _Entry(_key(rows[0]), former_sha256, former_until_s)
 
-    def _identified(self, id_: str) -> Key | None:
+    def _identified(self, id_: str) -> ApiKey | None:
         rows = self._database.read(f"{_SELECT} WHERE k.id = ?", id_)
         return _key(rows[0]) if rows else None
 
-    def _opened(self, entry: _Entry | None, digest: str) -> Key | None:
+    def _opened(self, entry: _Entry | None, digest: str) -> ApiKey | None:
         return entry.key if entry is not None and entry.opens(digest, self._clock()) else None
 
     def _now(self) -> float:
@@ -229,7 +231,7 @@ class Keys:
 
 def ensure_first_key(database: Database, *, clock: Callable[[], float] = time.time) -> str | None:
     """Make a key for the administrator of a service that never had any; return its token."""
-    keys = Keys(database, clock=clock)
+    keys = ApiKeys(database, clock=clock)
     if keys.list():
         return None
     try:
@@ -238,7 +240,7 @@ def ensure_first_key(database: Database, *, clock: Callable[[], float] = time.ti
         return None
 
 
-def _check_free(transaction: Transaction, key: Key) -> None:
+def _check_free(transaction: Transaction, key: ApiKey) -> None:
     tenants = [row[0] for row in transaction.execute("SELECT name FROM tenants")]
     if key.tenant not in tenants:
         raise NotFound(f"no tenant called '{key.tenant}'", hint=did_you_mean(key.tenant, tenants))
@@ -257,12 +259,12 @@ def _scopes(given: Iterable[str]) -> tuple[Scope, ...]:
     return tuple(scope for scope in SCOPES if scope in asked)
 
 
-def _key(row: Row) -> Key:
+def _key(row: Row) -> ApiKey:
     id_, name, tenant, scopes, made_s, expires_s, revoked_s, limits = row[:8]
     granted = tuple(scope for scope in SCOPES if scope in scopes.split(","))
     own = read_limits(limits, f"key '{name}'")
     shared = read_settings(row[9], f"tenant '{tenant}'").shared_prefix
-    return Key(id_, name, tenant, granted, made_s, expires_s, revoked_s, own, row[8] is not None, shared)
+    return ApiKey(id_, name, tenant, granted, made_s, expires_s, revoked_s, own, row[8] is not None, shared)
 
 
 def _json(limits: Limits | None) -> str | None:

@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from windlass.serve.records.bucket import Budget, Kind, Loan, Order, Rule, exchange, new_budget, refill
+from windlass.serve.records.bucket import (
+    Budget,
+    Kind,
+    LeaseRequest,
+    QuotaLoan,
+    Rule,
+    exchange,
+    new_budget,
+    refill,
+)
 from windlass.store.database import Database, Schema, Transaction
 
 QUOTAS = Schema(
@@ -47,7 +56,7 @@ class Received:
 
 
 @dataclass(frozen=True)
-class Standing:
+class QuotaState:
     """How a budget stands, for people."""
 
     name: Name
@@ -57,7 +66,7 @@ class Standing:
 
 
 def trade(
-    database: Database, holder: str, orders: Mapping[Name, tuple[Rule, Order]], *, term_s: float
+    database: Database, holder: str, orders: Mapping[Name, tuple[Rule, LeaseRequest]], *, term_s: float
 ) -> dict[Name, Received]:
     """Carry out all orders of one gateway at once; nothing happens if the transaction fails."""
 
@@ -71,14 +80,14 @@ def trade(
     return database.atomically(work, light=True, alone="quota_loans")
 
 
-class Alone:
+class UnsharedQuotas:
     """The budgets of a gateway that shares them with nobody and has no database."""
 
     def __init__(self) -> None:
         self._budgets: dict[Name, Budget] = {}
 
     def trade(
-        self, holder: str, orders: Mapping[Name, tuple[Rule, Order]], *, term_s: float
+        self, holder: str, orders: Mapping[Name, tuple[Rule, LeaseRequest]], *, term_s: float
     ) -> dict[Name, Received]:
         now, received = time.time(), {}
         for name, (rule, order) in orders.items():
@@ -89,10 +98,10 @@ class Alone:
         return received
 
 
-def standings(database: Database, rules: Mapping[Name, Rule]) -> list[Standing]:
+def standings(database: Database, rules: Mapping[Name, Rule]) -> list[QuotaState]:
     """Say how budgets stand now; one that nobody has used yet is full."""
 
-    def work(transaction: Transaction) -> list[Standing]:
+    def work(transaction: Transaction) -> list[QuotaState]:
         now = clock(transaction, database)
         return [
             _standing(name, rule, _load(transaction, name, rule, now), now) for name, rule in rules.items()
@@ -129,7 +138,14 @@ def clock(transaction: Transaction, database: Database) -> float:
 
 
 def _trade(
-    transaction: Transaction, holder: str, name: Name, rule: Rule, order: Order, *, now: float, term_s: float
+    transaction: Transaction,
+    holder: str,
+    name: Name,
+    rule: Rule,
+    order: LeaseRequest,
+    *,
+    now: float,
+    term_s: float,
 ) -> Received:
     before = _load(transaction, name, rule, now)
     after, granted = exchange(rule, before, holder, order, now=now, term_s=term_s)
@@ -144,7 +160,7 @@ def _load(transaction: Transaction, name: Name, rule: Rule, now: float) -> Budge
         return new_budget(rule, now)
     loans = transaction.execute(f"SELECT holder, held_units, until_s FROM quota_loans {where}", *key)
     left, at, most = rows[0]
-    return Budget(left, at, most, {holder: Loan(held, until) for holder, held, until in loans})
+    return Budget(left, at, most, {holder: QuotaLoan(held, until) for holder, held, until in loans})
 
 
 def _save(transaction: Transaction, name: Name, before: Budget, after: Budget) -> None:
@@ -166,12 +182,12 @@ def _save(transaction: Transaction, name: Name, before: Budget, after: Budget) -
         )  # fmt: skip
 
 
-def _changed(before: Budget, after: Budget) -> Sequence[tuple[str, Loan]]:
+def _changed(before: Budget, after: Budget) -> Sequence[tuple[str, QuotaLoan]]:
     return [(holder, loan) for holder, loan in after.loans.items() if before.loans.get(holder) != loan]
 
 
-def _standing(name: Name, rule: Rule, budget: Budget, now: float) -> Standing:
+def _standing(name: Name, rule: Rule, budget: Budget, now: float) -> QuotaState:
     now = max(now, budget.at)
     live = {holder: loan for holder, loan in budget.loans.items() if loan.until > now}
     left = refill(rule, replace(budget, loans=live), now)
-    return Standing(name, left, sum(loan.held for loan in live.values()), len(live))
+    return QuotaState(name, left, sum(loan.held for loan in live.values()), len(live))

@@ -12,13 +12,13 @@ from pydantic import Field, ValidationError
 from windlass.serve.records.audit_log import HEAD, Act, Actor, append
 from windlass.serve.records.naming import checked_name
 from windlass.serve.records.record_cache import Remembered
-from windlass.spec.config_model import Table
+from windlass.spec.config_model import ConfigModel
 from windlass.spec.errors import AskedWrongly, Damaged, InUse, NotFound, did_you_mean
 from windlass.spec.limits import Limits
 from windlass.spec.tenancy import DEFAULT, Allowance
 from windlass.store.database import Database, Row, Schema, Transaction
 
-M = TypeVar("M", bound=Table)
+M = TypeVar("M", bound=ConfigModel)
 
 TENANTS = Schema(
     "tenants",
@@ -32,7 +32,7 @@ TENANTS = Schema(
 )
 
 
-class Settings(Table):
+class TenantSettings(ConfigModel):
     """What a tenant may choose."""
 
     shared_prefix: bool = Field(
@@ -46,7 +46,7 @@ class Tenant:
 
     name: str
     limits: Limits | None
-    settings: Settings
+    settings: TenantSettings
     made_s: float
     suspended_s: float | None
     allowance: Allowance = field(default_factory=Allowance)
@@ -91,11 +91,16 @@ class Tenants:
         by: Actor,
         *,
         limits: Limits | None = None,
-        settings: Settings | None = None,
+        settings: TenantSettings | None = None,
         allowance: Allowance | None = None,
     ) -> Tenant:
         tenant = Tenant(
-            checked_name(name), limits, settings or Settings(), self._now(), None, allowance or Allowance()
+            checked_name(name),
+            limits,
+            settings or TenantSettings(),
+            self._now(),
+            None,
+            allowance or Allowance(),
         )
 
         def work(transaction: Transaction) -> None:
@@ -115,7 +120,7 @@ class Tenants:
         by: Actor,
         *,
         limits: Limits | None = None,
-        settings: Settings | None = None,
+        settings: TenantSettings | None = None,
         suspended: bool | None = None,
         allow: Callable[[Allowance], Allowance] | None = None,
     ) -> Tenant:
@@ -190,9 +195,9 @@ def read_limits(text: str | None, whose: str) -> Limits | None:
     return None if text is None else _read(Limits, text, whose)
 
 
-def read_settings(text: str, whose: str) -> Settings:
+def read_settings(text: str, whose: str) -> TenantSettings:
     """Read the settings of a tenant's row."""
-    return _read(Settings, text, whose)
+    return _read(TenantSettings, text, whose)
 
 
 _SELECT = "SELECT name, limits, settings, made_s, suspended_s, allowance FROM tenants"
@@ -228,7 +233,7 @@ def _row(tenant: Tenant) -> tuple[object, ...]:
 
 
 def _changed(
-    old: Tenant, limits: Limits | None, settings: Settings | None, suspended: bool | None, now_s: float
+    old: Tenant, limits: Limits | None, settings: TenantSettings | None, suspended: bool | None, now_s: float
 ) -> Tenant:
     lifted = limits is not None and not limits.model_dump(exclude_none=True)
     since_s = old.suspended_s or now_s if suspended else None
@@ -242,7 +247,7 @@ def _changed(
 
 
 def _told(
-    limits: Limits | None, settings: Settings | None, suspended: bool | None, old: Tenant, new: Tenant
+    limits: Limits | None, settings: TenantSettings | None, suspended: bool | None, old: Tenant, new: Tenant
 ) -> str:
     parts = []
     if limits is not None:

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from windlass.serve.vllm.bridge import Bridge
-from windlass.serve.vllm.child import Child, Order, find_executable, split_options, start
+from windlass.serve.vllm.child import VllmCommand, VllmProcess, find_executable, split_options, start
 from windlass.spec.errors import BadInput, NotFound
 from windlass.spec.native_config import is_own
-from windlass.spec.protocol.entrypoint import DoorParser, named_path, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, named_path, run_door
 from windlass.spec.protocol.wire import Ready
 
 ENCODERS = {"bert"}
@@ -29,7 +29,7 @@ ENCODERS = {"bert"}
 def main(argv: list[str]) -> int:
     """Serve until told to stop."""
     args = _parser().parse_args(argv)
-    order = Order(
+    order = VllmCommand(
         executable=args.executable,
         model=args.model,
         name=args.name,
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-async def _serve(order: Order, config: dict[str, Any], path: Path) -> None:
+async def _serve(order: VllmCommand, config: dict[str, Any], path: Path) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -67,7 +67,7 @@ async def _serve(order: Order, config: dict[str, Any], path: Path) -> None:
         await child.stop()
 
 
-async def _run(bridge: Bridge, child: Child, path: Path, stopping: asyncio.Event) -> None:
+async def _run(bridge: Bridge, child: VllmProcess, path: Path, stopping: asyncio.Event) -> None:
     server = await bridge.listen(path)
     load = asyncio.create_task(bridge.tell_load())
     try:
@@ -93,7 +93,7 @@ async def _or_stop(stopping: asyncio.Event, work: Any) -> Any:
                 await asyncio.gather(task, return_exceptions=True)
 
 
-def _ready(order: Order, config: dict[str, Any], about: dict[str, Any]) -> Ready:
+def _ready(order: VllmCommand, config: dict[str, Any], about: dict[str, Any]) -> Ready:
     """Introduce the model; its sizes are known from config.json, its context from vLLM itself."""
     text = config.get("text_config") or config
     return Ready(
@@ -131,7 +131,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = DoorParser(prog="python -m windlass.serve.vllm")
+    parser = EntrypointParser(prog="python -m windlass.serve.vllm")
     parser.add_argument("--model", type=Path, required=True, help="directory of the model")
     parser.add_argument("--name", required=True, help="what the model is called")
     parser.add_argument("--socket", type=Path, required=True, help="Unix socket to listen on")

@@ -13,17 +13,17 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from windlass.serve.vllm.child import Child
-from windlass.serve.vllm.translate import DONE, Garbled, Hearing, body_of, error_text, refusal
+from windlass.serve.vllm.child import VllmProcess
+from windlass.serve.vllm.translate import DONE, BadVllmReply, Hearing, body_of, error_text, refusal
 from windlass.spec.errors import BadInput
 from windlass.spec.protocol.wire import (
     LENGTH,
     MOST_FRAME_BYTES,
     Cancel,
     Embed,
+    EngineLoad,
     Failed,
     Generate,
-    Load,
     Message,
     Ping,
     Pong,
@@ -39,7 +39,7 @@ DATA = "data:"
 
 
 @dataclass(eq=False)
-class Caller:
+class GatewayConnection:
     """One gateway, and what is under way for it."""
 
     writer: asyncio.StreamWriter
@@ -53,10 +53,10 @@ class Caller:
 class Bridge:
     """Serves one vLLM server on one socket."""
 
-    def __init__(self, child: Child, ready: Ready) -> None:
+    def __init__(self, child: VllmProcess, ready: Ready) -> None:
         self._child = child
         self._ready = ready
-        self._callers: set[Caller] = set()
+        self._callers: set[GatewayConnection] = set()
         self._answers = self._tokens = 0
         self._busy_s = 0.0
 
@@ -78,7 +78,7 @@ class Bridge:
         while True:
             busy = self._running > 0
             if busy or was_busy:
-                load = Load(self._running, 0, self._answers, self._tokens, self._busy_s)
+                load = EngineLoad(self._running, 0, self._answers, self._tokens, self._busy_s)
                 for caller in self._callers:
                     caller.send(load)
             was_busy = busy
@@ -90,7 +90,7 @@ class Bridge:
         return sum(len(caller.tasks) for caller in self._callers)
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        caller = Caller(writer)
+        caller = GatewayConnection(writer)
         self._callers.add(caller)
         caller.send(self._ready)
         try:
@@ -107,7 +107,7 @@ class Bridge:
                 task.cancel()
             writer.close()
 
-    def _receive(self, caller: Caller, message: ToEngine) -> None:
+    def _receive(self, caller: GatewayConnection, message: ToEngine) -> None:
         match message:
             case Ping():
                 caller.send(Pong(message.number, self._answers, self._running, 0))
@@ -122,7 +122,7 @@ class Bridge:
             case Generate():
                 self._begin(caller, message)
 
-    def _begin(self, caller: Caller, request: Generate) -> None:
+    def _begin(self, caller: GatewayConnection, request: Generate) -> None:
         ready = self._ready
         wrong = refusal(request, ready.model, ready.adapters, ready.context)
         if request.id in caller.tasks:
@@ -137,19 +137,19 @@ class Bridge:
         caller.tasks[request.id] = task
         task.add_done_callback(lambda _: caller.tasks.pop(request.id, None))
 
-    async def _answer(self, caller: Caller, request: Generate) -> None:
+    async def _answer(self, caller: GatewayConnection, request: Generate) -> None:
         hearing = Hearing(request)
         try:
             await self._stream(caller, hearing)
             if not hearing.finished:
                 caller.send(Failed(request.id, "gave_up", "vLLM ended the answer before its end"))
-        except (httpx.HTTPError, Garbled) as error:
+        except (httpx.HTTPError, BadVllmReply) as error:
             broken = isinstance(error, httpx.HTTPError)
             reason = "the connection to vLLM broke before the answer ended" if broken else str(error)
             caller.send(Failed(request.id, "gave_up" if broken else "engine_failed", reason))
         self._answers += 1
 
-    async def _stream(self, caller: Caller, hearing: Hearing) -> None:
+    async def _stream(self, caller: GatewayConnection, hearing: Hearing) -> None:
         body = body_of(hearing.request, self._ready.model)
         async with self._child.http.stream("POST", "/v1/completions", json=body) as response:
             if response.status_code != 200:

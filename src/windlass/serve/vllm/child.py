@@ -33,7 +33,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
-class Order:
+class VllmCommand:
     """What to start."""
 
     executable: str
@@ -77,7 +77,7 @@ def split_options(text: str) -> list[str]:
         raise BadInput(f"--engine-args: {error}: {text}", hint="quote as in a shell") from None
 
 
-class Child:
+class VllmProcess:
     """A running vLLM server."""
 
     def __init__(self, process: asyncio.subprocess.Process, port: int, key: str) -> None:
@@ -132,7 +132,7 @@ class Child:
             return False
 
 
-async def start(order: Order) -> Child:
+async def start(order: VllmCommand) -> VllmProcess:
     """Start the server; it is not there yet when this returns."""
     port, key = _free_port(), secrets.token_urlsafe(32)
     # How our own processes allocate memory is nothing for a program that we do not know.
@@ -152,7 +152,7 @@ async def start(order: Order) -> Child:
             "HF_HUB_OFFLINE": "1",
         },
     )
-    return Child(process, port, key)
+    return VllmProcess(process, port, key)
 
 
 def _die_with_parent() -> None:

@@ -18,7 +18,7 @@ DONE = "[DONE]"
 FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length", "abort": "cancelled"}
 
 
-class Garbled(Exception):
+class BadVllmReply(Exception):
     """vLLM said something that is not what its API promises."""
 
 
@@ -110,11 +110,11 @@ class Hearing:
                 return [Failed(self.request.id, "engine_failed", error_text(event))]
             return self._choice(event["choices"][0]) if event["choices"] else []
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise Garbled(f"vLLM sent an event that cannot be read ({type(error).__name__})") from None
+            raise BadVllmReply(f"vLLM sent an event that cannot be read ({type(error).__name__})") from None
 
     def _choice(self, choice: dict[str, Any]) -> list[Tokens | PromptScores | Failed]:
         if choice.get("token_ids") is None:
-            raise Garbled("vLLM sends no token ids; version 0.12 or later is needed")
+            raise BadVllmReply("vLLM sends no token ids; version 0.12 or later is needed")
         tokens = _ids(choice["token_ids"])
         scores = _scores(choice.get("logprobs"), max(0, self.request.logprobs))
         said: list[Tokens | PromptScores | Failed] = []

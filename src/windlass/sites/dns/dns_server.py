@@ -21,11 +21,11 @@ from typing import Any, cast
 import httpx
 
 from windlass.sites.dns.dns_message import Zone, answer
-from windlass.sites.dns.site_health import Standing, after, answering, drained, state
+from windlass.sites.dns.site_health import SiteHealth, after, answering, drained, state
 from windlass.sites.dns.site_probe import ask, key_of
 from windlass.spec.errors import InUse
 from windlass.spec.sites import Network, Site, Sites
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 STANDING, KNOWN, DRAIN = "standing.json", "known.json", "drain"
 LOOK_EVERY_S = 0.5
@@ -41,7 +41,7 @@ class SitesServer:
     def __init__(self, sites: Sites, folder: Path, tell: Tell) -> None:
         self._sites, self._zone, self._folder = sites, Zone.of(sites), folder
         self._tell = tell
-        self.known: dict[str, Standing] = {site.name: Standing() for site in sites.site}
+        self.known: dict[str, SiteHealth] = {site.name: SiteHealth() for site in sites.site}
         self._states: dict[str, str] = {}
         self._answers: dict[str, str] = _load(folder / KNOWN)
         self._connections = 0
@@ -79,7 +79,7 @@ class SitesServer:
             probe = await ask(client, site, self._sites.watch, key_of(site), self._answers)
             self.known[site.name] = after(self.known[site.name], probe, self._sites.watch, time.time())
             if len(self._answers) > before:
-                Place(self._folder).write(KNOWN, json.dumps(self._answers).encode())
+                StoreDir(self._folder).write(KNOWN, json.dumps(self._answers).encode())
             self._look()
             await asyncio.sleep(self._sites.watch.every)
 
@@ -99,7 +99,7 @@ class SitesServer:
             if found != self._states.get(name):
                 self._tell({"event": "site", "site": name, "state": found, "why": self.known[name].why})
         self._states = dict(states)
-        Place(self._folder).write(STANDING, json.dumps(self._told(now)).encode())
+        StoreDir(self._folder).write(STANDING, json.dumps(self._told(now)).encode())
 
     def _told(self, now: float) -> dict[str, Any]:
         rows = [

@@ -12,7 +12,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True)
-class Where:
+class ClientDistances:
     """A client's distances from all sites, and how many bits of its address decided them."""
 
     distances: dict[str, float]
@@ -31,7 +31,7 @@ class Distances:
         ]
         self._rows = sorted(rows, key=lambda row: -row[0].prefixlen)
 
-    def of(self, client: Network) -> Where:
+    def of(self, client: Network) -> ClientDistances:
         """Return what the most exact network says that holds the client's.
 
         The scope is as wide as no other row could decide otherwise for anybody in it (RFC 7871, 7.2.1): a
@@ -41,11 +41,11 @@ class Distances:
         scope = max((network.prefixlen for network in inner), default=0)
         for network, distances in self._rows:
             if _within(client, network):
-                return Where(distances, max(scope, network.prefixlen, _apart(client, self._rows)))
-        return Where(self._own, max(scope, _apart(client, self._rows)))
+                return ClientDistances(distances, max(scope, network.prefixlen, _apart(client, self._rows)))
+        return ClientDistances(self._own, max(scope, _apart(client, self._rows)))
 
 
-def by_distance(sites: Sequence[Site], where: Where) -> list[list[Site]]:
+def by_distance(sites: Sequence[Site], where: ClientDistances) -> list[list[Site]]:
     """Return the sites, nearest first, those of equal distance together."""
     found: dict[float, list[Site]] = {}
     for site in sites:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from windlass.spec.sites import Site, Sites, Watch
+from windlass.spec.sites import Site, SiteCheck, Sites
 
 State = Literal["well", "out", "draining", "withdrawn"]
 
@@ -26,7 +26,7 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Standing:
+class SiteHealth:
     """What is known of one site. A new one is well until it is found otherwise: somebody must answer."""
 
     well: bool = True
@@ -38,7 +38,7 @@ class Standing:
     why: str = ""
 
 
-def after(standing: Standing, probe: Probe, watch: Watch, now: float) -> Standing:
+def after(standing: SiteHealth, probe: Probe, watch: SiteCheck, now: float) -> SiteHealth:
     """Return what is known after one more probe."""
     seen = replace(standing, took_s=probe.took_s, why=probe.why)
     if probe.good == standing.well:
@@ -49,27 +49,27 @@ def after(standing: Standing, probe: Probe, watch: Watch, now: float) -> Standin
     return replace(seen, well=probe.good, in_row=0, changed_at=now)
 
 
-def drained(standing: Standing, now: float | None) -> Standing:
+def drained(standing: SiteHealth, now: float | None) -> SiteHealth:
     """Begin to drain a site, or end it with None; a drain that is under way goes on."""
     if now is not None and standing.drained_at is not None:
         return standing
     return replace(standing, drained_at=now)
 
 
-def state(standing: Standing, sites: Sites, now: float) -> State:
+def state(standing: SiteHealth, sites: Sites, now: float) -> State:
     if standing.drained_at is not None:
         over = now - standing.drained_at >= sites.ttl + sites.drain
         return "withdrawn" if over else "draining"
     return "well" if standing.well else "out"
 
 
-def answering(sites: Sites, known: Mapping[str, Standing], now: float) -> Sequence[Site]:
+def answering(sites: Sites, known: Mapping[str, SiteHealth], now: float) -> Sequence[Site]:
     """Return the sites that clients may be sent to.
 
     Where none is well, those that still answer while they drain, and else all that are not withdrawn: a
     monitor that is wrong about everybody must not take the service away.
     """
-    states = {site.name: state(known.get(site.name, Standing()), sites, now) for site in sites.site}
+    states = {site.name: state(known.get(site.name, SiteHealth()), sites, now) for site in sites.site}
     for wanted in (("well",), ("draining",), ("out",)):
         found = [site for site in sites.site if states[site.name] in wanted]
         found = [s for s in found if wanted != ("draining",) or known[s.name].well]

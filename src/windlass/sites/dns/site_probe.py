@@ -14,7 +14,7 @@ from collections.abc import MutableMapping
 import httpx
 
 from windlass.sites.dns.site_health import Probe
-from windlass.spec.sites import Site, Watch
+from windlass.spec.sites import Site, SiteCheck
 
 KEY = "WINDLASS_KEY"
 """The environment variable with the key of sites that name none of their own."""
@@ -25,7 +25,7 @@ def key_of(site: Site) -> str | None:
 
 
 async def ask(
-    client: httpx.AsyncClient, site: Site, watch: Watch, key: str | None, known: MutableMapping[str, str]
+    client: httpx.AsyncClient, site: Site, watch: SiteCheck, key: str | None, known: MutableMapping[str, str]
 ) -> Probe:
     """Ask one site once; `known` keeps the answer of every version."""
     began = time.monotonic()
@@ -55,7 +55,7 @@ async def ask(
     return Probe(wrong is None, took_s, wrong or "")
 
 
-def _wrong(reply: httpx.Response, watch: Watch, known: MutableMapping[str, str]) -> str | None:
+def _wrong(reply: httpx.Response, watch: SiteCheck, known: MutableMapping[str, str]) -> str | None:
     try:
         told = reply.json()
         version, text = str(told["model"]), str(told["choices"][0]["text"])

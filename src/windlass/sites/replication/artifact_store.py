@@ -21,7 +21,7 @@ from typing import Any
 from windlass.backup.repository import Vault, begin, read_header, tried
 from windlass.spec.errors import Damaged, NotFound
 from windlass.store.manifest import Manifest, read_manifest
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 FORMAT = "windlass-depot-1"
 VERSION = "windlass-depot-version-1"
@@ -42,7 +42,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredVersion:
     """A version in the depot. Its manifest is kept to the letter."""
 
     name: str
@@ -73,7 +73,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Report:
+class SiteInventory:
     """What a site says that it has."""
 
     site: str
@@ -85,19 +85,19 @@ class Report:
     """What went wrong last, while something is missing."""
 
 
-class Depot:
+class ArtifactStore:
     """One depot. Versions never change, so each is read once."""
 
     def __init__(self, vault: Vault) -> None:
         self.vault, self.place, self.id = vault, vault.place, vault.id
-        self._known: dict[Key, Stored] = {}
+        self._known: dict[Key, StoredVersion] = {}
 
     def listed(self) -> list[Key]:
         """List the versions that are here."""
         found = [name.split("/") for name in tried(lambda: self.place.names("versions"))]
         return sorted((parts[1], int(parts[2])) for parts in found if len(parts) == 3 and parts[2].isdigit())
 
-    def version(self, key: Key) -> Stored | None:
+    def version(self, key: Key) -> StoredVersion | None:
         """Return a version; None if it is gone."""
         if key not in self._known:
             try:
@@ -107,11 +107,11 @@ class Depot:
             self._known[key] = _decode(data, f"{self.place.url}/{_record(key)}")
         return self._known[key]
 
-    def versions(self) -> dict[Key, Stored]:
+    def versions(self) -> dict[Key, StoredVersion]:
         found = {key: self.version(key) for key in self.listed()}
         return {key: stored for key, stored in found.items() if stored is not None}
 
-    def put(self, stored: Stored) -> Stored:
+    def put(self, stored: StoredVersion) -> StoredVersion:
         """Make a version exist, unless it does: of two writers the first counts. Return what is there."""
         tried(lambda: self.place.create(_record(stored.key), _encode(stored)))
         there = self.version(stored.key)
@@ -129,13 +129,13 @@ class Depot:
     def set_aliases(self, name: str, aliases: dict[str, int]) -> None:
         self._write(f"aliases/{name}.json", aliases)
 
-    def reports(self) -> dict[str, Report]:
+    def reports(self) -> dict[str, SiteInventory]:
         """Return what every site said last."""
         names = [name for name in tried(lambda: self.place.names("sites")) if name.endswith(".json")]
         told = [told for name in names if (told := self._json(name)) is not None]
-        return {report.site: report for report in (Report(**each) for each in told)}
+        return {report.site: report for report in (SiteInventory(**each) for each in told)}
 
-    def tell(self, report: Report) -> None:
+    def tell(self, report: SiteInventory) -> None:
         self._write(f"sites/{report.site}.json", asdict(report))
 
     def read(self, name: str) -> Any:
@@ -169,9 +169,9 @@ class Depot:
         tried(lambda: self.place.write(name, data))
 
 
-def open_depot(url: str, *, create: bool = False) -> Depot:
+def open_depot(url: str, *, create: bool = False) -> ArtifactStore:
     """Open a depot; with `create`, begin one where there is none."""
-    place = Place(url)
+    place = StoreDir(url)
     header = read_header(place, HEADER, FORMAT)
     if header is None and not create:
         raise NotFound(
@@ -179,20 +179,20 @@ def open_depot(url: str, *, create: bool = False) -> Depot:
         )
     if header is None:
         header = begin(place, HEADER, FORMAT)
-    return Depot(Vault(place, header["id"], None))
+    return ArtifactStore(Vault(place, header["id"], None))
 
 
 def _record(key: Key) -> str:
     return f"versions/{key[0]}/{key[1]}"
 
 
-def _encode(stored: Stored) -> bytes:
+def _encode(stored: StoredVersion) -> bytes:
     body = json.dumps(asdict(stored), sort_keys=True)
     told = {"format": VERSION, "sha256": hashlib.sha256(body.encode()).hexdigest(), "version": body}
     return (json.dumps(told) + "\n").encode()
 
 
-def _decode(data: bytes, where: str) -> Stored:
+def _decode(data: bytes, where: str) -> StoredVersion:
     try:
         told = json.loads(data)
         if told["format"] != VERSION:
@@ -201,6 +201,6 @@ def _decode(data: bytes, where: str) -> Stored:
             raise ValueError("the bytes differ from those written")
         body = json.loads(told["version"])
         files = tuple(File(**{**file, "chunks": tuple(file["chunks"])}) for file in body.pop("files"))
-        return Stored(**body, files=files)
+        return StoredVersion(**body, files=files)
     except (ValueError, KeyError, TypeError) as error:
         raise Damaged(f"{where}: not readable as a version: {error}") from None

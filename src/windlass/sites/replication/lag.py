@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.sites.replication.artifact_store import Key, Report, Stored
+from windlass.sites.replication.artifact_store import Key, SiteInventory, StoredVersion
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,24 @@ class SiteCopies:
 
 
 def copies(
-    sites: Iterable[str], stored: Mapping[Key, Stored], reports: Mapping[str, Report], now: float
+    sites: Iterable[str],
+    stored: Mapping[Key, StoredVersion],
+    reports: Mapping[str, SiteInventory],
+    now: float,
 ) -> list[SiteCopies]:
     """Compare what every site says with what the depot has."""
     return [_of(site, stored, reports.get(site), now) for site in sites]
 
 
-def has(report: Report | None, stored: Stored) -> bool:
+def has(report: SiteInventory | None, stored: StoredVersion) -> bool:
     """Tell whether a site has a version, with the right content."""
     there = {} if report is None else report.versions.get(stored.name, {})
     return there.get(str(stored.number)) == stored.manifest.digest
 
 
-def _of(site: str, stored: Mapping[Key, Stored], report: Report | None, now: float) -> SiteCopies:
+def _of(
+    site: str, stored: Mapping[Key, StoredVersion], report: SiteInventory | None, now: float
+) -> SiteCopies:
     versions = sorted(stored.values(), key=lambda one: one.key)
     held = [one for one in versions if has(report, one)]
     there = {} if report is None else report.versions

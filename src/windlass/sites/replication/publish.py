@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from windlass.backup.locks import claimed, pruning
-from windlass.backup.uploader import CHUNK_BYTES, Memory, Pace, Sender
+from windlass.backup.uploader import CHUNK_BYTES, RateLimit, Sender, UploadCache
 from windlass.registry.versions import Registry, Version
-from windlass.sites.replication.artifact_store import Depot, File, Key, Stored
-from windlass.sites.replication.replication_set import Model, forgettable, wanted
+from windlass.sites.replication.artifact_store import ArtifactStore, File, Key, StoredVersion
+from windlass.sites.replication.replication_set import ReplicatedModel, forgettable, wanted
 from windlass.spec.errors import Damaged, NotFound, StoreFailed
 from windlass.spec.protocol.progress import Progress, Report, silent
 from windlass.spec.sites import Replicate
@@ -47,7 +47,7 @@ class Publisher:
     def __init__(
         self,
         home: Path,
-        depot: Depot,
+        depot: ArtifactStore,
         rule: Replicate,
         *,
         report: Report = silent,
@@ -55,7 +55,7 @@ class Publisher:
     ) -> None:
         self._registry, self._depot, self._rule = Registry(home), depot, rule
         self._folder, self._report, self._clock = home / FOLDER, report, clock
-        self._pace = Pace(rule.rate)
+        self._pace = RateLimit(rule.rate)
 
     def step(self) -> Published:
         """Send what is new, then forget what need not stay."""
@@ -74,7 +74,7 @@ class Publisher:
         return done
 
     def _send(self, new: list[Version], done: Published) -> None:
-        memory = Memory(self._folder, self._depot.id, now_s=self._clock())
+        memory = UploadCache(self._folder, self._depot.id, now_s=self._clock())
         passed, total = 0, sum(version.manifest.bytes for version in new)
 
         def count(size: int) -> None:
@@ -109,7 +109,7 @@ class Publisher:
         except Damaged as error:
             done.refused.append(error.message)
 
-    def _stored(self, version: Version, sender: Sender) -> Stored:
+    def _stored(self, version: Version, sender: Sender) -> StoredVersion:
         """Send the pieces of a version, checked against its manifest."""
         files = []
         for path, record in version.manifest.files.items():
@@ -118,7 +118,7 @@ class Publisher:
                 raise Damaged(f"{version.path / path}: the bytes differ from those written")
             files.append(File(path, entry.bytes, entry.sha256, entry.chunks))
         text = (version.path / MANIFEST).read_text(encoding="utf-8")
-        return Stored(version.name, version.number, text, tuple(files), CHUNK_BYTES, self._clock())
+        return StoredVersion(version.name, version.number, text, tuple(files), CHUNK_BYTES, self._clock())
 
     def _compare(self, version: Version, done: Published) -> None:
         """Say so where the depot has another model under the same number: two homes write to it."""
@@ -126,7 +126,7 @@ class Publisher:
         if there is not None and there.manifest.digest != version.manifest.digest:
             done.refused.append(f"{version}: the depot has another model under this number, of another home")
 
-    def _tell_aliases(self, models: dict[str, Model], keep: set[Key]) -> None:
+    def _tell_aliases(self, models: dict[str, ReplicatedModel], keep: set[Key]) -> None:
         told = self._depot.aliases()
         for name in sorted({name for name, _ in keep}):
             aliases = dict(models[name].aliases)
@@ -154,5 +154,5 @@ def held(registry: Registry) -> dict[str, dict[int, Version]]:
     return {name: {one.number: one for one in registry.versions(name)} for name in registry.names()}
 
 
-def _model(registry: Registry, name: str, versions: dict[int, Version]) -> Model:
-    return Model(tuple(versions), registry.aliases(name), registry.last(name))
+def _model(registry: Registry, name: str, versions: dict[int, Version]) -> ReplicatedModel:
+    return ReplicatedModel(tuple(versions), registry.aliases(name), registry.last(name))

@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from windlass.backup.uploader import Pace
+from windlass.backup.uploader import RateLimit
 from windlass.registry.versions import Registry, Version, check_name
-from windlass.sites.replication.artifact_store import Depot, File, Key, Report, Stored
+from windlass.sites.replication.artifact_store import ArtifactStore, File, Key, SiteInventory, StoredVersion
 from windlass.sites.replication.publish import held
 from windlass.sites.replication.replication_set import in_order
 from windlass.spec.errors import Damaged, InUse, NotFound
@@ -32,7 +32,7 @@ from windlass.spec.protocol.progress import Report as Show
 from windlass.spec.sites import Replicate
 from windlass.store.lock import locked
 from windlass.store.manifest import MANIFEST
-from windlass.store.store_dir import Place, sync_folder, told
+from windlass.store.store_dir import StoreDir, sync_folder, told
 
 COMING, BROUGHT, LOCK = ".coming", ".brought.json", ".coming.lock"
 TELL_EVERY_S = 10.0
@@ -53,13 +53,13 @@ class Brought:
         return asdict(self)
 
 
-class Bringer:
+class Puller:
     """One site's way out of one depot."""
 
     def __init__(
         self,
         home: Path,
-        depot: Depot,
+        depot: ArtifactStore,
         site: str,
         rule: Replicate,
         *,
@@ -67,8 +67,8 @@ class Bringer:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._registry, self._depot, self._site, self._rule = Registry(home), depot, site, rule
-        self._show, self._clock, self._pace = show, clock, Pace(rule.rate)
-        self._told: Report | None = None
+        self._show, self._clock, self._pace = show, clock, RateLimit(rule.rate)
+        self._told: SiteInventory | None = None
 
     def step(self) -> Brought:
         """Bring what is missing, remove what need not stay, and report. What fails is tried by the next.
@@ -103,7 +103,7 @@ class Bringer:
         found = held(self._registry)
         return {(name, number): one for name, ones in found.items() for number, one in ones.items()}
 
-    def _bring(self, stored: Stored, done: Brought) -> None:
+    def _bring(self, stored: StoredVersion, done: Brought) -> None:
         check_name(stored.name)
         folder = self._registry.root / stored.name
         staging = folder / COMING / str(stored.number)
@@ -119,7 +119,7 @@ class Bringer:
             self._file(file, stored.piece_bytes, staging / _safe(file.path), count)
         _check_whole(stored)
         self._note(stored)
-        Place(staging).write(MANIFEST, stored.manifest_text.encode())
+        StoreDir(staging).write(MANIFEST, stored.manifest_text.encode())
         self._registry.adopt(stored.name, stored.number, staging)
         done.brought.append(str(stored))
 
@@ -194,7 +194,7 @@ class Bringer:
                         f"{name}: its registry is in use; its aliases come with the next pass"
                     )
 
-    def _remove(self, stored: dict[Key, Stored], done: Brought) -> None:
+    def _remove(self, stored: dict[Key, StoredVersion], done: Brought) -> None:
         """Remove what came from the depot and is there no more, of models that are there."""
         named = {name for name, _ in stored}
         for name in named & set(self._registry.names()):
@@ -214,12 +214,12 @@ class Bringer:
         whole = {version.number for version in self._registry.versions(name)}
         for path in there:
             if int(path.name) not in numbers or int(path.name) in whole:
-                Place(path).remove()
+                StoreDir(path).remove()
 
-    def _note(self, stored: Stored) -> None:
+    def _note(self, stored: StoredVersion) -> None:
         """Write down where a version comes from, before it appears."""
         brought = {**self._brought(stored.name), str(stored.number): stored.manifest.digest}
-        Place(self._registry.root / stored.name).write(BROUGHT, json.dumps(brought).encode())
+        StoreDir(self._registry.root / stored.name).write(BROUGHT, json.dumps(brought).encode())
 
     def _brought(self, name: str) -> dict[str, str]:
         file = self._registry.root / name / BROUGHT
@@ -232,7 +232,7 @@ class Bringer:
             versions.setdefault(name, {})[str(number)] = version.manifest.digest
         aliases = {name: dict(self._registry.aliases(name)) for name in versions}
         now = self._clock()
-        report = Report(self._site, now, versions, aliases, "; ".join(done.refused))
+        report = SiteInventory(self._site, now, versions, aliases, "; ".join(done.refused))
         last = self._told
         if last is None or now - last.at_s >= TELL_EVERY_S or replace(report, at_s=last.at_s) != last:
             self._depot.tell(report)
@@ -247,7 +247,7 @@ def _safe(path: str) -> PurePosixPath:
     return pure
 
 
-def _check_whole(stored: Stored) -> None:
+def _check_whole(stored: StoredVersion) -> None:
     """The files that arrived must be those of the manifest."""
     files = {file.path: (file.bytes, file.sha256) for file in stored.files}
     listed = {name: (record.bytes, record.sha256) for name, record in stored.manifest.files.items()}

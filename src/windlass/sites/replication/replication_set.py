@@ -11,7 +11,7 @@ Key = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Model:
+class ReplicatedModel:
     """A model in a registry: its versions, what its aliases mean, and the highest number ever given."""
 
     numbers: tuple[int, ...]
@@ -19,7 +19,7 @@ class Model:
     last: int = 0
 
 
-def wanted(models: Mapping[str, Model], rule: Replicate) -> set[Key]:
+def wanted(models: Mapping[str, ReplicatedModel], rule: Replicate) -> set[Key]:
     """Return the versions of a home that belong into the depot."""
     found: set[Key] = set()
     for name, model in models.items():
@@ -30,7 +30,9 @@ def wanted(models: Mapping[str, Model], rule: Replicate) -> set[Key]:
     return found
 
 
-def forgettable(stored: Iterable[Key], models: Mapping[str, Model], keep: Collection[Key]) -> set[Key]:
+def forgettable(
+    stored: Iterable[Key], models: Mapping[str, ReplicatedModel], keep: Collection[Key]
+) -> set[Key]:
     """Return what may leave the depot: versions of a model that the home still has, and does not want there.
 
     A model that the home has none of stays: a home that was lost must not take its sites with it. A number

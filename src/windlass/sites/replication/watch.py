@@ -7,29 +7,29 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from windlass.sites.replication.artifact_store import Depot, open_depot
+from windlass.sites.replication.artifact_store import ArtifactStore, open_depot
 from windlass.sites.replication.publish import Publisher
-from windlass.sites.replication.puller import Bringer
+from windlass.sites.replication.puller import Puller
 from windlass.spec.errors import Damaged, InUse, NotFound, StoreFailed
 from windlass.spec.sites import Replicate
 from windlass.store.uploads import Patience
 
 Tell = Callable[[dict[str, Any]], None]
-Worker = Callable[[Depot], Publisher | Bringer]
+Worker = Callable[[ArtifactStore], Publisher | Puller]
 PASSING = (StoreFailed, Damaged, InUse, NotFound)
 """What the next look may find otherwise."""
 WORTH = {"published", "forgotten", "brought", "removed", "refused"}
 """What makes a pass worth telling of."""
 
 
-class Watch:
+class ReplicationWatch:
     """One side of the depot, until it is stopped."""
 
     def __init__(
         self, rule: Replicate, worker: Worker, tell: Tell, stopped: threading.Event, *, create: bool
     ) -> None:
         self._rule, self._worker, self._tell, self._create = rule, worker, tell, create
-        self._side: Publisher | Bringer | None = None
+        self._side: Publisher | Puller | None = None
         self._stopped, self._failed = stopped, 0
         self._said: dict[str, Any] | None = None
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from windlass.sites.rollout.rollout_record import UNTOUCHED, Record, Turn
-from windlass.sites.rollout.site_client import Door, Seen
+from windlass.sites.rollout.rollout_record import UNTOUCHED, SitesRolloutRecord, SiteState
+from windlass.sites.rollout.site_client import SiteClient, SiteRollout
 from windlass.sites.rollout.turns import active, ended, failed
 from windlass.spec.errors import AskedWrongly, InUse, WindlassError
 from windlass.spec.rollout import Rollout
@@ -20,14 +20,19 @@ TAKEN_BACK = ("rolled_back", "aborted")
 UNDO = Rollout(gate=False, requests=0, seconds=0.1, stages=(1.0,))
 """Going back waits for no evidence: the old version has answered here before."""
 CHANGING = ("draining", "asking", "rolling", "undoing")
-Save = Callable[[Record], None]
+Save = Callable[[SitesRolloutRecord], None]
 
 
-class Journey:
+class SitesRolloutDriver:
     """One roll-out under way, in the process that drives it."""
 
     def __init__(
-        self, record: Record, doors: Mapping[str, Door], plan: SitesRollout, fall: int, save: Save
+        self,
+        record: SitesRolloutRecord,
+        doors: Mapping[str, SiteClient],
+        plan: SitesRollout,
+        fall: int,
+        save: Save,
     ) -> None:
         self.record, self._doors, self._plan, self._fall, self._save = record, doors, plan, fall, save
 
@@ -62,7 +67,7 @@ class Journey:
             record = failed(record, site, new.why, now)  # saved together: nobody may go on in between
         self._keep(record, now)
 
-    def _next(self, site: str, turn: Turn, door: Door, now: float) -> Turn:
+    def _next(self, site: str, turn: SiteState, door: SiteClient, now: float) -> SiteState:
         match turn.phase:
             case "waiting":
                 return self._waiting(site, turn, door, now)
@@ -84,13 +89,13 @@ class Journey:
             case over:
                 raise ValueError(f"a site that is {over} takes no step")
 
-    def _waiting(self, site: str, turn: Turn, door: Door, now: float) -> Turn:
+    def _waiting(self, site: str, turn: SiteState, door: SiteClient, now: float) -> SiteState:
         if door.has_copy():
             return turn.to("ready", now, why="")
         self._bounded(site, turn.since_s, f"it has no copy of {self.record.model}", now)
         return replace(turn, why=f"waits for its copy of {self.record.model}")
 
-    def _ready(self, site: str, turn: Turn, door: Door, now: float) -> Turn:
+    def _ready(self, site: str, turn: SiteState, door: SiteClient, now: float) -> SiteState:
         """Begin, unless this is the last site that is well."""
         if not self._another_is_well(site):
             self._bounded(site, turn.since_s, "no other site is well", now)
@@ -103,7 +108,7 @@ class Journey:
             return turn.to("draining", now, stable=stable, why="")
         return turn.to("asking", now, stable=stable, why="")
 
-    def _rolling(self, turn: Turn, door: Door, now: float) -> Turn:
+    def _rolling(self, turn: SiteState, door: SiteClient, now: float) -> SiteState:
         """Have the site roll the version out by itself, and wait for its verdict."""
         mine = _first(door.rollouts(), self.record.model, turn.before)
         if self.record.failing:
@@ -118,7 +123,9 @@ class Journey:
             return turn.to("failed", now, why=mine.reason or mine.state)
         return replace(turn, why=f"{mine.state} at {mine.weight:.0%}" if mine.weight else mine.state)
 
-    def _turned_round(self, turn: Turn, door: Door, mine: Seen | None, now: float) -> Turn:
+    def _turned_round(
+        self, turn: SiteState, door: SiteClient, mine: SiteRollout | None, now: float
+    ) -> SiteState:
         """Another site failed meanwhile: what was begun here ends."""
         if mine is not None and mine.state == "promoted":
             return turn.to("undoing", now)
@@ -128,7 +135,7 @@ class Journey:
         door.wish(mine.id, "abort")
         return turn
 
-    def _settling(self, turn: Turn, door: Door, now: float) -> Turn:
+    def _settling(self, turn: SiteState, door: SiteClient, now: float) -> SiteState:
         """Known answers must be right, by this version, for a while."""
         probe = door.ask()
         serving = door.serving()
@@ -144,7 +151,7 @@ class Journey:
         self._undrain(door)
         return turn.to("done", now, why="")
 
-    def _undoing(self, site: str, turn: Turn, door: Door, now: float) -> Turn:
+    def _undoing(self, site: str, turn: SiteState, door: SiteClient, now: float) -> SiteState:
         """Make the site serve what it served before."""
         if turn.stable in ("", self.record.model):
             self._undrain(door)
@@ -181,7 +188,7 @@ class Journey:
                     continue
         return False
 
-    def _undrain(self, door: Door) -> None:
+    def _undrain(self, door: SiteClient) -> None:
         if self._plan.drain:
             door.drain(on=False)
 
@@ -194,12 +201,12 @@ class Journey:
             reason = f"{site}: {why}, for {now - since:.0f} s"
             self.record = replace(self.record, state="stopped", reason=reason)
 
-    def _keep(self, record: Record, now: float) -> None:
+    def _keep(self, record: SitesRolloutRecord, now: float) -> None:
         if record != self.record or record.state != "under way":
             self.record = replace(record, changed_s=now)
             self._save(self.record)
 
 
-def _first(seen: list[Seen], candidate: str, before: tuple[str, ...]) -> Seen | None:
+def _first(seen: list[SiteRollout], candidate: str, before: tuple[str, ...]) -> SiteRollout | None:
     """Return the roll-out that was asked for from here: one of the version that was not there before."""
     return next((each for each in seen if each.candidate == candidate and each.id not in before), None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from windlass.sites.replication.artifact_store import Depot
+from windlass.sites.replication.artifact_store import ArtifactStore
 from windlass.spec.errors import Damaged
 
 FORMAT = "windlass-sites-rollout-1"
@@ -20,7 +20,7 @@ UNTOUCHED: tuple[Phase, ...] = ("waiting", "ready", "draining", "asking")
 
 
 @dataclass(frozen=True)
-class Turn:
+class SiteState:
     """How far one site has come."""
 
     phase: Phase = "waiting"
@@ -37,12 +37,12 @@ class Turn:
     """Since when it does not answer."""
     why: str = ""
 
-    def to(self, phase: Phase, now: float, **changes: Any) -> Turn:
+    def to(self, phase: Phase, now: float, **changes: Any) -> SiteState:
         return replace(self, phase=phase, since_s=now, good_s=None, bad=0, quiet_s=None, **changes)
 
 
 @dataclass(frozen=True)
-class Record:
+class SitesRolloutRecord:
     """A version on its way."""
 
     model: str
@@ -55,7 +55,7 @@ class Record:
     back: bool = False
     """Whether sites that are done are taken back as well when a later one fails."""
     reason: str = ""
-    sites: Mapping[str, Turn] = field(default_factory=dict)
+    sites: Mapping[str, SiteState] = field(default_factory=dict)
     known: Mapping[str, str] = field(default_factory=dict)
     """What versions answer to the known question."""
 
@@ -63,14 +63,14 @@ class Record:
     def name(self) -> str:
         return self.model.partition("@")[0]
 
-    def with_turn(self, site: str, turn: Turn) -> Record:
+    def with_turn(self, site: str, turn: SiteState) -> SitesRolloutRecord:
         return replace(self, sites={**self.sites, site: turn})
 
     def facts(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def load(depot: Depot, name: str) -> Record | None:
+def load(depot: ArtifactStore, name: str) -> SitesRolloutRecord | None:
     """Return the last roll-out of a model over sites."""
     told = depot.read(_file(name))
     if told is None:
@@ -79,23 +79,23 @@ def load(depot: Depot, name: str) -> Record | None:
         if told.pop("format") != FORMAT:
             raise ValueError("another format")
         sites = {site: _turn(each) for site, each in told.pop("sites").items()}
-        return Record(**{**told, "order": tuple(told["order"])}, sites=sites)
+        return SitesRolloutRecord(**{**told, "order": tuple(told["order"])}, sites=sites)
     except (ValueError, KeyError, TypeError) as error:
         raise Damaged(f"{depot.place.url}/{_file(name)}: not readable as a roll-out: {error}") from None
 
 
-def save(depot: Depot, record: Record) -> None:
+def save(depot: ArtifactStore, record: SitesRolloutRecord) -> None:
     depot.write(_file(record.name), {"format": FORMAT, **asdict(record)})
 
 
-def all_names(depot: Depot) -> list[str]:
+def all_names(depot: ArtifactStore) -> list[str]:
     """List the models that were ever rolled out over sites."""
     return sorted(name[len("rollouts/") : -len(".json")] for name in depot.place.names("rollouts"))
 
 
-def _turn(told: dict[str, Any]) -> Turn:
+def _turn(told: dict[str, Any]) -> SiteState:
     undoing = told["before_undoing"]
-    return Turn(
+    return SiteState(
         **{
             **told,
             "before": tuple(told["before"]),

@@ -17,11 +17,11 @@ import httpx
 
 from windlass.sites.dns.site_health import Probe
 from windlass.sites.dns.site_probe import ask
-from windlass.sites.replication.artifact_store import Depot, Stored
+from windlass.sites.replication.artifact_store import ArtifactStore, StoredVersion
 from windlass.sites.replication.lag import has
 from windlass.spec.errors import AskedWrongly, InUse, NotFound, WindlassError
 from windlass.spec.rollout import Rollout
-from windlass.spec.sites import Site, Sites, Watch
+from windlass.spec.sites import Site, SiteCheck, Sites
 
 TIMEOUT_S = 10.0
 STALE_S = 5.0
@@ -29,7 +29,7 @@ NO_ANSWER = "no answer"
 
 
 @dataclass(frozen=True)
-class Seen:
+class SiteRollout:
     """A roll-out at a site, by its own word."""
 
     id: str
@@ -39,12 +39,12 @@ class Seen:
     weight: float = 0.0
 
 
-class Door(Protocol):
+class SiteClient(Protocol):
     """What a roll-out needs of a site. Every call may be repeated without harm, once it is looked first."""
 
     def has_copy(self) -> bool: ...
     def serving(self) -> str: ...
-    def rollouts(self) -> list[Seen]: ...
+    def rollouts(self) -> list[SiteRollout]: ...
     def start(self, candidate: str, kind: str, policy: Rollout) -> None: ...
     def wish(self, rollout: str, what: str) -> None: ...
     def ask(self) -> Probe: ...
@@ -59,8 +59,8 @@ class HttpDoor:
         self,
         site: Site,
         sites: Sites,
-        depot: Depot,
-        stored: Stored,
+        depot: ArtifactStore,
+        stored: StoredVersion,
         folder: Path,
         key: str | None,
         known: MutableMapping[str, str],
@@ -69,7 +69,7 @@ class HttpDoor:
         self._key, self._known = key, known
         other = sites.watch.model not in (None, stored.name)
         changes: dict[str, Any] = {"model": stored.name} | ({"expect": None} if other else {})
-        self._watch: Watch = sites.watch.model_copy(update=changes)
+        self._watch: SiteCheck = sites.watch.model_copy(update=changes)
 
     def has_copy(self) -> bool:
         return has(self._depot.reports().get(self._site.name), self._stored)
@@ -84,10 +84,10 @@ class HttpDoor:
             )
         return str(max(weights, key=lambda version: weights[version]))
 
-    def rollouts(self) -> list[Seen]:
+    def rollouts(self) -> list[SiteRollout]:
         """List the site's own roll-outs of this model, the newest first."""
         rows = [row for row in self._get("/admin/rollouts")["data"] if row["name"] == self._stored.name]
-        return [Seen(r["id"], r["candidate"], r["state"], r["reason"], r["weight"]) for r in rows]
+        return [SiteRollout(r["id"], r["candidate"], r["state"], r["reason"], r["weight"]) for r in rows]
 
     def start(self, candidate: str, kind: str, policy: Rollout) -> None:
         body = {"candidate": candidate, "kind": kind, "policy": policy.model_dump(mode="json")}

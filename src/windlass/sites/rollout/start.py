@@ -10,16 +10,16 @@ from typing import Any
 
 from windlass.backup.locks import alone
 from windlass.sites.dns.site_probe import key_of
-from windlass.sites.replication.artifact_store import Depot, Stored
-from windlass.sites.rollout.driver import Journey
-from windlass.sites.rollout.rollout_record import Record, Turn, all_names, load, save
+from windlass.sites.replication.artifact_store import ArtifactStore, StoredVersion
+from windlass.sites.rollout.driver import SitesRolloutDriver
+from windlass.sites.rollout.rollout_record import SitesRolloutRecord, SiteState, all_names, load, save
 from windlass.sites.rollout.site_client import HttpDoor
 from windlass.sites.rollout.turns import resumed
 from windlass.spec.errors import AskedWrongly, InUse, NotFound, WindlassError, did_you_mean
 from windlass.spec.sites import Sites
 
 
-def find_version(depot: Depot, reference: str) -> Stored:
+def find_version(depot: ArtifactStore, reference: str) -> StoredVersion:
     """Return the version that "name@3" means in the depot: what is not there can come to no site."""
     name, at, number = reference.partition("@")
     if not at or not number.isdigit():
@@ -32,7 +32,7 @@ def find_version(depot: Depot, reference: str) -> Stored:
 
 
 def doors_of(
-    sites: Sites, depot: Depot, stored: Stored, folder: Path, known: MutableMapping[str, str]
+    sites: Sites, depot: ArtifactStore, stored: StoredVersion, folder: Path, known: MutableMapping[str, str]
 ) -> dict[str, HttpDoor]:
     return {
         site.name: HttpDoor(site, sites, depot, stored, folder, key_of(site), known) for site in sites.site
@@ -41,8 +41,14 @@ def doors_of(
 
 @contextmanager
 def opened(
-    sites: Sites, depot: Depot, reference: str, folder: Path, *, back: bool, clock: Callable[[], float]
-) -> Iterator[Journey]:
+    sites: Sites,
+    depot: ArtifactStore,
+    reference: str,
+    folder: Path,
+    *,
+    back: bool,
+    clock: Callable[[], float],
+) -> Iterator[SitesRolloutDriver]:
     """Give the journey of a version, begun or gone on with; only one process may have it."""
     if len(sites.site) < 2:
         raise AskedWrongly(
@@ -57,14 +63,14 @@ def opened(
 
         _check_keys(doors)
 
-        def keep(record: Record) -> None:
+        def keep(record: SitesRolloutRecord) -> None:
             save(depot, replace(record, known=dict(known)))
 
         keep(record)
-        yield Journey(record, doors, sites.rollout, sites.watch.fall, keep)
+        yield SitesRolloutDriver(record, doors, sites.rollout, sites.watch.fall, keep)
 
 
-def give_up(depot: Depot, name: str, zone: str, clock: Callable[[], float]) -> Record:
+def give_up(depot: ArtifactStore, name: str, zone: str, clock: Callable[[], float]) -> SitesRolloutRecord:
     """End what nobody goes on with; sites stay as they are."""
     with alone(depot.place, "rollout", f"the roll-out over the sites of {zone}"):
         record = load(depot, name)
@@ -78,7 +84,7 @@ def give_up(depot: Depot, name: str, zone: str, clock: Callable[[], float]) -> R
         return record
 
 
-def preview(sites: Sites, depot: Depot, reference: str, folder: Path) -> list[dict[str, Any]]:
+def preview(sites: Sites, depot: ArtifactStore, reference: str, folder: Path) -> list[dict[str, Any]]:
     """Say how each site stands before anything is done to it, in the order of the roll-out."""
     doors = doors_of(sites, depot, find_version(depot, reference), folder, {})
     return [_looked_at(name, doors[name]) for name in sites.order]
@@ -104,7 +110,9 @@ def _check_keys(doors: dict[str, HttpDoor]) -> None:
             continue  # it may be back when its turn comes
 
 
-def _begun(sites: Sites, depot: Depot, stored: Stored, now: float, *, back: bool) -> Record:
+def _begun(
+    sites: Sites, depot: ArtifactStore, stored: StoredVersion, now: float, *, back: bool
+) -> SitesRolloutRecord:
     last = load(depot, stored.name)
     if last is not None and last.state in ("under way", "stopped"):
         if last.model != str(stored):
@@ -116,4 +124,6 @@ def _begun(sites: Sites, depot: Depot, stored: Stored, now: float, *, back: bool
             raise AskedWrongly("the sites are others than those that it began with", hint="--give-up ends it")
         return replace(resumed(last, now), back=back)
     order = sites.order
-    return Record(str(stored), order, now, now, back=back, sites={name: Turn(since_s=now) for name in order})
+    return SitesRolloutRecord(
+        str(stored), order, now, now, back=back, sites={name: SiteState(since_s=now) for name in order}
+    )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windlass.sites.rollout.rollout_record import OVER, UNTOUCHED, Record, Turn
+from windlass.sites.rollout.rollout_record import OVER, UNTOUCHED, SitesRolloutRecord, SiteState
 
 
-def active(record: Record, at_once: int) -> list[str]:
+def active(record: SitesRolloutRecord, at_once: int) -> list[str]:
     """Return the sites that may take a step: the first alone, then so many at once; all that are under way.
 
     Once the roll-out fails nobody begins; those under way, and those that go back, come to their ends.
@@ -19,7 +19,7 @@ def active(record: Record, at_once: int) -> list[str]:
     return open_[: 1 if is_first else at_once]
 
 
-def failed(record: Record, site: str, why: str, now: float) -> Record:
+def failed(record: SitesRolloutRecord, site: str, why: str, now: float) -> SitesRolloutRecord:
     """Turn the whole roll-out round because of one site.
 
     Those that were not touched yet stay so; with `back`, those that are done go back, too.
@@ -35,7 +35,7 @@ def failed(record: Record, site: str, why: str, now: float) -> Record:
     return replace(record, failing=f"{site}: {why}", sites=sites)
 
 
-def ended(record: Record, at_once: int) -> Record:
+def ended(record: SitesRolloutRecord, at_once: int) -> SitesRolloutRecord:
     """Return the record with its end written in, if this is it."""
     if record.failing and not active(record, at_once):
         return replace(record, state="failed", reason=record.failing)
@@ -44,7 +44,7 @@ def ended(record: Record, at_once: int) -> Record:
     return record
 
 
-def resumed(record: Record, now: float) -> Record:
+def resumed(record: SitesRolloutRecord, now: float) -> SitesRolloutRecord:
     """Go on with what somebody left: waits begin anew, so that the time in between does not count.
 
     A site that was not touched begins anew altogether: it may have been given its clients back.
@@ -53,7 +53,7 @@ def resumed(record: Record, now: float) -> Record:
     return replace(record, state="under way", reason="", sites=sites)
 
 
-def _again(turn: Turn, now: float) -> Turn:
+def _again(turn: SiteState, now: float) -> SiteState:
     if turn.phase in OVER:
         return turn
     if turn.phase in UNTOUCHED:

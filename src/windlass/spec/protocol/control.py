@@ -15,29 +15,29 @@ from windlass.spec.settings import Settings
 Value = bool | int | float | str
 
 
-class Body(BaseModel):
+class ControlBody(BaseModel):
     """What a client sends: nothing unknown, nothing coerced."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class Nothing(Body):
+class Nothing(ControlBody):
     """A request that says everything by its path."""
 
 
-class SetBody(Body):
+class SetBody(ControlBody):
     """Settings to change, as the command line names them: {"train.learning_rate": 0.0001}."""
 
     changes: dict[str, Value] = Field(min_length=1, max_length=64, description="TABLE.KEY to its value")
 
 
-class ScaleBody(Body):
+class ScaleBody(ControlBody):
     """How many workers an elastic run shall have."""
 
     workers: Annotated[int, Field(ge=1, le=65536)]
 
 
-class PlanBody(Body):
+class PlanBody(ControlBody):
     """What to plan: the tables of a job file, and for which machines; as `windlass plan JOB --fleet F`."""
 
     job: dict[str, Any] = Field({}, description='tables of a job file: {"train": {"tokens": "300B"}}')
@@ -59,13 +59,13 @@ class PlanBody(Body):
     search: Literal["exhaustive", "greedy"] = Field("exhaustive", description="greedy is quicker")
 
 
-class PromoteBody(Body):
+class PromoteBody(ControlBody):
     """Which version becomes @prod."""
 
     version: Annotated[int, Field(ge=1, le=10**9)]
 
 
-class Health(BaseModel):
+class ControlHealth(BaseModel):
     """That the process lives."""
 
     status: Literal["ok"] = "ok"
@@ -99,7 +99,7 @@ class JobList(BaseModel):
     jobs: list[JobReply]
 
 
-class Asked(BaseModel):
+class SettingsRequested(BaseModel):
     """A request that was written down; the run takes it at its next step border."""
 
     run: str
@@ -113,7 +113,7 @@ class Scaled(BaseModel):
     workers: int
 
 
-class Records(BaseModel):
+class JournalPart(BaseModel):
     """A part of a run's journal."""
 
     records: list[dict[str, Any]]
@@ -166,7 +166,7 @@ class SizesChoice(BaseModel):
     experts: int = Field(description="0: dense")
 
 
-class PlanChoices(BaseModel):
+class PlannerChoices(BaseModel):
     """What a plan can be asked for by name."""
 
     devices: list[DeviceChoice]

@@ -25,7 +25,7 @@ BEAT_S = 0.2
 
 
 @dataclass(frozen=True)
-class Hello:
+class ElasticHello:
     """Who speaks; said first on every connection. A worker in the lobby says Lobby next."""
 
     NAME: ClassVar = "hello"
@@ -46,7 +46,7 @@ class Hello:
 
 
 @dataclass(frozen=True)
-class Lobby:
+class WaitingForAssignment:
     """The main thread waits for an assignment. `why`: "new", "border", or the reason of a failure."""
 
     NAME: ClassVar = "lobby"
@@ -56,7 +56,7 @@ class Lobby:
 
 
 @dataclass(frozen=True)
-class Beat:
+class Heartbeat:
     """Still there; of a worker also how far, of a coordinator its epoch."""
 
     NAME: ClassVar = "beat"
@@ -73,7 +73,7 @@ class Beat:
 
 
 @dataclass(frozen=True)
-class Told:
+class RunEvent:
     """An event for whoever follows the run."""
 
     NAME: ClassVar = "told"
@@ -82,7 +82,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Done:
+class WorkerDone:
     """A worker's last word: finished, stopped, left (alone, to be replaced) or failed."""
 
     NAME: ClassVar = "done"
@@ -110,7 +110,7 @@ class Exited:
 
 
 @dataclass(frozen=True)
-class Asked:
+class StopRequest:
     """Somebody at an agent's terminal asked for the end of the run."""
 
     NAME: ClassVar = "asked"
@@ -135,7 +135,7 @@ class Assign:
 
 
 @dataclass(frozen=True)
-class Border:
+class DrainAtStep:
     """Finish the step, then come to the lobby; with `stop`, save and end instead.
 
     With `departs`, some member will not be in the next generation, so what only it holds must be saved.
@@ -149,7 +149,7 @@ class Border:
 
 
 @dataclass(frozen=True)
-class Abandon:
+class AbortGeneration:
     """A member is lost: give up whatever is under way and come to the lobby."""
 
     NAME: ClassVar = "abandon"
@@ -159,7 +159,7 @@ class Abandon:
 
 
 @dataclass(frozen=True)
-class Dismiss:
+class Shutdown:
     """End this process: it is not needed or not wanted."""
 
     NAME: ClassVar = "dismiss"
@@ -177,7 +177,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Kill:
+class KillWorker:
     """End a worker's process by force."""
 
     NAME: ClassVar = "kill"
@@ -186,7 +186,7 @@ class Kill:
 
 
 @dataclass(frozen=True)
-class Over:
+class RunEnded:
     """The run is over: finished, stopped or failed."""
 
     NAME: ClassVar = "over"
@@ -195,12 +195,27 @@ class Over:
     error: dict[str, Any] | None = None
 
 
-ToCoordinator = Hello | Lobby | Beat | Told | Done | Started | Exited | Asked
-ToWorker = Assign | Border | Abandon | Dismiss | Beat
-ToAgent = Start | Kill | Told | Over | Beat
+ToCoordinator = (
+    ElasticHello | WaitingForAssignment | Heartbeat | RunEvent | WorkerDone | Started | Exited | StopRequest
+)
+ToWorker = Assign | DrainAtStep | AbortGeneration | Shutdown | Heartbeat
+ToAgent = Start | KillWorker | RunEvent | RunEnded | Heartbeat
 
-_ALL = (Hello, Lobby, Beat, Told, Done, Started, Exited, Asked, Assign, Border, Abandon, Dismiss)
-_KINDS: dict[str, type[Any]] = {kind.NAME: kind for kind in (*_ALL, Start, Kill, Over)}
+_ALL = (
+    ElasticHello,
+    WaitingForAssignment,
+    Heartbeat,
+    RunEvent,
+    WorkerDone,
+    Started,
+    Exited,
+    StopRequest,
+    Assign,
+    DrainAtStep,
+    AbortGeneration,
+    Shutdown,
+)
+_KINDS: dict[str, type[Any]] = {kind.NAME: kind for kind in (*_ALL, Start, KillWorker, RunEnded)}
 
 
 def holder_of(node: str, pid: int) -> str:

@@ -33,7 +33,7 @@ _PR_SET_PDEATHSIG = 1
 _LOOK_EVERY_S = 0.5
 
 
-class DoorParser(argparse.ArgumentParser):
+class EntrypointParser(argparse.ArgumentParser):
     """Says a wrong argument as every other mistake is said."""
 
     def error(self, message: str) -> NoReturn:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from windlass.spec.cluster import Cluster
-from windlass.spec.config_model import Table
-from windlass.spec.protocol.control import Body
+from windlass.spec.config_model import ConfigModel
+from windlass.spec.protocol.control import ControlBody
 
 MOST_TEXT = 60_000
 PRIORITY = 1000
@@ -17,7 +17,7 @@ Tenant = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?$")]
 JobName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 
 
-class Service(Table):
+class QueuedService(ConfigModel):
     """A service that the control plane keeps running: `windlass serve` with these options."""
 
     model: Annotated[str, Field(min_length=1, max_length=300)] = Field(
@@ -30,7 +30,7 @@ class Service(Table):
     cluster: Cluster = Field(Cluster(), description="[cluster] as in a job file: cores, memory, gpus, image")
 
 
-class QueueBody(Body):
+class QueueBody(ControlBody):
     """A job to be run as soon as there is room for it."""
 
     job: str | None = Field(None, max_length=MOST_TEXT, description="a job file, as text; paths are absolute")
@@ -40,13 +40,13 @@ class QueueBody(Body):
     tenant: Tenant | None = Field(None, description="for whom, if the key is for all (default: default)")
 
 
-class PriorityBody(Body):
+class PriorityBody(ControlBody):
     """Where among the others a job goes."""
 
     priority: Priority
 
 
-class ShareBody(Body):
+class ShareBody(ControlBody):
     """What a tenant may have: a weight beside the others, and the most at once; null is no limit."""
 
     weight: Annotated[float, Field(gt=0, le=1e6, strict=False)] = 1.0

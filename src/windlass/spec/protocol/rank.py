@@ -14,7 +14,7 @@ THREAD_COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "
 
 
 @dataclass(frozen=True)
-class Member:
+class RankInfo:
     """One of `world` processes that find each other at `rendezvous` ("host:port", where rank 0 listens)."""
 
     rank: int = 0
@@ -39,12 +39,12 @@ def add_member(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cores", default="")
 
 
-def member_of(args: argparse.Namespace) -> Member:
+def member_of(args: argparse.Namespace) -> RankInfo:
     cores = tuple(int(core) for core in args.cores.split(",") if core)
-    return Member(args.rank, args.world, args.rendezvous, cores)
+    return RankInfo(args.rank, args.world, args.rendezvous, cores)
 
 
-def settle(member: Member) -> None:
+def settle(member: RankInfo) -> None:
     """Take this process to its cores. To be called before torch is imported, which counts them once.
 
     One of several members also makes sure of its end: waiting for a peer it hears no signal, so a clock

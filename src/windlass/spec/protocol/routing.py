@@ -60,14 +60,14 @@ class Routing(Message, frozen=True, tag="routing"):
     """The step of the ladder of docs/service.md that is in force; 0 is full service."""
 
 
-class Hello(Message, frozen=True, tag="hello"):
+class GatewayHello(Message, frozen=True, tag="hello"):
     """A gateway's first word."""
 
     gateway: str
     process: int
 
 
-class Outcome(msgspec.Struct, frozen=True, array_like=True):
+class AnswerOutcome(msgspec.Struct, frozen=True, array_like=True):
     """How one answer ended. A client's own mistakes are no outcomes."""
 
     version: str
@@ -87,7 +87,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 class Outcomes(Message, frozen=True, tag="outcomes"):
     """What has ended since the last message of this kind."""
 
-    outcomes: list[Outcome]
+    outcomes: list[AnswerOutcome]
 
 
 class Suspect(Message, frozen=True, tag="suspect"):
@@ -120,7 +120,7 @@ class Demand(Message, frozen=True, tag="demand"):
 
 
 ToGateway = Routing
-ToSupervisor = Hello | Outcomes | Suspect | Demand
+ToSupervisor = GatewayHello | Outcomes | Suspect | Demand
 
 to_gateway: msgspec.msgpack.Decoder[ToGateway] = msgspec.msgpack.Decoder(ToGateway)
 to_supervisor: msgspec.msgpack.Decoder[ToSupervisor] = msgspec.msgpack.Decoder(ToSupervisor)

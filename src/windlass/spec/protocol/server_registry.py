@@ -15,7 +15,7 @@ CANNOT_FOLLOW = 75
 
 
 @dataclass(frozen=True)
-class Seat:
+class ServerAddress:
     """Where one server listens, and the word that whoever connects must say."""
 
     host: str
@@ -32,9 +32,9 @@ def log_file(folder: Path, number: int) -> Path:
     return folder / SERVERS / f"log-{number}"
 
 
-def take_seat(folder: Path, number: int, host: str, port: int) -> Seat:
+def take_seat(folder: Path, number: int, host: str, port: int) -> ServerAddress:
     """Write down where a server listens, for nobody but this user to read."""
-    seat, file = Seat(host, port, secrets.token_hex(16), os.getpid()), seat_file(folder, number)
+    seat, file = ServerAddress(host, port, secrets.token_hex(16), os.getpid()), seat_file(folder, number)
     file.parent.mkdir(exist_ok=True)
     draft = file.with_suffix(f".{seat.pid}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as target:
@@ -43,9 +43,9 @@ def take_seat(folder: Path, number: int, host: str, port: int) -> Seat:
     return seat
 
 
-def read_seat(folder: Path, number: int) -> Seat | None:
+def read_seat(folder: Path, number: int) -> ServerAddress | None:
     """Return where a server listens, None where it never did; it may be gone since."""
     try:
-        return Seat(**json.loads(seat_file(folder, number).read_bytes()))
+        return ServerAddress(**json.loads(seat_file(folder, number).read_bytes()))
     except (FileNotFoundError, ValueError, TypeError):
         return None

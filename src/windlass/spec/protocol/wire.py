@@ -91,7 +91,7 @@ class Ping(Message, frozen=True, tag="ping"):
     number: int
 
 
-class Offered(msgspec.Struct, frozen=True):
+class ModelInfo(msgspec.Struct, frozen=True):
     """One of the models that an engine serves; it need not be loaded."""
 
     model: str
@@ -118,15 +118,15 @@ class Ready(Message, frozen=True, tag="ready"):
     precision: str = "float32"
     adapters: list[str] = []
     engine: str = "windlass"
-    models: list[Offered] = []
+    models: list[ModelInfo] = []
     """All of them, the first included, where there are several."""
 
-    def about(self, model: str) -> Offered:
+    def about(self, model: str) -> ModelInfo:
         """Return what is known of one model; of the first, if that name is not among them."""
         for offered in self.models:
             if offered.model == model:
                 return offered
-        return Offered(
+        return ModelInfo(
             self.model, self.family, self.parameters, self.context, self.vocabulary, self.width,
             self.precision, self.adapters,
         )  # fmt: skip
@@ -159,7 +159,7 @@ class PromptScores(Message, frozen=True, tag="prompt_scores"):
     alternatives: list[list[Alternative]] = []
 
 
-class Vectors(Message, frozen=True, tag="vectors"):
+class EmbeddingVectors(Message, frozen=True, tag="vectors"):
     """The answer to Embed."""
 
     id: str
@@ -174,7 +174,7 @@ class Failed(Message, frozen=True, tag="failed"):
     message: str
 
 
-class Load(Message, frozen=True, tag="load"):
+class EngineLoad(Message, frozen=True, tag="load"):
     """How busy the engine is; sent about once a second while it works, and when it falls idle."""
 
     running: int
@@ -207,19 +207,19 @@ class Pong(Message, frozen=True, tag="pong"):
         return self.step_s > max(HUNG_S, HUNG_STEPS * self.longest_s)
 
 
-class Many(Message, frozen=True, tag="many"):
+class MessageBatch(Message, frozen=True, tag="many"):
     """All that one step has to say to one gateway; a request is in one of the two parts only."""
 
     tokens: dict[str, list[int]] = {}
     """Requests that gained tokens, and nothing else."""
-    others: list[Tokens | PromptScores | Vectors | Failed] = []
+    others: list[Tokens | PromptScores | EmbeddingVectors | Failed] = []
 
 
 Work = Generate | Embed
-Order = Generate | Embed | Cancel
+EngineRequest = Generate | Embed | Cancel
 ToEngine = Generate | Embed | Cancel | Ping
-Answer = Tokens | PromptScores | Vectors | Failed
-FromEngine = Ready | Tokens | PromptScores | Vectors | Failed | Load | Pong | Many
+Answer = Tokens | PromptScores | EmbeddingVectors | Failed
+FromEngine = Ready | Tokens | PromptScores | EmbeddingVectors | Failed | EngineLoad | Pong | MessageBatch
 
 _encoder = msgspec.msgpack.Encoder()
 to_engine: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
@@ -241,10 +241,10 @@ def joined(answers: Sequence[Answer]) -> Message:
     for answer in answers:
         if isinstance(answer, Tokens) and answer.id not in apart:
             tokens.setdefault(answer.id, []).extend(answer.tokens)
-    return Many(tokens, [answer for answer in answers if answer.id in apart])
+    return MessageBatch(tokens, [answer for answer in answers if answer.id in apart])
 
 
-def separated(many: Many) -> Iterator[Answer]:
+def separated(many: MessageBatch) -> Iterator[Answer]:
     """Take apart what `joined` put together; tokens of one request come in one message."""
     for id_, tokens in many.tokens.items():
         yield Tokens(id_, tokens)

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from windlass.spec.protocol.routing import VersionDemand
 from windlass.spec.scale import Scale
-from windlass.supervisor.autoscale.capacity import Backend, ThisMachine, need_of
-from windlass.supervisor.autoscale.decide import Past, Seen, decide
-from windlass.supervisor.autoscale.signals import Answers
-from windlass.supervisor.desired import Group, Wanted
-from windlass.supervisor.state import NOTHING, Changes, View
+from windlass.supervisor.autoscale.capacity import ReplicaHost, ThisMachine, need_of
+from windlass.supervisor.autoscale.decide import Past, ScaleSignals, decide
+from windlass.supervisor.autoscale.signals import AnswerWindow
+from windlass.supervisor.desired import DesiredService, ReplicaGroup
+from windlass.supervisor.state import NOTHING, Patch, ServiceState
 
 log = logging.getLogger(__name__)
 
@@ -22,22 +22,22 @@ class Autoscale:
     A version without a weight is another decider's affair: a roll-out's, which tries it first.
     """
 
-    def __init__(self, scale: Scale, *, slots: int, backend: Backend | None = None) -> None:
+    def __init__(self, scale: Scale, *, slots: int, backend: ReplicaHost | None = None) -> None:
         self._scale, self._slots = scale, slots
         self._backend = backend or ThisMachine()
         self._past: dict[str, Past] = {}
-        self._answers: dict[str, Answers] = {}
+        self._answers: dict[str, AnswerWindow] = {}
 
-    def decide(self, view: View, now: float) -> Changes:
+    def decide(self, view: ServiceState, now: float) -> Patch:
         wanted = view.wanted
         self._forget(wanted)
         for group in wanted.groups:
             number = self._number(group, view, now)
             if group.weight > 0 and number != group.replicas:
                 wanted = wanted.with_group(replace(group, replicas=number))
-        return NOTHING if wanted is view.wanted else Changes(wanted=wanted)
+        return NOTHING if wanted is view.wanted else Patch(wanted=wanted)
 
-    def _number(self, group: Group, view: View, now: float) -> int:
+    def _number(self, group: ReplicaGroup, view: ServiceState, now: float) -> int:
         version = group.version
         seen = self._seen(group, view, now)
         decision = decide(
@@ -51,12 +51,12 @@ class Autoscale:
             )
         return decision.replicas
 
-    def _seen(self, group: Group, view: View, now: float) -> Seen:
+    def _seen(self, group: ReplicaGroup, view: ServiceState, now: float) -> ScaleSignals:
         names = {item.name for item in group.items}
-        answers = self._answers.setdefault(group.version, Answers())
+        answers = self._answers.setdefault(group.version, AnswerWindow())
         answers.take((each for each in view.outcomes if each.version in names), now)
         asked = [view.demand.get(name, VersionDemand()) for name in names]
-        return Seen(
+        return ScaleSignals(
             replicas=group.replicas,
             ready=sum(each.phase == "ready" for each in view.of(group.version)),
             in_flight=sum(each.in_flight for each in asked),
@@ -65,7 +65,7 @@ class Autoscale:
             first_token_s=answers.first_token_s(),
         )
 
-    def _room(self, group: Group, view: View) -> int:
+    def _room(self, group: ReplicaGroup, view: ServiceState) -> int:
         """Return how many replicas of this group there is room for, beside all others."""
         running = [each for each in view.replicas if each.phase != "ended"]
         own = [each for each in running if each.version == group.version]
@@ -73,7 +73,7 @@ class Autoscale:
         need = need_of(self._scale.cores, self._scale.memory, [each.process for each in own], models)
         return self._backend.room(need, len(running)) - (len(running) - len(own))
 
-    def _forget(self, wanted: Wanted) -> None:
+    def _forget(self, wanted: DesiredService) -> None:
         versions = {group.version for group in wanted.groups}
         for known in (self._past, self._answers):
             for version in known.keys() - versions:

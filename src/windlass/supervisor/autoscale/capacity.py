@@ -16,24 +16,24 @@ KEPT_FREE = 0.1
 
 
 @dataclass(frozen=True)
-class Need:
+class ReplicaNeeds:
     """What one replica takes."""
 
     cores: int
     memory_bytes: int
 
 
-class Backend(Protocol):
+class ReplicaHost(Protocol):
     """Where replicas run, as far as autoscaling must know it."""
 
-    def room(self, need: Need, running: int) -> int:
+    def room(self, need: ReplicaNeeds, running: int) -> int:
         """Return how many replicas of this need can run in all, the `running` included."""
 
 
 class ThisMachine:
     """Room on the machine that the supervisor runs on."""
 
-    def room(self, need: Need, running: int) -> int:
+    def room(self, need: ReplicaNeeds, running: int) -> int:
         memory = psutil.virtual_memory()
         return room_for(
             need,
@@ -43,18 +43,20 @@ class ThisMachine:
         )
 
 
-def room_for(need: Need, running: int, *, cores: int, free_bytes: int) -> int:
+def room_for(need: ReplicaNeeds, running: int, *, cores: int, free_bytes: int) -> int:
     """Return how many replicas fit in all: one for each share of cores, as many more as free memory holds."""
     by_cores = cores // need.cores
     by_memory = running + max(0, free_bytes) // max(1, need.memory_bytes)
     return max(running and 1, min(by_cores, by_memory))
 
 
-def need_of(cores: int, memory_bytes: int | None, processes: Sequence[int], models: Sequence[Path]) -> Need:
+def need_of(
+    cores: int, memory_bytes: int | None, processes: Sequence[int], models: Sequence[Path]
+) -> ReplicaNeeds:
     """Return what a replica takes: as given, else as the largest that runs, else as its files promise."""
     if memory_bytes is None:
         memory_bytes = max((_resident_bytes(process) for process in processes), default=0)
-    return Need(cores, memory_bytes or _promised_bytes(models))
+    return ReplicaNeeds(cores, memory_bytes or _promised_bytes(models))
 
 
 def _resident_bytes(process: int) -> int:

@@ -18,7 +18,7 @@ SHRINK_LOAD = 0.8
 
 
 @dataclass(frozen=True)
-class Seen:
+class ScaleSignals:
     """What is known of a version at one moment."""
 
     replicas: int
@@ -46,7 +46,7 @@ class Past:
 
 
 @dataclass(frozen=True)
-class Decision:
+class ScaleDecision:
     """How many replicas to have, why, and what to remember."""
 
     replicas: int
@@ -54,7 +54,9 @@ class Decision:
     why: str = ""
 
 
-def decide(scale: Scale, past: Past, seen: Seen, *, slots: int, room: int, now: float) -> Decision:
+def decide(
+    scale: Scale, past: Past, seen: ScaleSignals, *, slots: int, room: int, now: float
+) -> ScaleDecision:
     """Return how many replicas should run now; `room` is the most that may be started.
 
     What runs is never ended for want of room: free memory comes and goes by the second.
@@ -76,10 +78,10 @@ def decide(scale: Scale, past: Past, seen: Seen, *, slots: int, room: int, now: 
         number = min(most, needed)
     else:
         number, why = min(seen.replicas, history[0][1]), f"calm for {scale.calm:.0f} s"
-    return Decision(number, Past(history, past.slow_at, number), why if number != seen.replicas else "")
+    return ScaleDecision(number, Past(history, past.slow_at, number), why if number != seen.replicas else "")
 
 
-def _slowness(scale: Scale, past: Past, seen: Seen, now: float) -> str:
+def _slowness(scale: Scale, past: Past, seen: ScaleSignals, now: float) -> str:
     """Say why answers are slow in a way that another replica helps against, or "".
 
     A request that is slow alone is as slow beside another replica; and one that is starting is on its way.

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterable
 
-from windlass.spec.protocol.routing import Outcome
+from windlass.spec.protocol.routing import AnswerOutcome
 
 WINDOW_S = 30.0
 LEAST_ANSWERS = 5
@@ -14,14 +14,14 @@ LEAST_ANSWERS = 5
 LATE = 0.95
 
 
-class Answers:
+class AnswerWindow:
     """The answers of one version in the last WINDOW_S."""
 
     def __init__(self) -> None:
         self._ended: deque[tuple[float, float]] = deque()
         self._since: float | None = None
 
-    def take(self, outcomes: Iterable[Outcome], now: float) -> None:
+    def take(self, outcomes: Iterable[AnswerOutcome], now: float) -> None:
         """Note what has ended; copies that nobody waits for do not count."""
         if self._since is None:
             self._since = now

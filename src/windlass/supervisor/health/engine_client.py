@@ -15,16 +15,16 @@ import msgspec
 from windlass.spec.protocol.wire import (
     Alternative,
     Embed,
+    EmbeddingVectors,
     Failed,
     FromEngine,
     Generate,
-    Many,
+    MessageBatch,
     Ping,
     Pong,
     PromptScores,
     Ready,
     Tokens,
-    Vectors,
     frame,
     from_engine,
     separated,
@@ -40,7 +40,7 @@ class NoAnswer(Exception):
 
 
 @dataclass
-class Heard:
+class EngineAnswer:
     """An answer, whole."""
 
     tokens: list[int] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Heard:
         return (self.took_s - self.first_token_s) / more if more > 0 else 0.0
 
 
-class Asker:
+class EngineClient:
     """One connection to one engine. Not for use by several threads."""
 
     def __init__(self, path: Path) -> None:
@@ -76,7 +76,7 @@ class Asker:
             self._stream.close()
             raise NoAnswer(f"cannot be reached: {error}") from None
 
-    def __enter__(self) -> Asker:
+    def __enter__(self) -> EngineClient:
         return self
 
     def __exit__(
@@ -96,12 +96,12 @@ class Asker:
                 return (message.running + message.waiting) / max(1, self.ready.slots)
         raise NoAnswer("it hung up")
 
-    def ask(self, request: Generate | Embed, within_s: float) -> Heard:
+    def ask(self, request: Generate | Embed, within_s: float) -> EngineAnswer:
         """Return the answer to a request, whose id is chosen here."""
         request = msgspec.structs.replace(request, id=f"own-{next(self._numbers)}")
         began = time.monotonic()
         self._send(request)
-        heard = Heard()
+        heard = EngineAnswer()
         for message in self._messages(began + within_s):
             if getattr(message, "id", None) == request.id and _take(heard, message, began):
                 return heard
@@ -123,7 +123,7 @@ class Asker:
         while True:
             for body in take_frames(self._buffer):
                 message = from_engine.decode(body)
-                yield from separated(message) if isinstance(message, Many) else (message,)
+                yield from separated(message) if isinstance(message, MessageBatch) else (message,)
             try:
                 self._stream.settimeout(max(0.001, until - time.monotonic()))
                 data = self._stream.recv(READ_BYTES)
@@ -136,7 +136,7 @@ class Asker:
             self._buffer += data
 
 
-def _take(heard: Heard, message: FromEngine, began: float) -> bool:
+def _take(heard: EngineAnswer, message: FromEngine, began: float) -> bool:
     """Add a message to an answer; return whether it was the last."""
     heard.took_s = time.monotonic() - began
     match message:
@@ -148,7 +148,7 @@ def _take(heard: Heard, message: FromEngine, began: float) -> bool:
             return message.finish is not None
         case PromptScores():
             heard.scores = message.logprobs
-        case Vectors():
+        case EmbeddingVectors():
             heard.vectors = message.vectors
             return True
         case Failed():

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from windlass.spec.protocol.wire import Embed, Generate, Offered
-from windlass.supervisor.health.engine_client import Heard
+from windlass.spec.protocol.wire import Embed, Generate, ModelInfo
+from windlass.supervisor.health.engine_client import EngineAnswer
 
 SEED = 20_26
 LENGTHS = (6, 12, 24, 48, 96, 100)
@@ -33,7 +33,7 @@ TENANT = "windlass-health"
 ENCODERS = frozenset({"bert"})
 
 
-class Known(msgspec.Struct, frozen=True):
+class GoldenAnswer(msgspec.Struct, frozen=True):
     """What a healthy engine answers to one question."""
 
     tokens: list[int]
@@ -43,7 +43,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Question:
+class GoldenPrompt:
     """A fixed prompt, for one model of an engine."""
 
     prompt: tuple[int, ...]
@@ -58,26 +58,26 @@ class Question:
         )  # fmt: skip
 
 
-def questions_for(offered: Offered) -> list[Question]:
+def questions_for(offered: ModelInfo) -> list[GoldenPrompt]:
     """Return the questions to ask a model; shorter ones where its context is short."""
     draw = random.Random(f"{SEED} {offered.vocabulary}")
     room = max(1, offered.context - ANSWER_TOKENS)
     shared = [draw.randrange(offered.vocabulary) for _ in range(max(LENGTHS))]
     prompts = [[draw.randrange(offered.vocabulary) for _ in range(length)] for length in LENGTHS[:-2]]
     prompts += [shared[: LENGTHS[-2]], shared]
-    return [Question(tuple(prompt[:room]), offered.family in ENCODERS) for prompt in prompts]
+    return [GoldenPrompt(tuple(prompt[:room]), offered.family in ENCODERS) for prompt in prompts]
 
 
-def known_from(heard: Heard) -> Known | None:
+def known_from(heard: EngineAnswer) -> GoldenAnswer | None:
     """Turn an answer into what is expected from now on; None where it is no healthy answer."""
     if heard.failed or not all(map(math.isfinite, [*heard.scores, *heard.logprobs])):
         return None
     if heard.vectors:
-        return Known([], [], heard.vectors[0]) if all(map(math.isfinite, heard.vectors[0])) else None
-    return Known(heard.tokens[: _clear(heard)], heard.scores)
+        return GoldenAnswer([], [], heard.vectors[0]) if all(map(math.isfinite, heard.vectors[0])) else None
+    return GoldenAnswer(heard.tokens[: _clear(heard)], heard.scores)
 
 
-def differs(known: Known, heard: Heard) -> str:
+def differs(known: GoldenAnswer, heard: EngineAnswer) -> str:
     """Say how an answer differs from what is known; empty if it does not."""
     if heard.failed:
         return heard.failed
@@ -90,7 +90,7 @@ def differs(known: Known, heard: Heard) -> str:
     return f"a score is off by {apart:.3g} nats" if not apart <= TOLERANCE_NATS else ""
 
 
-def _clear(heard: Heard) -> int:
+def _clear(heard: EngineAnswer) -> int:
     """Count the tokens before the first that was nearly a tie; a token's alternatives include itself."""
     for place, (logprob, others) in enumerate(zip(heard.logprobs, heard.alternatives, strict=False)):
         rivals = [each.logprob for each in others if each.token != heard.tokens[place]]

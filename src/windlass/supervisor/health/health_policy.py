@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from windlass.spec.rollout import Health
+from windlass.spec.rollout import HealthChecks
 
 Grade = Literal["right", "wrong", "slow", "silent"]
 
 
 @dataclass(frozen=True)
-class Record:
+class ReplicaHealth:
     """What a replica answered lately, newest last, and whether it counts as unwell."""
 
     grades: tuple[Grade, ...] = ()
@@ -31,14 +31,14 @@ class Record:
         """The gravest of the last answers: a wrong answer is worse than none, and none than a late one."""
         return next((grade for grade in GRAVEST_FIRST if grade in self.grades), "right")
 
-    def after(self, grade: Grade, health: Health, now: float) -> Record:
+    def after(self, grade: Grade, health: HealthChecks, now: float) -> ReplicaHealth:
         """Return the record with one more answer."""
         grades = (*self.grades, grade)[-max(health.of, health.good) :]
         if self.is_well:
             bad = sum(each != "right" for each in grades[-health.of :])
-            return Record(grades, now if bad >= health.bad else None)
+            return ReplicaHealth(grades, now if bad >= health.bad else None)
         healed = len(grades) >= health.good and all(each == "right" for each in grades[-health.good :])
-        return Record((), None) if healed else replace(self, grades=grades)
+        return ReplicaHealth((), None) if healed else replace(self, grades=grades)
 
 
 GRAVEST_FIRST: tuple[Grade, ...] = ("wrong", "silent", "slow")
@@ -46,7 +46,7 @@ GRAVEST_FIRST: tuple[Grade, ...] = ("wrong", "silent", "slow")
 Fate = Literal["use", "avoid", "replace"]
 
 
-def decide(record: Record, health: Health, *, others_ready: int, now: float) -> Fate:
+def decide(record: ReplicaHealth, health: HealthChecks, *, others_ready: int, now: float) -> Fate:
     """Say what is to become of a replica with such a record.
 
     Who answers wrongly is ended, even if it is the last: no answer is better than a wrong one. Who answers

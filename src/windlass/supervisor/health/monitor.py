@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from windlass.serve.records.golden_answers import forget_answers
-from windlass.spec.rollout import Health
+from windlass.spec.rollout import HealthChecks
 from windlass.store.database import Database
-from windlass.supervisor.desired import Wanted
-from windlass.supervisor.health.health_policy import Record, decide
+from windlass.supervisor.desired import DesiredService
+from windlass.supervisor.health.health_policy import ReplicaHealth, decide
 from windlass.supervisor.health.prober import Probed, Prober, Subject
-from windlass.supervisor.state import Changes, Running, View
+from windlass.supervisor.state import Patch, RunningReplica, ServiceState
 
 ASKED = ("ready", "unwell")
 
@@ -23,7 +23,7 @@ class Patient:
 
     prober: Prober
     version: str
-    record: Record = field(default_factory=Record)
+    record: ReplicaHealth = field(default_factory=ReplicaHealth)
     why: str = ""
     is_proved: bool = False
     """Whether it has answered a question rightly; until then others are asked before it."""
@@ -38,7 +38,7 @@ class HealthWatch:
     only the first is: questions about the others would push out what clients use.
     """
 
-    def __init__(self, health: Health, db: Database, *, asks_all: bool = True) -> None:
+    def __init__(self, health: HealthChecks, db: Database, *, asks_all: bool = True) -> None:
         self._health, self._db, self._asks_all = health, db, asks_all
         self._found: queue.SimpleQueue[Probed] = queue.SimpleQueue()
         self._patients: dict[str, Patient] = {}
@@ -49,7 +49,7 @@ class HealthWatch:
         """Return what a replica of a version answered wrongly since this was last asked, if any did."""
         return self._wrong.pop(version, "")
 
-    def decide(self, view: View, now: float) -> Changes:
+    def decide(self, view: ServiceState, now: float) -> Patch:
         asked = {each.name: each for each in view.replicas if each.phase in ASKED}
         self._welcome(view.wanted, asked)
         for outcome in view.outcomes:
@@ -64,7 +64,7 @@ class HealthWatch:
             patient.prober.stop()
         self._patients.clear()
 
-    def _welcome(self, wanted: Wanted, asked: dict[str, Running]) -> None:
+    def _welcome(self, wanted: DesiredService, asked: dict[str, RunningReplica]) -> None:
         """Have a prober for every replica that should answer, and for no other."""
         for name in self._patients.keys() - asked.keys():
             self._patients.pop(name).prober.stop()
@@ -93,7 +93,7 @@ class HealthWatch:
             patient.why = probed.why or patient.why
             patient.is_proved |= probed.grade == "right"
 
-    def _changes(self, asked: dict[str, Running], now: float) -> Changes:
+    def _changes(self, asked: dict[str, RunningReplica], now: float) -> Patch:
         unwell: dict[str, str] = {}
         replace: dict[str, str] = {}
         well: set[str] = set()
@@ -110,9 +110,9 @@ class HealthWatch:
             elif patient.avoided:
                 well.add(name)
                 patient.avoided = False
-        return Changes(unwell=unwell, well=frozenset(well), replace=replace)
+        return Patch(unwell=unwell, well=frozenset(well), replace=replace)
 
-    def _others(self, asked: dict[str, Running], name: str) -> int:
+    def _others(self, asked: dict[str, RunningReplica], name: str) -> int:
         """Count the ready replicas of the same version beside one."""
         version = asked[name].version
         return sum(

@@ -18,10 +18,16 @@ import msgspec
 from windlass import __version__
 from windlass.serve.records.golden_answers import find_answers, fingerprint_of, keep_answers
 from windlass.spec.errors import WindlassError
-from windlass.spec.rollout import Health
+from windlass.spec.rollout import HealthChecks
 from windlass.store.database import Database
-from windlass.supervisor.health.engine_client import Asker, NoAnswer
-from windlass.supervisor.health.golden_prompts import Known, Question, differs, known_from, questions_for
+from windlass.supervisor.health.engine_client import EngineClient, NoAnswer
+from windlass.supervisor.health.golden_prompts import (
+    GoldenAnswer,
+    GoldenPrompt,
+    differs,
+    known_from,
+    questions_for,
+)
 from windlass.supervisor.health.health_policy import Grade
 
 AGAIN_S = 0.1
@@ -58,12 +64,12 @@ class Prober:
     """Asks until it is stopped; what it finds goes into a queue."""
 
     def __init__(
-        self, subject: Subject, health: Health, db: Database, found: queue.SimpleQueue[Probed]
+        self, subject: Subject, health: HealthChecks, db: Database, found: queue.SimpleQueue[Probed]
     ) -> None:
         self._subject, self._health, self._db, self._found = subject, health, db, found
         self._stopped = threading.Event()
-        self._asker: Asker | None = None
-        self._known: dict[str, list[tuple[Question, Known]]] = {}
+        self._asker: EngineClient | None = None
+        self._known: dict[str, list[tuple[GoldenPrompt, GoldenAnswer]]] = {}
         self._loaded = {subject.models[0][0]}
 
     def start(self) -> None:
@@ -120,7 +126,9 @@ class Prober:
             return Probed(self._subject.replica, "slow", heard.took_s, why)
         return Probed(self._subject.replica, "right", heard.took_s)
 
-    def _learn(self, asker: Asker, model: str, folder: Path, limit_s: float) -> list[tuple[Question, Known]]:
+    def _learn(
+        self, asker: EngineClient, model: str, folder: Path, limit_s: float
+    ) -> list[tuple[GoldenPrompt, GoldenAnswer]]:
         """Return the known answers, asked for where nobody did before; empty if it cannot be asked."""
         offered = asker.ready.about(model)
         questions = questions_for(offered)
@@ -137,11 +145,11 @@ class Prober:
             text = keep_answers(
                 self._db, model, fingerprint, engine, json.dumps(msgspec.to_builtins(answers))
             )
-        return list(zip(questions, msgspec.json.decode(text, type=list[Known]), strict=True))
+        return list(zip(questions, msgspec.json.decode(text, type=list[GoldenAnswer]), strict=True))
 
-    def _connected(self) -> Asker:
+    def _connected(self) -> EngineClient:
         if self._asker is None:
-            self._asker = Asker(self._subject.socket)
+            self._asker = EngineClient(self._subject.socket)
         return self._asker
 
     def _hang_up(self) -> None:

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windlass.registry.versions import Version
-from windlass.serve.gateway.text.served_model import Served, load_served
+from windlass.serve.gateway.text.served_model import ServedModel, load_served
 from windlass.serve.gateway.text.tokenise import NumberText
 from windlass.spec.errors import WindlassError
 from windlass.spec.protocol.wire import Embed, Generate
-from windlass.supervisor.health.engine_client import Asker, Heard, NoAnswer
-from windlass.supervisor.rollout.criteria import Sample
-from windlass.supervisor.rollout.eval_texts import ENCODERS, Passage, Passages, find_passages
+from windlass.supervisor.health.engine_client import EngineAnswer, EngineClient, NoAnswer
+from windlass.supervisor.rollout.criteria import AnswerSample
+from windlass.supervisor.rollout.eval_texts import ENCODERS, EvalText, Passages, find_passages
 
 ANSWER_TOKENS = 24
 ANSWER_S = 60.0
@@ -35,8 +35,8 @@ TENANT = "windlass-rollout"
 class Round:
     """What one round found. A fault is what no good version does."""
 
-    stable: Sample
-    candidate: Sample
+    stable: AnswerSample
+    candidate: AnswerSample
     stable_bits: float = 0.0
     candidate_bits: float = 0.0
     fault: str = ""
@@ -46,7 +46,7 @@ class Round:
 class Side:
     """One version: its language, and where it can be asked."""
 
-    served: Served
+    served: ServedModel
     socket: Path
 
 
@@ -58,7 +58,7 @@ class Rounds:
         """First the passages, then rounds."""
         self._stable, self._candidate = stable, candidate
         self._held_out, self._version = held_out, version
-        self._askers: dict[Path, Asker] = {}
+        self._askers: dict[Path, EngineClient] = {}
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -86,7 +86,9 @@ class Rounds:
                 self._hang_up()  # one of them is away: its health and its deaths are counted elsewhere
                 self._stopped.wait(EVERY_S)
             except WindlassError as error:
-                self.found.put(Round(Sample(), Sample(), fault=f"the versions cannot be compared: {error}"))
+                self.found.put(
+                    Round(AnswerSample(), AnswerSample(), fault=f"the versions cannot be compared: {error}")
+                )
                 break
             self._stopped.wait(0.0 if number < GATE_ROUNDS else EVERY_S)
         self._hang_up()
@@ -102,9 +104,9 @@ class Rounds:
         old, new = (first, second) if number % 2 else (second, first)
         return Round(old.sample, new.sample, old.bits, new.bits, "" if old.fault else new.fault)
 
-    def _asker(self, side: Side) -> Asker:
+    def _asker(self, side: Side) -> EngineClient:
         if side.socket not in self._askers:
-            self._askers[side.socket] = Asker(side.socket)
+            self._askers[side.socket] = EngineClient(side.socket)
         return self._askers[side.socket]
 
     def _hang_up(self) -> None:
@@ -119,17 +121,19 @@ def side_of(version: str, folder: Path, socket: Path) -> Side:
 
 @dataclass(frozen=True)
 class _Answered:
-    sample: Sample
+    sample: AnswerSample
     bits: float = 0.0
     fault: str = ""
 
 
-def _answered(asker: Asker, served: Served, passage: Passage, number: int) -> _Answered:
+def _answered(asker: EngineClient, served: ServedModel, passage: EvalText, number: int) -> _Answered:
     """Score a passage and continue its first half."""
     offered = asker.ready.about(served.id)
     tokens = _encoded(served, passage)
     if not tokens or max(tokens) >= offered.vocabulary:
-        return _Answered(Sample(failed=True), fault="its tokenizer gives tokens that the model does not know")
+        return _Answered(
+            AnswerSample(failed=True), fault="its tokenizer gives tokens that the model does not know"
+        )
     if offered.family in ENCODERS:
         return _encoded_by(asker, served, tokens[: offered.context])
     scored = tokens[: offered.context - 1]
@@ -144,16 +148,18 @@ def _answered(asker: Asker, served: Served, passage: Passage, number: int) -> _A
     went_on = asker.ask(more, ANSWER_S)
     failed = heard.failed or went_on.failed
     if failed.startswith("not_a_number") or not math.isfinite(bits):
-        return _Answered(Sample(failed=True), fault=f"it computes what is no number: {failed or 'a score'}")
+        return _Answered(
+            AnswerSample(failed=True), fault=f"it computes what is no number: {failed or 'a score'}"
+        )
     return _Answered(sample_of(went_on, failed=bool(failed)), bits)
 
 
-def _encoded_by(asker: Asker, served: Served, tokens: list[int]) -> _Answered:
+def _encoded_by(asker: EngineClient, served: ServedModel, tokens: list[int]) -> _Answered:
     """Have an encoder turn tokens into a vector; its values are its own, so only failure and time count."""
     heard = asker.ask(Embed("", [tokens], model=served.id, tenant=TENANT, priority=PRIORITY), ANSWER_S)
     if heard.failed.startswith("not_a_number"):
-        return _Answered(Sample(failed=True), fault=f"it computes what is no number: {heard.failed}")
-    return _Answered(Sample(bool(heard.failed), heard.took_s))
+        return _Answered(AnswerSample(failed=True), fault=f"it computes what is no number: {heard.failed}")
+    return _Answered(AnswerSample(bool(heard.failed), heard.took_s))
 
 
 def bits_per_byte(scores: list[float], tokens: int, vocabulary: int, size: int) -> float:
@@ -162,8 +168,8 @@ def bits_per_byte(scores: list[float], tokens: int, vocabulary: int, size: int) 
     return (-sum(scores) / math.log(2) + unscored * math.log2(vocabulary)) / max(1, size)
 
 
-def sample_of(heard: Heard, *, failed: bool) -> Sample:
-    return Sample(
+def sample_of(heard: EngineAnswer, *, failed: bool) -> AnswerSample:
+    return AnswerSample(
         failed, heard.first_token_s, heard.per_token_s, len(heard.tokens), repetition_of(heard.tokens)
     )
 
@@ -174,7 +180,7 @@ def repetition_of(tokens: list[int]) -> float:
     return 1.0 - len(set(pairs)) / len(pairs) if pairs else 0.0
 
 
-def _encoded(served: Served, passage: Passage) -> list[int]:
+def _encoded(served: ServedModel, passage: EvalText) -> list[int]:
     if isinstance(served.text, NumberText) or not passage.text:
         return list(passage.tokens)
     return served.text.encode(passage.text, special=False, context=1 << 20)

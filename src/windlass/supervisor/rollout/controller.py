@@ -19,26 +19,26 @@ from windlass.serve.records.rollouts import RolloutRecord, Rollouts
 from windlass.spec.errors import InUse, StoreFailed, WindlassError
 from windlass.spec.rollout import Rollout
 from windlass.store.database import Database
-from windlass.supervisor.desired import Group, Item, Wanted
+from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
 from windlass.supervisor.health.monitor import HealthWatch
 from windlass.supervisor.rollout.ab_rounds import Rounds, side_of
 from windlass.supervisor.rollout.report import report_of, write_report
-from windlass.supervisor.rollout.rollout_state import Drive
-from windlass.supervisor.state import NOTHING, Changes, View
+from windlass.supervisor.rollout.rollout_state import RolloutState
+from windlass.supervisor.state import NOTHING, Patch, ServiceState
 
 LOOK_EVERY_S = 0.5
 WRITE_EVERY_S = 1.0
 FOLLOWER = Actor("", "supervisor")
 
 
-class Director:
+class RolloutController:
     """Roll-outs by name, and the old versions that are kept ready for a while after them."""
 
     def __init__(self, home: Path, db: Database, policy: Rollout, health: HealthWatch) -> None:
         self._home, self._policy, self._health = home, policy, health
         self._registry, self._rollouts = Registry(home), Rollouts(db)
         self._name = f"supervisor-{secrets.token_hex(4)}"
-        self._drives: dict[str, Drive] = {}
+        self._drives: dict[str, RolloutState] = {}
         self._wishes: dict[str, str] = {}
         self._retiring: dict[str, float] = {}
         """Old versions, and when they go."""
@@ -50,7 +50,7 @@ class Director:
         self._looked = -math.inf
         self._wrote: dict[str, float] = {}
 
-    def decide(self, view: View, now: float) -> Changes:
+    def decide(self, view: ServiceState, now: float) -> Patch:
         if now - self._looked >= LOOK_EVERY_S:
             self._looked = now
             with suppress(StoreFailed):  # a state that is away for a while must not stop the service
@@ -59,7 +59,7 @@ class Director:
         for drive in list(self._drives.values()):
             wanted = self._drive(drive, view, wanted, now)
         wanted = self._retire(wanted, now)
-        return NOTHING if wanted == view.wanted else Changes(wanted=wanted)
+        return NOTHING if wanted == view.wanted else Patch(wanted=wanted)
 
     def close(self) -> None:
         for drive in self._drives.values():
@@ -68,7 +68,9 @@ class Director:
         for hold in self._holds.values():
             hold.close()
 
-    def _drive(self, drive: Drive, view: View, wanted: Wanted, now: float) -> Wanted:
+    def _drive(
+        self, drive: RolloutState, view: ServiceState, wanted: DesiredService, now: float
+    ) -> DesiredService:
         before = drive.state, drive.weight
         self._ask_both(drive, view)
         wrong = self._health.take_wrong(drive.candidate.name)
@@ -82,7 +84,7 @@ class Director:
                 wanted = self._renamed(wanted, drive.record.name)
         return wanted
 
-    def _ask_both(self, drive: Drive, view: View) -> None:
+    def _ask_both(self, drive: RolloutState, view: ServiceState) -> None:
         """Let rounds of questions run wherever both versions have a replica that answers."""
         old = next((each for each in view.of(drive.stable.version) if each.phase == "ready"), None)
         new = next((each for each in view.of(drive.candidate.name) if each.phase == "ready"), None)
@@ -93,7 +95,7 @@ class Director:
         elif drive.wants_rounds:
             self._start_rounds(drive, old.socket, new.socket)
 
-    def _start_rounds(self, drive: Drive, old: Path, new: Path) -> None:
+    def _start_rounds(self, drive: RolloutState, old: Path, new: Path) -> None:
         version = drive.stable.version
         try:
             stable = side_of(version, drive.stable.items[0].model, old)
@@ -104,7 +106,7 @@ class Director:
         drive.rounds = Rounds(stable, candidate, drive.record.held_out, self._version(version))
         drive.rounds.start()
 
-    def _look(self, wanted: Wanted, now: float) -> None:
+    def _look(self, wanted: DesiredService, now: float) -> None:
         """Read the wishes; take roll-outs of names that are served here."""
         self._follow(wanted)
         records = self._rollouts.open()
@@ -114,7 +116,7 @@ class Director:
             if record.id not in self._drives and stable is not None:
                 self._take(record, stable, now)
 
-    def _take(self, record: RolloutRecord, stable: Group, now: float) -> None:
+    def _take(self, record: RolloutRecord, stable: ReplicaGroup, now: float) -> None:
         if not self._rollouts.claim(record.id, self._name, stable.version):
             return
         reason = refusal(record, stable)
@@ -128,10 +130,10 @@ class Director:
         self._hold(version)
         item = Item(str(version), version.path, adapters=stable.items[0].adapters)
         self._health.take_wrong(str(version))  # what it did before was another roll-out's affair
-        self._drives[record.id] = Drive(record, stable, item, now)
+        self._drives[record.id] = RolloutState(record, stable, item, now)
         self._retiring.pop(record.candidate, None)
 
-    def _finish(self, drive: Drive, now: float) -> None:
+    def _finish(self, drive: RolloutState, now: float) -> None:
         del self._drives[drive.record.id]
         if drive.state == "promoted":
             self._registry.promote(drive.candidate.name)
@@ -141,7 +143,7 @@ class Director:
             self._restore(drive)
             self._release(drive.candidate.name)
 
-    def _renamed(self, wanted: Wanted, name: str) -> Wanted:
+    def _renamed(self, wanted: DesiredService, name: str) -> DesiredService:
         """Give exact names, such as NAME@prod, to the versions that the registry now has under them.
 
         Only here: while a roll-out is under way they stay with the version that certainly answers.
@@ -154,23 +156,23 @@ class Director:
                 wanted = wanted.with_group(replace(group, items=items))
         return wanted
 
-    def _restore(self, drive: Drive) -> None:
+    def _restore(self, drive: RolloutState) -> None:
         """Make the aliases what they were, if one was moved to the version that is taken back."""
         name = drive.record.name
         if self._promoted(name) == drive.candidate.name and name in self._aliases:
             self._registry.put_back(name, self._aliases[name])
             self._meant[name] = drive.stable.version
 
-    def _retire(self, wanted: Wanted, now: float) -> Wanted:
+    def _retire(self, wanted: DesiredService, now: float) -> DesiredService:
         """Let go of old versions whose time as a standby is over."""
         for version in [version for version, until in self._retiring.items() if now >= until]:
             del self._retiring[version]
             self._release(version)
             standby = tuple(each for each in wanted.standby if each != version)
-            wanted = Wanted(wanted.without(version).groups, standby)
+            wanted = DesiredService(wanted.without(version).groups, standby)
         return wanted
 
-    def _follow(self, wanted: Wanted) -> None:
+    def _follow(self, wanted: DesiredService) -> None:
         """Roll out what an alias was moved to, where the alias meant what is served."""
         for group in wanted.groups:
             name = group.items[0].bare
@@ -210,7 +212,7 @@ class Director:
         if hold is not None:
             hold.close()
 
-    def _write(self, drive: Drive) -> bool:
+    def _write(self, drive: RolloutState) -> bool:
         """Write down how a roll-out stands; one whose end cannot be written is kept, and tried again."""
         report = report_of(drive)
         try:
@@ -223,13 +225,13 @@ class Director:
         return True
 
 
-def serving(wanted: Wanted, name: str) -> Group | None:
+def serving(wanted: DesiredService, name: str) -> ReplicaGroup | None:
     """Return the group that has most of the requests for a name."""
     groups = [group for group in wanted.groups if name in (item.bare for item in group.items)]
     return max(groups, key=lambda group: group.weight, default=None)
 
 
-def refusal(record: RolloutRecord, stable: Group) -> str:
+def refusal(record: RolloutRecord, stable: ReplicaGroup) -> str:
     """Say why a roll-out cannot be, or nothing."""
     if record.candidate == stable.version:
         return f"{record.candidate} is what is served already"

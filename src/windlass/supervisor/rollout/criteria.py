@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windlass.spec.rollout import Rollout
-from windlass.supervisor.rollout.sequential_test import Claim
+from windlass.supervisor.rollout.sequential_test import BoundedMean
 
 
 @dataclass(frozen=True)
-class Sample:
+class AnswerSample:
     """One answer, by a client's request or by our own."""
 
     failed: bool = False
@@ -37,14 +37,14 @@ class Criterion:
     meaning: str
 
     @property
-    def is_well(self) -> Claim:
+    def is_well(self) -> BoundedMean:
         """What must be refuted to roll back."""
-        return Claim(self.low, self.high, self.tolerated)
+        return BoundedMean(self.low, self.high, self.tolerated)
 
     @property
-    def is_bad(self) -> Claim:
+    def is_bad(self) -> BoundedMean:
         """What must be refuted, of the negated numbers, to promote."""
-        return Claim(self.low, self.high, self.unbearable).mirrored
+        return BoundedMean(self.low, self.high, self.unbearable).mirrored
 
 
 def criteria_of(policy: Rollout) -> tuple[Criterion, ...]:
@@ -65,7 +65,7 @@ def criteria_of(policy: Rollout) -> tuple[Criterion, ...]:
     )
 
 
-def compare(policy: Rollout, stable: Sample, candidate: Sample) -> dict[str, float]:
+def compare(policy: Rollout, stable: AnswerSample, candidate: AnswerSample) -> dict[str, float]:
     """Return the numbers that a pair of answers gives; failures say nothing about the rest."""
     numbers = {"errors": float(candidate.failed) - float(stable.failed)}
     if stable.failed or candidate.failed:

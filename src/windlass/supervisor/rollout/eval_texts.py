@@ -13,12 +13,12 @@ from typing import Literal
 
 from windlass.corpus.corpus_dir import load_corpus
 from windlass.registry.versions import Version
-from windlass.serve.gateway.text.served_model import Served
+from windlass.serve.gateway.text.served_model import ServedModel
 from windlass.serve.gateway.text.tokenise import NumberText
 from windlass.spec.errors import BadInput, WindlassError
-from windlass.spec.protocol.wire import Generate, Offered
+from windlass.spec.protocol.wire import Generate, ModelInfo
 from windlass.store.manifest import MANIFEST
-from windlass.supervisor.health.engine_client import Asker
+from windlass.supervisor.health.engine_client import EngineClient
 
 MOST_CHARS = 200
 """Of one passage: enough to tell models apart, little enough not to hold up clients."""
@@ -35,7 +35,7 @@ Origin = Literal["file", "corpus", "own", "vectors"]
 
 
 @dataclass(frozen=True)
-class Passage:
+class EvalText:
     """A piece of text; of a model without tokenizer, token ids."""
 
     text: str
@@ -51,9 +51,9 @@ class Passages:
     """What to measure on, and where it comes from."""
 
     origin: Origin
-    passages: tuple[Passage, ...]
+    passages: tuple[EvalText, ...]
 
-    def draw(self, number: int) -> Passage:
+    def draw(self, number: int) -> EvalText:
         """Choose one, the same for the same number."""
         return random.Random(number).choice(self.passages)
 
@@ -69,7 +69,9 @@ def read_held_out(path: Path) -> str:
     return text
 
 
-def find_passages(held_out: str, version: Version | None, served: Served, asker: Asker) -> Passages:
+def find_passages(
+    held_out: str, version: Version | None, served: ServedModel, asker: EngineClient
+) -> Passages:
     """Return the best text there is; an encoder, which expects no tokens, gets any tokens at all."""
     offered = asker.ready.about(served.id)
     if offered.family in ENCODERS:
@@ -83,11 +85,11 @@ def find_passages(held_out: str, version: Version | None, served: Served, asker:
     return Passages("own", _own(served, asker))
 
 
-def cut(text: str, context: int) -> tuple[Passage, ...]:
+def cut(text: str, context: int) -> tuple[EvalText, ...]:
     """Cut a text into passages that fit a context, whatever the tokens are."""
     length = max(8, min(MOST_CHARS, context // 4))
     pieces = (text[at : at + length] for at in range(0, len(text), length))
-    return tuple(Passage(piece) for piece in pieces if len(piece.strip()) >= length // 2)
+    return tuple(EvalText(piece) for piece in pieces if len(piece.strip()) >= length // 2)
 
 
 def _corpus_text(version: Version | None) -> str:
@@ -103,16 +105,16 @@ def _corpus_text(version: Version | None) -> str:
         return ""  # a corpus that is damaged says nothing about the model; there is other text
 
 
-def _arbitrary(offered: Offered) -> tuple[Passage, ...]:
+def _arbitrary(offered: ModelInfo) -> tuple[EvalText, ...]:
     draw = random.Random(1)
     length = min(OWN_TOKENS, offered.context)
     return tuple(
-        Passage("", tuple(draw.randrange(offered.vocabulary) for _ in range(length)))
+        EvalText("", tuple(draw.randrange(offered.vocabulary) for _ in range(length)))
         for _ in range(OWN_PASSAGES)
     )
 
 
-def _own(served: Served, asker: Asker) -> tuple[Passage, ...]:
+def _own(served: ServedModel, asker: EngineClient) -> tuple[EvalText, ...]:
     """Let the old version write, from one random token each."""
     offered = asker.ready.about(served.id)
     draw = random.Random(1)
@@ -123,5 +125,5 @@ def _own(served: Served, asker: Asker) -> tuple[Passage, ...]:
         heard = asker.ask(Generate("", prompt, most, seed=seed, model=served.id), ANSWER_S)
         tokens = tuple(heard.tokens)
         text = "" if isinstance(served.text, NumberText) else served.text.decode(list(tokens))
-        found.append(Passage(text, tokens))
+        found.append(EvalText(text, tokens))
     return tuple(each for each in found if each.tokens)

@@ -22,7 +22,7 @@ Verdict = Literal["roll back", "hold", "promote"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class CriterionResult:
     """What is known by one criterion."""
 
     criterion: Criterion
@@ -32,28 +32,28 @@ class Finding:
     """Against the claim that it is unbearable; of negated numbers."""
 
     @classmethod
-    def empty(cls, criterion: Criterion) -> Finding:
+    def empty(cls, criterion: Criterion) -> CriterionResult:
         return cls(criterion, Evidence(criterion.is_well), Evidence(criterion.is_bad))
 
-    def after(self, number: float) -> Finding:
+    def after(self, number: float) -> CriterionResult:
         return replace(self, worse=self.worse.after(number), fine=self.fine.after(-number))
 
 
 @dataclass(frozen=True)
-class Case:
+class RolloutEvidence:
     """Everything that speaks for and against a version."""
 
     policy: Rollout
-    findings: Mapping[str, Finding] = field(default_factory=dict)
+    findings: Mapping[str, CriterionResult] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
 
     @classmethod
-    def opened(cls, policy: Rollout, *, without: Collection[str] = ()) -> Case:
+    def opened(cls, policy: Rollout, *, without: Collection[str] = ()) -> RolloutEvidence:
         """Begin without evidence; criteria that a kind of model has no numbers for are left out."""
         criteria = (each for each in criteria_of(policy) if each.name not in without)
-        return cls(policy, {each.name: Finding.empty(each) for each in criteria})
+        return cls(policy, {each.name: CriterionResult.empty(each) for each in criteria})
 
-    def after(self, numbers: Mapping[str, float]) -> Case:
+    def after(self, numbers: Mapping[str, float]) -> RolloutEvidence:
         """Return the case with the numbers of one comparison."""
         changed = {
             name: self.findings[name].after(number)
@@ -62,7 +62,7 @@ class Case:
         }
         return replace(self, findings={**self.findings, **changed})
 
-    def with_fault(self, fault: str) -> Case:
+    def with_fault(self, fault: str) -> RolloutEvidence:
         return replace(self, faults=(*self.faults, fault))
 
     @property
@@ -96,7 +96,7 @@ class Case:
         unsure = ", ".join(self.unsure)
         return f"not enough evidence yet: {unsure}" if unsure else "as good as the other by every criterion"
 
-    def _said(self, found: Finding) -> str:
+    def _said(self, found: CriterionResult) -> str:
         criterion = found.criterion
         return (
             f"{criterion.name} ({criterion.meaning}): {found.worse.mean:.3g} over {found.worse.count} "

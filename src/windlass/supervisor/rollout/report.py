@@ -9,13 +9,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from windlass.store.store_dir import Place
-from windlass.supervisor.rollout.rollout_state import Drive
+from windlass.store.store_dir import StoreDir
+from windlass.supervisor.rollout.rollout_state import RolloutState
 
 FOLDER = "rollouts"
 
 
-def report_of(drive: Drive) -> dict[str, Any]:
+def report_of(drive: RolloutState) -> dict[str, Any]:
     """Gather what is known about a roll-out at this moment."""
     record = drive.record
     return {
@@ -40,7 +40,7 @@ def report_of(drive: Drive) -> dict[str, Any]:
 def write_report(home: Path, report: dict[str, Any]) -> Path:
     """Write both forms; return the folder."""
     folder = home / FOLDER / str(report["id"])
-    place = Place(folder)
+    place = StoreDir(folder)
     place.write("report.json", (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
     place.write("report.md", markdown(report).encode())
     return folder
@@ -91,6 +91,6 @@ def _row(row: dict[str, Any]) -> str:
     )
 
 
-def _verdict(drive: Drive) -> str:
+def _verdict(drive: RolloutState) -> str:
     ended = {"promoted": "promote", "rolled_back": "roll back", "aborted": "abort"}
     return ended.get(drive.state, drive.case.verdict)

@@ -10,14 +10,21 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 
 from windlass.serve.records.rollouts import ENDED, RolloutRecord, State
-from windlass.spec.protocol.routing import Outcome
-from windlass.supervisor.desired import Group, Item, Wanted
+from windlass.spec.protocol.routing import AnswerOutcome
+from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
 from windlass.supervisor.rollout.ab_rounds import GATE_ROUNDS, Round, Rounds
-from windlass.supervisor.rollout.criteria import Sample, compare, compare_text
+from windlass.supervisor.rollout.criteria import AnswerSample, compare, compare_text
 from windlass.supervisor.rollout.eval_texts import OWN_MORE, Passages
-from windlass.supervisor.rollout.judge import Case
-from windlass.supervisor.rollout.stages import LOAD_S, Course, Stage, Standing, course_of, decide
-from windlass.supervisor.state import Phase, View
+from windlass.supervisor.rollout.judge import RolloutEvidence
+from windlass.supervisor.rollout.stages import (
+    LOAD_S,
+    RolloutStage,
+    RolloutStages,
+    StageProgress,
+    course_of,
+    decide,
+)
+from windlass.supervisor.state import Phase, ServiceState
 
 NOT_A_NUMBER = "not_a_number"
 MOST_DEATHS = 2
@@ -30,13 +37,13 @@ ALIVE = ("ready", "unwell")
 
 
 @dataclass
-class Pairs:
+class AnswerPairs:
     """Matches answers of both versions of about the same time; each is used once."""
 
-    stable: deque[Sample] = field(default_factory=lambda: deque(maxlen=KEPT_SAMPLES))
-    candidate: deque[Sample] = field(default_factory=lambda: deque(maxlen=KEPT_SAMPLES))
+    stable: deque[AnswerSample] = field(default_factory=lambda: deque(maxlen=KEPT_SAMPLES))
+    candidate: deque[AnswerSample] = field(default_factory=lambda: deque(maxlen=KEPT_SAMPLES))
 
-    def drain(self) -> list[tuple[Sample, Sample]]:
+    def drain(self) -> list[tuple[AnswerSample, AnswerSample]]:
         """Take out all pairs, the newest together."""
         found = []
         while self.stable and self.candidate:
@@ -44,21 +51,21 @@ class Pairs:
         return found
 
 
-class Drive:
+class RolloutState:
     """The state of a roll-out in the supervisor that drives it; after a restart it begins again."""
 
-    def __init__(self, record: RolloutRecord, stable: Group, candidate: Item, now: float) -> None:
+    def __init__(self, record: RolloutRecord, stable: ReplicaGroup, candidate: Item, now: float) -> None:
         self.record, self.stable, self.candidate = record, stable, candidate
         self.state: State = "loading"
         self.reason = ""
-        self.case = Case.opened(record.policy)
-        self.course: Course = course_of(record.kind, record.policy)
-        self.standing = Standing(-1, now, now)
+        self.case = RolloutEvidence.opened(record.policy)
+        self.course: RolloutStages = course_of(record.kind, record.policy)
+        self.standing = StageProgress(-1, now, now)
         self.rounds: Rounds | None = None
         self.origin = ""
         self.history: list[dict[str, object]] = []
-        self._applied = Stage(0.0)
-        self._pairs = Pairs()
+        self._applied = RolloutStage(0.0)
+        self._pairs = AnswerPairs()
         self._own = 0
         self._deaths = 0
         self._seen: dict[str, Phase] = {}
@@ -78,7 +85,7 @@ class Drive:
         """Whether the new version is there to be asked, and nobody asks it yet."""
         return self.rounds is None and self.state not in ("loading", *ENDED)
 
-    def step(self, view: View, now: float, *, wish: str = "", wrong: str = "") -> None:
+    def step(self, view: ServiceState, now: float, *, wish: str = "", wrong: str = "") -> None:
         """Take in one view, and what was answered wrongly; go on if it is time."""
         if self.is_ended:
             return
@@ -95,10 +102,10 @@ class Drive:
         else:
             self._judge(view, now)
 
-    def place(self, wanted: Wanted) -> Wanted:
+    def place(self, wanted: DesiredService) -> DesiredService:
         """Return what should run, with this roll-out in it."""
         old = wanted.group(self.stable.version)
-        new = wanted.group(self.candidate.name) or Group((self.candidate,), replicas=1, weight=0.0)
+        new = wanted.group(self.candidate.name) or ReplicaGroup((self.candidate,), replicas=1, weight=0.0)
         if self.state in ("rolled_back", "aborted"):
             wanted = wanted.without(new.version)
             return wanted.with_group(replace(old, weight=1.0)) if old else wanted
@@ -113,13 +120,13 @@ class Drive:
         wanted = wanted.with_group(replace(new, replicas=replicas, weight=stage.weight, shadow=stage.shadow))
         return wanted.with_group(replace(old, weight=1.0 - stage.weight)) if old else wanted
 
-    def _load(self, view: View, now: float) -> None:
+    def _load(self, view: ServiceState, now: float) -> None:
         if self._ready(view) >= 1:
             self._enter("gate" if self.record.policy.gate else self._first_stage(), now)
         elif now - self.standing.since > LOAD_S:
             self._end("rolled_back", f"it was not ready after {LOAD_S:.0f} s", now)
 
-    def _judge(self, view: View, now: float) -> None:
+    def _judge(self, view: ServiceState, now: float) -> None:
         self._take_rounds()
         self._take_outcomes(view.outcomes)
         if self.state == "gate":
@@ -141,11 +148,11 @@ class Drive:
         elif move == "go on" and self._applied == target:
             self._enter(self._named(self.standing.stage + 1), now)
 
-    def _apply(self, target: Stage, view: View, now: float) -> None:
+    def _apply(self, target: RolloutStage, view: ServiceState, now: float) -> None:
         """Give it its requests once enough of its replicas are ready for them; the stage begins then."""
         if self._ready(view) >= self._needed():
             self._applied = target
-            self._pairs = Pairs()  # what was answered under another load is not compared
+            self._pairs = AnswerPairs()  # what was answered under another load is not compared
             self.standing = replace(self.standing, since=now, answers=0)
 
     def _take_rounds(self) -> None:
@@ -161,9 +168,9 @@ class Drive:
         if passages.origin == "own":
             policy = self.record.policy
             more = policy.model_copy(update={"held_out": min(0.8, policy.held_out + OWN_MORE)})
-            self.case = Case.opened(more)
+            self.case = RolloutEvidence.opened(more)
         elif passages.origin == "vectors":
-            self.case = Case.opened(self.record.policy, without=OF_TEXT)
+            self.case = RolloutEvidence.opened(self.record.policy, without=OF_TEXT)
 
     def _take_round(self, found: Round) -> None:
         self._own += 1
@@ -174,7 +181,7 @@ class Drive:
         if found.fault:
             self.case = self.case.with_fault(found.fault)
 
-    def _take_outcomes(self, outcomes: tuple[Outcome, ...]) -> None:
+    def _take_outcomes(self, outcomes: tuple[AnswerOutcome, ...]) -> None:
         for each in outcomes:
             if each.version == self.candidate.name:
                 self.standing = replace(self.standing, answers=self.standing.answers + 1)
@@ -186,14 +193,14 @@ class Drive:
         for stable, candidate in self._pairs.drain():
             self._compare(stable, candidate)
 
-    def _compare(self, stable: Sample, candidate: Sample) -> None:
+    def _compare(self, stable: AnswerSample, candidate: AnswerSample) -> None:
         numbers = compare(self.record.policy, stable, candidate)
         if self._applied.weight > 0.5:
             # The old version has little to do by now, and would be the quicker one for that alone.
             numbers = {name: number for name, number in numbers.items() if name not in TIMES}
         self.case = self.case.after(numbers)
 
-    def _watch_replicas(self, view: View, wrong: str) -> None:
+    def _watch_replicas(self, view: ServiceState, wrong: str) -> None:
         """See what no good version does: never ready, dying, or answering known questions otherwise."""
         version = self.candidate.name
         if version in view.given_up and view.wanted.group(version) is not None:  # not an earlier attempt
@@ -211,7 +218,7 @@ class Drive:
         if fault not in self.case.faults:
             self.case = self.case.with_fault(fault)
 
-    def _ready(self, view: View) -> int:
+    def _ready(self, view: ServiceState) -> int:
         return sum(each.phase == "ready" for each in view.of(self.candidate.name))
 
     def _needed(self) -> int:
@@ -231,7 +238,7 @@ class Drive:
     def _enter(self, state: State, now: float) -> None:
         self.state = state
         self.standing = replace(self.standing, since=now, answers=0)
-        stage = self.course.stages[self.standing.stage] if self.standing.stage >= 0 else Stage(0.0)
+        stage = self.course.stages[self.standing.stage] if self.standing.stage >= 0 else RolloutStage(0.0)
         after_s = round(now - self.standing.began, 3)
         self.history.append(
             {"state": state, "weight": stage.weight, "shadow": stage.shadow, "after_s": after_s}
@@ -244,7 +251,7 @@ class Drive:
             self.rounds.stop()
 
 
-def _sample(outcome: Outcome) -> Sample:
-    return Sample(
+def _sample(outcome: AnswerOutcome) -> AnswerSample:
+    return AnswerSample(
         bool(outcome.code), outcome.first_token_s, outcome.per_token_s, outcome.tokens, outcome.repetition
     )

@@ -20,7 +20,7 @@ STAKES = (0.9, 0.6, 0.35, 0.2, 0.1, 0.05)
 
 
 @dataclass(frozen=True)
-class Claim:
+class BoundedMean:
     """The mean of numbers between `low` and `high` is at most `bound`."""
 
     low: float
@@ -31,9 +31,9 @@ class Claim:
         assert self.low < self.bound < self.high
 
     @property
-    def mirrored(self) -> Claim:
+    def mirrored(self) -> BoundedMean:
         """The claim about the negatives of numbers: that their own mean is at least `-bound`."""
-        return Claim(-self.high, -self.low, -self.bound)
+        return BoundedMean(-self.high, -self.low, -self.bound)
 
     @property
     def stakes(self) -> tuple[float, ...]:
@@ -44,7 +44,7 @@ class Claim:
 class Evidence:
     """How much speaks against a claim after some numbers."""
 
-    claim: Claim
+    claim: BoundedMean
     log_fortunes: tuple[float, ...] = (0.0,) * len(STAKES)
     count: int = 0
     total: float = 0.0

@@ -11,7 +11,7 @@ from typing import Literal
 
 from windlass.serve.records.rollouts import Kind
 from windlass.spec.rollout import Rollout
-from windlass.supervisor.rollout.judge import Case
+from windlass.supervisor.rollout.judge import RolloutEvidence
 
 Move = Literal["stay", "go on", "promote", "roll back"]
 
@@ -20,7 +20,7 @@ LOAD_S = 900.0
 
 
 @dataclass(frozen=True)
-class Stage:
+class RolloutStage:
     """What a version gets while it is judged."""
 
     weight: float
@@ -28,15 +28,15 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Course:
+class RolloutStages:
     """The stages of one roll-out; `holds` at the last for as long as nobody promotes or aborts it."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[RolloutStage, ...]
     holds: bool = False
 
 
 @dataclass(frozen=True)
-class Standing:
+class StageProgress:
     """How long a roll-out has been in its stage, and since when it is under way."""
 
     stage: int
@@ -46,21 +46,23 @@ class Standing:
     """Answers of the new version in this stage."""
 
 
-def course_of(kind: Kind, policy: Rollout) -> Course:
+def course_of(kind: Kind, policy: Rollout) -> RolloutStages:
     """Return the stages that a kind of roll-out has."""
-    shadow = (Stage(0.0, policy.shadow),) if policy.shadow else ()
+    shadow = (RolloutStage(0.0, policy.shadow),) if policy.shadow else ()
     match kind:
         case "canary":
-            return Course(shadow + tuple(Stage(weight) for weight in policy.stages))
+            return RolloutStages(shadow + tuple(RolloutStage(weight) for weight in policy.stages))
         case "blue_green":
-            return Course((*shadow, Stage(1.0)))
+            return RolloutStages((*shadow, RolloutStage(1.0)))
         case "weights":
-            return Course((*shadow, Stage(policy.stages[0])), holds=True)
+            return RolloutStages((*shadow, RolloutStage(policy.stages[0])), holds=True)
         case "shadow":
-            return Course((Stage(0.0, policy.shadow or 1.0),), holds=True)
+            return RolloutStages((RolloutStage(0.0, policy.shadow or 1.0),), holds=True)
 
 
-def decide(course: Course, policy: Rollout, standing: Standing, case: Case, now: float) -> Move:
+def decide(
+    course: RolloutStages, policy: Rollout, standing: StageProgress, case: RolloutEvidence, now: float
+) -> Move:
     """Say what comes next.
 
     A later stage is reached by time and answers without an alarm; promotion, which is the last step, needs

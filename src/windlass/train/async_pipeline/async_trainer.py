@@ -28,16 +28,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from windlass.parallel.async_pipeline import AsyncPipeline
-from windlass.parallel.param_shard import Holding
+from windlass.parallel.param_shard import ParamShard
 from windlass.spec.errors import BadInput
-from windlass.spec.layout import Cut
+from windlass.spec.layout import Partition
 from windlass.spec.run import Run
 from windlass.spec.sync import Sync
 from windlass.train.async_pipeline.tied_embedding import tied_gradient
 from windlass.train.optimize import rate_of, set_rate
 from windlass.train.replan import LOOK_AT
 from windlass.train.settings_file import newest_request
-from windlass.train.step_sync import StepFacts, halves, joined
+from windlass.train.step_sync import StepResult, halves, joined
 from windlass.train.trainer import Trainer
 
 Batch = tuple[Tensor, Tensor]
@@ -72,7 +72,7 @@ class AsyncTrainer(Trainer):
 
     saves_beside = False
 
-    def _assemble(self, cut: Cut, *, before: Trainer | None = None, fill: bool = True) -> None:
+    def _assemble(self, cut: Partition, *, before: Trainer | None = None, fill: bool = True) -> None:
         reason = next(refusals(self.run, self.sync), None)
         if reason is not None:
             raise BadInput(reason, hint="use compress = 'bfloat16', or schedule = '1f1b'")
@@ -90,7 +90,7 @@ class AsyncTrainer(Trainer):
         self._border, self._wish = 0, False
         self._late_norm = 0.0
 
-    def step(self, *, stop: bool = False, leave: bool = False) -> StepFacts:
+    def step(self, *, stop: bool = False, leave: bool = False) -> StepResult:
         """Advance by one step of which everything is known; between borders, compute one further."""
         assert not leave, "an asynchronous pipeline does not change its company"
         self._wish = self._wish or stop
@@ -160,11 +160,11 @@ class AsyncTrainer(Trainer):
         for holding, gradient in zip(holdings, kept, strict=True):
             holding.tensor.grad = gradient
 
-    def _limit_of(self, holdings: Sequence[Holding]) -> float:
+    def _limit_of(self, holdings: Sequence[ParamShard]) -> float:
         weights = sum(math.prod(h.shape) for h in holdings if h.tensor.grad is not None)
         return limit_of_part(self.run.job.train.clip or math.inf, weights / self.run.network.parameters)
 
-    def _hear(self) -> StepFacts:
+    def _hear(self) -> StepResult:
         """Hear what all processes know of the oldest step that was computed."""
         told = self._told.popleft()
         loss, square, stops, seconds, request, high, low = told.heard()
@@ -176,7 +176,7 @@ class AsyncTrainer(Trainer):
         agreed = self.step_number == self._border
         stop = agreed and stops > 0
         replicas = run.layout.dp if self.sync.local else 1
-        return StepFacts(
+        return StepResult(
             loss / replicas, math.sqrt(square), told.rate, seconds, agreed, stop=stop, request=int(request)
         )
 
@@ -215,7 +215,7 @@ def limit_of_part(limit: float, share: float) -> float:
 
 
 @torch.no_grad()
-def clip_apart(holdings: Sequence[Holding], most: float, group: dist.ProcessGroup | None) -> float:
+def clip_apart(holdings: Sequence[ParamShard], most: float, group: dist.ProcessGroup | None) -> float:
     """Shrink the gradients of one stage to a norm of at most `most`; return the norm that they had.
 
     A group of processes that divide the stage's features shrinks all by one factor.

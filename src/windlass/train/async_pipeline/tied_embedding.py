@@ -13,14 +13,14 @@ from collections.abc import Sequence
 import torch.distributed as dist
 from torch import Tensor
 
-from windlass.parallel.device_mesh import Grid
+from windlass.parallel.device_mesh import Mesh
 from windlass.parallel.local_params import TIED
-from windlass.parallel.param_shard import Holding
+from windlass.parallel.param_shard import ParamShard
 from windlass.spec.run import Run
 
 
 def tied_gradient(
-    holdings: Sequence[Holding], grid: Grid, run: Run, micro_batches: int
+    holdings: Sequence[ParamShard], grid: Mesh, run: Run, micro_batches: int
 ) -> TiedGradient | None:
     """Return this process's part in the exchange, None if it has none. All processes must ask together."""
     if not getattr(run.network, "tied", True):
@@ -35,7 +35,7 @@ def tied_gradient(
 class TiedGradient:
     """One end's part in the exchange."""
 
-    def __init__(self, holding: Holding, group: dist.ProcessGroup, turn: int) -> None:
+    def __init__(self, holding: ParamShard, group: dist.ProcessGroup, turn: int) -> None:
         self._holding, self._group = holding, group
         self._under_way: tuple[dist.Work, Tensor] | None = None
         self.turn = turn
@@ -55,7 +55,7 @@ class TiedGradient:
         assert work is not None
         self._under_way = (work, own)
 
-    def take(self) -> Holding:
+    def take(self) -> ParamShard:
         """Give the holding the sum that was under way."""
         assert self._under_way is not None
         work, total = self._under_way

@@ -22,16 +22,24 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from windlass.parallel.param_shard import Holding
-from windlass.parallel.process_group import Crew
+from windlass.parallel.param_shard import ParamShard
+from windlass.parallel.process_group import ProcessGroup
 from windlass.spec.errors import Damaged, StoreFailed, WindlassError
-from windlass.spec.layout import Cut, Layout
+from windlass.spec.layout import Layout, Partition
 from windlass.store.checkpoint_retention import retained
 from windlass.store.manifest import MANIFEST, Digests, DirectoryWriter, FileRecord, load_manifest, verify
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.store.thread_priority import step_back
-from windlass.train.checkpoint.reader import Assembled
-from windlass.train.checkpoint.shard import MOMENTS, Buffers, Extra, Part, claims_of, divide, take_part
+from windlass.train.checkpoint.reader import CheckpointReader
+from windlass.train.checkpoint.shard import (
+    MOMENTS,
+    Buffers,
+    CheckpointShard,
+    Extra,
+    claims_of,
+    divide,
+    take_part,
+)
 from windlass.train.collective_errors import accord
 
 STATE, LAYOUT = "state.json", "layout.json"
@@ -55,25 +63,25 @@ class State:
 
 def save_checkpoint(
     folder: Path,
-    holdings: Sequence[Holding],
+    holdings: Sequence[ParamShard],
     optimizer: torch.optim.Optimizer,
     state: State,
     *,
     keep: int,
-    crew: Crew,
+    crew: ProcessGroup,
     layout: Layout,
-    cut: Cut,
+    cut: Partition,
     extra: Extra = NOTHING,
     replica: int | None = None,
 ) -> Path:
     """Write a checkpoint and wait for it; see `Saving`."""
-    saving = Saving(folder, state, keep=keep, crew=crew, layout=layout, cut=cut)
+    saving = AsyncSave(folder, state, keep=keep, crew=crew, layout=layout, cut=cut)
     saving.begin(holdings, optimizer, extra=extra, replica=replica)
     return saving.end()
 
 
 @dataclass(frozen=True)
-class Means:
+class SaveOptions:
     """How a checkpoint is written, and what of earlier ones stays."""
 
     keep_every: int | None = None
@@ -84,10 +92,10 @@ class Means:
     """Which old ones must stay, because somebody reads them."""
     buffers: Buffers | None = None
     """Memory to copy into, kept from one checkpoint to the next."""
-    place: Callable[[Path], Place] = Place
+    place: Callable[[Path], StoreDir] = StoreDir
 
 
-class Saving:
+class AsyncSave:
     """A checkpoint under way. It exists once its manifest does; then the oldest beyond `keep` are forgotten.
 
     All ranks call `begin` and `end` together. Between them the bytes of this rank move to the disk in a
@@ -100,14 +108,14 @@ class Saving:
         state: State,
         *,
         keep: int,
-        crew: Crew,
+        crew: ProcessGroup,
         layout: Layout,
-        cut: Cut,
-        means: Means | None = None,
+        cut: Partition,
+        means: SaveOptions | None = None,
     ) -> None:
         self._folder, self._keep, self._crew, self._rank = folder, keep, crew, crew.rank
         self._state, self._layout, self._cut = state, layout, cut
-        self._means = means or Means()
+        self._means = means or SaveOptions()
         self._target = folder / f"step-{state.step:08d}"
         self._trouble = f"{self._target}: the checkpoint could not be written"
         self._failure: WindlassError | OSError | MemoryError | None = None
@@ -115,7 +123,7 @@ class Saving:
 
     def begin(
         self,
-        holdings: Sequence[Holding],
+        holdings: Sequence[ParamShard],
         optimizer: torch.optim.Optimizer,
         *,
         extra: Extra = NOTHING,
@@ -191,7 +199,7 @@ class Saving:
             threading.Thread(target=self._commit_beside, args=(done,), name="commit", daemon=True).start()
         return self._target
 
-    def _write(self, part: Part, beside: bool, copy: bool) -> None:
+    def _write(self, part: CheckpointShard, beside: bool, copy: bool) -> None:
         try:
             if copy:
                 part = part.copied(self._means.buffers)
@@ -211,7 +219,7 @@ class Saving:
     def _known(self) -> dict[FileRecord, Path]:
         """Return the files of the checkpoint before, by what they hold."""
         before = [path for path in committed(self._folder) if path.name < self._target.name]
-        manifest = load_manifest(Place(before[-1])) if before else None
+        manifest = load_manifest(StoreDir(before[-1])) if before else None
         return {record: before[-1] / name for name, record in manifest.files.items()} if manifest else {}
 
     def _commit(self) -> None:
@@ -240,7 +248,7 @@ class Saving:
         """Remove what was written of a checkpoint that will not be: it would only fill the disk further."""
         if self._rank == 0:
             with suppress(WindlassError):  # the error that led here says more
-                Place(self._target).remove()
+                StoreDir(self._target).remove()
 
     def _forget(self) -> None:
         """Remove what came before those that stay, debris too.
@@ -257,7 +265,7 @@ class Saving:
                 self._means.place(path).remove()
 
 
-class Spare(Protocol):
+class RemoteCheckpoints(Protocol):
     """Where copies of checkpoints are kept beside the run's own directory."""
 
     def ahead_of(self, name: str) -> bool:
@@ -272,13 +280,13 @@ class Spare(Protocol):
 
 def restore_newest(
     folder: Path,
-    holdings: Sequence[Holding],
+    holdings: Sequence[ParamShard],
     optimizer: torch.optim.Optimizer,
     *,
-    crew: Crew,
+    crew: ProcessGroup,
     extra_kinds: Collection[str] = (),
     replica: int | None = None,
-    spare: Spare | None = None,
+    spare: RemoteCheckpoints | None = None,
 ) -> tuple[State | None, Tensors, list[str]]:
     """Load the newest whole checkpoint, whichever layout wrote it, from here or from where a copy is.
 
@@ -296,12 +304,12 @@ def restore_newest(
             continue
         with accord(crew, f"{path}: the checkpoint could not be read"):
             state = State(**json.loads((path / STATE).read_bytes()))
-            extra = _load(Assembled(path), holdings, optimizer, state, extra_kinds, replica)
+            extra = _load(CheckpointReader(path), holdings, optimizer, state, extra_kinds, replica)
         return state, extra, passed_over
     return None, {}, passed_over
 
 
-def _candidates(folder: Path, spare: Spare | None, troubles: list[str]) -> Iterator[str]:
+def _candidates(folder: Path, spare: RemoteCheckpoints | None, troubles: list[str]) -> Iterator[str]:
     """Yield the checkpoints that are here, newest first, then fetch copies of them and of others.
 
     Only where the store has a newer one than any here is it asked first: it may be slow, or away, and the
@@ -319,7 +327,7 @@ def _candidates(folder: Path, spare: Spare | None, troubles: list[str]) -> Itera
             yield name
 
 
-def _elsewhere(spare: Spare | None, troubles: list[str]) -> list[str]:
+def _elsewhere(spare: RemoteCheckpoints | None, troubles: list[str]) -> list[str]:
     try:
         return spare.names() if spare is not None else []
     except WindlassError as failure:
@@ -327,9 +335,9 @@ def _elsewhere(spare: Spare | None, troubles: list[str]) -> list[str]:
         return []
 
 
-def _fetched(spare: Spare, name: str, folder: Path, troubles: list[str]) -> bool:
+def _fetched(spare: RemoteCheckpoints, name: str, folder: Path, troubles: list[str]) -> bool:
     try:
-        Place(folder / name).remove()
+        StoreDir(folder / name).remove()
         spare.fetch(name, folder / name)
     except WindlassError as failure:
         troubles.append(failure.message)
@@ -351,14 +359,16 @@ def _step_of(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
 
 
-def _open(place: Place, crew: Crew) -> None:
+def _open(place: StoreDir, crew: ProcessGroup) -> None:
     """Unmake what was there; its parts may be those of another layout."""
     if crew.rank == 0:
         DirectoryWriter(place)
         place.remove()
 
 
-def _write_file(part: Part, name: str, writer: DirectoryWriter, known: Mapping[FileRecord, Path]) -> None:
+def _write_file(
+    part: CheckpointShard, name: str, writer: DirectoryWriter, known: Mapping[FileRecord, Path]
+) -> None:
     """Write a file, or give a second name to one that holds the same.
 
     The digest comes first and costs nothing more: the bytes are in memory and are hashed once either way.
@@ -372,20 +382,24 @@ def _write_file(part: Part, name: str, writer: DirectoryWriter, known: Mapping[F
     writer.include({name: record})
 
 
-def _include(writer: DirectoryWriter, crew: Crew) -> None:
+def _include(writer: DirectoryWriter, crew: ProcessGroup) -> None:
     for records in crew.share({name: asdict(record) for name, record in writer.records.items()}):
         writer.include({name: FileRecord(**record) for name, record in records.items()})
 
 
 def _reason_against(
-    path: Path, holdings: Sequence[Holding], kinds: Collection[str], replica: int | None, crew: Crew
+    path: Path,
+    holdings: Sequence[ParamShard],
+    kinds: Collection[str],
+    replica: int | None,
+    crew: ProcessGroup,
 ) -> str | None:
     """Say why a checkpoint cannot be used. The bytes to verify are divided among all ranks."""
     try:
-        manifest = load_manifest(Place(path))
+        manifest = load_manifest(StoreDir(path))
         files = sorted(manifest.files) if manifest is not None else []
-        verify(Place(path), manifest, files[crew.rank :: crew.world])
-        source = Assembled(path)
+        verify(StoreDir(path), manifest, files[crew.rank :: crew.world])
+        source = CheckpointReader(path)
         for holding in holdings:
             for kind in (None, *_kinds(source, holding, kinds)):
                 source.check(holding.name, holding.shape, holding.box, kind, replica)
@@ -394,14 +408,14 @@ def _reason_against(
     return None
 
 
-def _kinds(source: Assembled, holding: Holding, kinds: Collection[str]) -> list[str]:
+def _kinds(source: CheckpointReader, holding: ParamShard, kinds: Collection[str]) -> list[str]:
     """List what a checkpoint keeps with a weight, of all that is of use."""
     return [kind for kind in (*MOMENTS, *kinds) if source.has(holding.name, kind)]
 
 
 def _load(
-    source: Assembled,
-    holdings: Sequence[Holding],
+    source: CheckpointReader,
+    holdings: Sequence[ParamShard],
     optimizer: torch.optim.Optimizer,
     state: State,
     kinds: Collection[str],

@@ -22,42 +22,42 @@ from typing import Any
 
 import torch
 
-from windlass.parallel.param_shard import Holding
-from windlass.parallel.process_group import Crew
+from windlass.parallel.param_shard import ParamShard
+from windlass.parallel.process_group import ProcessGroup
 from windlass.spec.errors import StoreFailed, WindlassError
 from windlass.spec.job import Job
-from windlass.spec.layout import Cut, Layout
+from windlass.spec.layout import Layout, Partition
 from windlass.spec.run import CHECKPOINTS, STORE_FILE
 from windlass.store.checkpoint_retention import retained
 from windlass.store.mirror import Mirror
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.store.uploads import Outcome, Uploads
 from windlass.train.checkpoint.async_save import (
     NOTHING,
-    Means,
-    Saving,
+    AsyncSave,
+    SaveOptions,
     State,
     Tensors,
     committed,
     restore_newest,
 )
 from windlass.train.checkpoint.shard import Buffers, Extra
-from windlass.train.checkpoint.verifier import Checks
+from windlass.train.checkpoint.verifier import CheckpointVerifier
 
 Tell = Callable[..., None]
 """An event's name and facts, to the journal and whoever listens (train.record)."""
 
 
-class Checkpoints:
+class CheckpointManager:
     """Writes, sends, checks and finds the checkpoints of one run."""
 
     def __init__(self, folder: Path, job: Job, tell: Tell) -> None:
         self._folder, self._asked, self._tell = folder, job.checkpoint, _unfailing(tell)
         self._keep = job.checkpoint.keep or job.train.checkpoint_keep
         self._buffers = Buffers()
-        self._saving: Saving | None = None
+        self._saving: AsyncSave | None = None
         self._uploads: Uploads | None = None
-        self._checks = Checks(folder, job.checkpoint.verify_every, self._tell)
+        self._checks = CheckpointVerifier(folder, job.checkpoint.verify_every, self._tell)
         self._idle = threading.Event()
         self._idle.set()
         self._began = self._stall_s = 0.0
@@ -95,12 +95,12 @@ class Checkpoints:
     def begin(
         self,
         state: State,
-        holdings: Sequence[Holding],
+        holdings: Sequence[ParamShard],
         optimizer: torch.optim.Optimizer,
         *,
-        crew: Crew,
+        crew: ProcessGroup,
         layout: Layout,
-        cut: Cut,
+        cut: Partition,
         extra: Extra = NOTHING,
         replica: int | None = None,
         beside: bool = True,
@@ -116,7 +116,7 @@ class Checkpoints:
         begin = time.perf_counter()
         self._idle.wait()
         self._began, self._due_from = begin, time.monotonic()
-        saving = Saving(
+        saving = AsyncSave(
             self._folder / CHECKPOINTS, state, keep=self._keep, crew=crew, layout=layout, cut=cut,
             means=self._means,
         )  # fmt: skip
@@ -178,10 +178,10 @@ class Checkpoints:
 
     def restore(
         self,
-        holdings: Sequence[Holding],
+        holdings: Sequence[ParamShard],
         optimizer: torch.optim.Optimizer,
         *,
-        crew: Crew,
+        crew: ProcessGroup,
         extra_kinds: Collection[str] = (),
         replica: int | None = None,
     ) -> tuple[State | None, Tensors, list[str]]:
@@ -201,8 +201,8 @@ class Checkpoints:
         self._checks.close(max(0.0, until - time.monotonic()))
 
     @property
-    def _means(self) -> Means:
-        return Means(
+    def _means(self) -> SaveOptions:
+        return SaveOptions(
             keep_every=self._asked.keep_every if self._asked.store is None else None,
             incremental=self._asked.incremental == "auto",
             spared=self._spared,
@@ -279,7 +279,7 @@ class Copies:
     @cached_property
     def _mirror(self) -> Mirror:
         """Opened when it is needed: the library of a store takes a second to load."""
-        return Mirror(Place(self._url))
+        return Mirror(StoreDir(self._url))
 
 
 def _is_step(name: str) -> bool:
@@ -300,14 +300,14 @@ def settle_store(folder: Path, store: str) -> str:
     if str(told.get("url", "")).startswith(base):
         return str(told["url"])
     url = base + secrets.token_hex(4)
-    Place(folder).write(STORE_FILE, json.dumps({"url": url}).encode())
+    StoreDir(folder).write(STORE_FILE, json.dumps({"url": url}).encode())
     return url
 
 
 def note_sent(folder: Path, name: str) -> None:
     """Remember the newest copy, so that a reader knows without asking whether the store has a newer one."""
     told = _read_store(folder)
-    Place(folder).write(STORE_FILE, json.dumps({**told, "sent": name}).encode())
+    StoreDir(folder).write(STORE_FILE, json.dumps({**told, "sent": name}).encode())
 
 
 def _read_store(folder: Path) -> dict[str, Any]:

@@ -14,11 +14,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from windlass.parallel.param_shard import Box
-from windlass.parallel.process_group import Crew
+from windlass.parallel.param_shard import Slice
+from windlass.parallel.process_group import ProcessGroup
 from windlass.spec.layout import Layout
 from windlass.train.checkpoint.async_save import State
-from windlass.train.checkpoint.shard import Buffers, Part
+from windlass.train.checkpoint.shard import Buffers, CheckpointShard
 
 TAG = 77
 """Of the messages between buddies; those of pipelines have others."""
@@ -26,12 +26,12 @@ KEPT_BORDERS = 2
 
 
 @dataclass(frozen=True)
-class Kept:
+class MemoryShard:
     """A part in memory, and which state of the run it belongs to."""
 
     rank: int
     """Whose part it is, in the layout of that time."""
-    part: Part
+    part: CheckpointShard
     state: State
     layout: Layout | None
 
@@ -43,30 +43,30 @@ class MemoryTier:
     """
 
     def __init__(
-        self, crew: Crew, nodes: Sequence[str] | None = None, group: dist.ProcessGroup | None = None
+        self, crew: ProcessGroup, nodes: Sequence[str] | None = None, group: dist.ProcessGroup | None = None
     ) -> None:
         self._shelves = [_Shelf() for _ in range(KEPT_BORDERS)]
         self.regroup(crew, nodes, group)
 
     def regroup(
-        self, crew: Crew, nodes: Sequence[str] | None = None, group: dist.ProcessGroup | None = None
+        self, crew: ProcessGroup, nodes: Sequence[str] | None = None, group: dist.ProcessGroup | None = None
     ) -> None:
         """Go on in another company. What was kept is kept; `nodes` says on which machine each rank is."""
         self._crew, self._group = crew, group
         to = buddies(nodes or [str(rank) for rank in range(crew.world)])
         self._to, self._from = to[crew.rank], to.index(crew.rank)
 
-    def keep(self, part: Part, state: State, layout: Layout | None = None) -> None:
+    def keep(self, part: CheckpointShard, state: State, layout: Layout | None = None) -> None:
         """Copy this rank's part and exchange it with the buddies. All ranks do so together, at a border.
 
         An exchange that fails leaves the newest border that was kept as it is.
         """
         shelf = min(self._shelves, key=lambda shelf: shelf.step)
         shelf.clear()
-        own = Kept(self._crew.rank, part.copied(shelf.own_buffers), state, layout)
+        own = MemoryShard(self._crew.rank, part.copied(shelf.own_buffers), state, layout)
         kept = [own]
         if self._crew.world > 1:
-            kept.append(Kept(self._from, self._exchange(own.part, shelf), state, layout))
+            kept.append(MemoryShard(self._from, self._exchange(own.part, shelf), state, layout))
         shelf.kept = kept
 
     @property
@@ -78,12 +78,12 @@ class MemoryTier:
     def bytes(self) -> int:
         return sum(kept.part.bytes for shelf in self._shelves for kept in shelf.kept)
 
-    def kept(self, step: int | None = None) -> list[Kept]:
+    def kept(self, step: int | None = None) -> list[MemoryShard]:
         """Return what is here of a step, or of the newest: this rank's part first, then the buddy's."""
         found = [shelf for shelf in self._shelves if shelf.kept and step in (None, shelf.step)]
         return max(found, key=lambda shelf: shelf.step).kept if found else []
 
-    def pieces(self, step: int | None = None) -> Iterator[tuple[str, str | None, Box, Tensor]]:
+    def pieces(self, step: int | None = None) -> Iterator[tuple[str, str | None, Slice, Tensor]]:
         """Yield (weight, kind or None, box, values) of all that is here of a step, or of the newest."""
         for kept in self.kept(step):
             yield from kept.part.pieces()
@@ -94,7 +94,7 @@ class MemoryTier:
             if shelf.step > step:
                 shelf.clear()
 
-    def _exchange(self, own: Part, shelf: _Shelf) -> Part:
+    def _exchange(self, own: CheckpointShard, shelf: _Shelf) -> CheckpointShard:
         """Send this rank's part on its way and receive the other's, tensor by tensor."""
         heads = self._crew.share({"metadata": own.metadata, "tensors": _forms(own)})
         head = heads[self._from]
@@ -106,14 +106,14 @@ class MemoryTier:
         for work in works:
             assert work is not None
             work.wait()
-        return Part(theirs, head["metadata"])
+        return CheckpointShard(theirs, head["metadata"])
 
 
 class _Shelf:
     """The memory of one border."""
 
     def __init__(self) -> None:
-        self.kept: list[Kept] = []
+        self.kept: list[MemoryShard] = []
         self.own_buffers = Buffers()
         self._theirs: dict[str, Tensor] = {}
 
@@ -156,7 +156,7 @@ def flat(tensor: Tensor) -> Tensor:
     return tensor.view(-1).view(torch.uint8)
 
 
-def _forms(part: Part) -> list[tuple[str, str, list[int]]]:
+def _forms(part: CheckpointShard) -> list[tuple[str, str, list[int]]]:
     return [(name, str(tensor.dtype), list(tensor.shape)) for name, tensor in part.tensors.items()]
 
 

@@ -17,22 +17,22 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from windlass.models.tensors import DTYPES
-from windlass.parallel.param_shard import Box, whole
+from windlass.parallel.param_shard import Slice, whole
 from windlass.spec.errors import Damaged
 from windlass.store.manifest import load_manifest
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.shard import FORMAT
 
 SUFFIX = ".safetensors"
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTensor:
     """One tensor of one part: a box of something."""
 
     file: Any
     key: str
-    box: Box
+    box: Slice
     replica: int | None
     """Whose it is, where replicas differ."""
 
@@ -40,13 +40,13 @@ class Stored:
     def dtype(self) -> torch.dtype:
         return DTYPES[self.file.get_slice(self.key).get_dtype()]
 
-    def read(self, box: Box) -> Tensor:
+    def read(self, box: Slice) -> Tensor:
         """Return a view into the file; bytes come in when they are copied from it."""
         tensor: Tensor = self.file.get_slice(self.key)[box.within(self.box)]
         return tensor
 
 
-class Assembled:
+class CheckpointReader:
     """The tensors of a checkpoint by name. Headers are read at once, values when asked for.
 
     A weight is kept under NAME. What belongs to it has a kind: NAME.first, NAME.second and so on, each in
@@ -56,8 +56,8 @@ class Assembled:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._shapes: dict[str, tuple[int, ...]] = {}
-        self._stored: dict[str, list[Stored]] = {}
-        manifest = load_manifest(Place(path))
+        self._stored: dict[str, list[StoredTensor]] = {}
+        manifest = load_manifest(StoreDir(path))
         for name in manifest.files if manifest is not None else ():
             if name.endswith(SUFFIX):
                 self._open(path / name)
@@ -82,7 +82,7 @@ class Assembled:
         return self._stored[_key(name, kind)][0].dtype
 
     def check(
-        self, name: str, shape: Sequence[int], box: Box, kind: str | None = None, replica: int | None = None
+        self, name: str, shape: Sequence[int], box: Slice, kind: str | None = None, replica: int | None = None
     ) -> None:
         """Refuse, without reading any values, what the parts do not hold in full."""
         if self.shape(name) != tuple(shape):
@@ -90,7 +90,7 @@ class Assembled:
         self._pieces(name, box, kind, replica)
 
     def read(
-        self, name: str, box: Box | None = None, kind: str | None = None, replica: int | None = None
+        self, name: str, box: Slice | None = None, kind: str | None = None, replica: int | None = None
     ) -> Tensor:
         """Return a box of a tensor, or all of it, in memory of its own."""
         box = box or whole(self.shape(name))
@@ -99,14 +99,16 @@ class Assembled:
         return target
 
     def read_into(
-        self, target: Tensor, name: str, box: Box, kind: str | None = None, replica: int | None = None
+        self, target: Tensor, name: str, box: Slice, kind: str | None = None, replica: int | None = None
     ) -> None:
         """Fill a tensor that holds a box, piece by piece; its own type and device stay."""
         with torch.no_grad():
             for stored, piece in self._pieces(name, box, kind, replica):
                 target[piece.within(box)].copy_(stored.read(piece))
 
-    def _pieces(self, name: str, box: Box, kind: str | None, replica: int | None) -> list[tuple[Stored, Box]]:
+    def _pieces(
+        self, name: str, box: Slice, kind: str | None, replica: int | None
+    ) -> list[tuple[StoredTensor, Slice]]:
         """Divide a box into pieces that one part each holds."""
         self._check_known(name, kind)
         pieces, left = cover(box, self._candidates(_key(name, kind), replica))
@@ -114,7 +116,7 @@ class Assembled:
             raise Damaged(f"{self.path}: no part holds '{_key(name, kind)}' at {list(left[0].spans)}")
         return pieces
 
-    def _candidates(self, key: str, replica: int | None) -> list[Stored]:
+    def _candidates(self, key: str, replica: int | None) -> list[StoredTensor]:
         """A replica beyond those that were saved takes the place of one that was."""
         whose = (replica or 0) % self.replicas if self.replicas else None
         return [s for s in self._stored[key] if s.replica in (None, whose)]
@@ -134,18 +136,18 @@ class Boxed(Protocol):
     """Something that holds a box of a tensor."""
 
     @property
-    def box(self) -> Box: ...
+    def box(self) -> Slice: ...
 
 
 AnyBoxed = TypeVar("AnyBoxed", bound=Boxed)
 
 
-def cover(box: Box, stored: Iterable[AnyBoxed]) -> tuple[list[tuple[AnyBoxed, Box]], list[Box]]:
+def cover(box: Slice, stored: Iterable[AnyBoxed]) -> tuple[list[tuple[AnyBoxed, Slice]], list[Slice]]:
     """Divide a box into pieces that the stored ones hold, none twice; also return what none holds."""
-    pieces: list[tuple[AnyBoxed, Box]] = []
+    pieces: list[tuple[AnyBoxed, Slice]] = []
     left = [] if box.empty else [box]
     for one in stored:
-        rest: list[Box] = []
+        rest: list[Slice] = []
         for open_box in left:
             common = open_box.overlap(one.box)
             if common is None:
@@ -157,18 +159,18 @@ def cover(box: Box, stored: Iterable[AnyBoxed]) -> tuple[list[tuple[AnyBoxed, Bo
     return pieces, left
 
 
-def without(box: Box, hole: Box) -> Iterator[Box]:
+def without(box: Slice, hole: Slice) -> Iterator[Slice]:
     """Yield boxes that together are `box` without a hole inside of it."""
     spans = list(box.spans)
     for dimension, (start, stop) in enumerate(hole.spans):
         before, after = (spans[dimension][0], start), (stop, spans[dimension][1])
         for span in (before, after):
             if span[0] < span[1]:
-                yield Box((*spans[:dimension], span, *spans[dimension + 1 :]))
+                yield Slice((*spans[:dimension], span, *spans[dimension + 1 :]))
         spans[dimension] = (start, stop)
 
 
-def _tensors_of(path: Path) -> Iterator[tuple[str, tuple[int, ...], Stored]]:
+def _tensors_of(path: Path) -> Iterator[tuple[str, tuple[int, ...], StoredTensor]]:
     """Read the header of a part: for every tensor, the weight it belongs to and that one's shape."""
     try:
         file: Any = safe_open(str(path), framework="pt")
@@ -178,10 +180,10 @@ def _tensors_of(path: Path) -> Iterator[tuple[str, tuple[int, ...], Stored]]:
         boxes, replica = json.loads(told["boxes"]), json.loads(told["replica"])
         for key in file.offset_keys():
             name = key if key in boxes else key.rpartition(".")[0]
-            box = Box(tuple((int(start), int(stop)) for start, stop in boxes[name]["spans"]))
+            box = Slice(tuple((int(start), int(stop)) for start, stop in boxes[name]["spans"]))
             shape = tuple(int(size) for size in boxes[name]["shape"])
             # The weights are the same in all replicas; only one of them writes each.
-            yield name, shape, Stored(file, key, box, None if key == name else replica)
+            yield name, shape, StoredTensor(file, key, box, None if key == name else replica)
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise Damaged(f"{path}: not readable as a part of a checkpoint: {error}") from None
 

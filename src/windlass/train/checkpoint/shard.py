@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from windlass.models.tensors import Promise, Writer, write_file
-from windlass.parallel.param_shard import Box, Holding
+from windlass.models.tensors import LazyTensor, Writer, write_file
+from windlass.parallel.param_shard import ParamShard, Slice
 
 FORMAT = "windlass-checkpoint-2"
 MOMENTS = {"first": "exp_avg", "second": "exp_avg_sq"}
@@ -36,17 +36,17 @@ def part_name(rank: int, file: int = 0) -> str:
     return f"part-{rank:05d}{f'-{file:03d}' if file else ''}.safetensors"
 
 
-def weight_key(holding: Holding) -> str:
+def weight_key(holding: ParamShard) -> str:
     """Name a box of a weight. Whoever holds the same box has the same key for it."""
     return json.dumps([holding.name, holding.box.spans])
 
 
-def kept_key(holding: Holding, replica: int | None) -> str:
+def kept_key(holding: ParamShard, replica: int | None) -> str:
     """Name what is kept with a box of a weight: the same for all, or each replica's own."""
     return json.dumps([holding.name, holding.box.spans, "kept", replica])
 
 
-def claims_of(holdings: Sequence[Holding], replica: int | None) -> dict[str, int]:
+def claims_of(holdings: Sequence[ParamShard], replica: int | None) -> dict[str, int]:
     """Return the keys of all that this process could write, with their sizes in numbers.
 
     Where replicas differ, the weights are those of the first: a mixture would be nobody's model.
@@ -97,7 +97,7 @@ class Buffers:
 
 
 @dataclass(frozen=True)
-class Part:
+class CheckpointShard:
     """What one process writes: tensors by the names they get in the file, and what its header says."""
 
     tensors: dict[str, Tensor]
@@ -113,18 +113,18 @@ class Part:
         number: int | None = json.loads(self.metadata["replica"])
         return number
 
-    def copied(self, buffers: Buffers | None = None) -> Part:
+    def copied(self, buffers: Buffers | None = None) -> CheckpointShard:
         """Return the same in memory of its own, which training does not touch."""
-        return Part((buffers or Buffers()).copied(self.tensors), self.metadata)
+        return CheckpointShard((buffers or Buffers()).copied(self.tensors), self.metadata)
 
-    def pieces(self) -> Iterator[tuple[str, str | None, Box, Tensor]]:
+    def pieces(self) -> Iterator[tuple[str, str | None, Slice, Tensor]]:
         """Yield each tensor with the weight it belongs to, its kind (None for a weight) and its box."""
         boxes = json.loads(self.metadata["boxes"])
         for key, tensor in self.tensors.items():
             name, kind = (key, None) if key in boxes else key.rsplit(".", 1)
-            yield name, kind, Box(tuple((a, b) for a, b in boxes[name]["spans"])), tensor
+            yield name, kind, Slice(tuple((a, b) for a, b in boxes[name]["spans"])), tensor
 
-    def files(self, rank: int, most_bytes: int = FILE_BYTES) -> dict[str, Part]:
+    def files(self, rank: int, most_bytes: int = FILE_BYTES) -> dict[str, CheckpointShard]:
         """Divide into files: weights before what is kept with them, which changes in other ways."""
         boxes, files = json.loads(self.metadata["boxes"]), list[dict[str, Tensor]]([{}])
         for key in sorted(self.tensors, key=lambda key: (key not in boxes, key.rpartition(".")[2], key)):
@@ -132,11 +132,14 @@ class Part:
             if files[-1] and filled + self.tensors[key].nbytes > most_bytes:
                 files.append({})
             files[-1][key] = self.tensors[key]
-        return {part_name(rank, n): Part(own, self._metadata_of(own, boxes)) for n, own in enumerate(files)}
+        return {
+            part_name(rank, n): CheckpointShard(own, self._metadata_of(own, boxes))
+            for n, own in enumerate(files)
+        }
 
     def write(self, writer: Writer, name: str) -> None:
         promises = {
-            key: Promise(tensor.dtype, tuple(tensor.shape), partial(_given, tensor))
+            key: LazyTensor(tensor.dtype, tuple(tensor.shape), partial(_given, tensor))
             for key, tensor in self.tensors.items()
         }
         write_file(promises, name, writer, self.metadata)
@@ -148,13 +151,13 @@ class Part:
 
 
 def take_part(
-    holdings: Sequence[Holding],
+    holdings: Sequence[ParamShard],
     optimizer: torch.optim.Optimizer,
     extra: Extra,
     *,
     keys: Collection[str],
     replica: int | None,
-) -> Part:
+) -> CheckpointShard:
     """Gather the weights and what is kept with them whose keys are among `keys`."""
     tensors: dict[str, Tensor] = {}
     boxes: dict[str, object] = {}
@@ -168,10 +171,12 @@ def take_part(
             boxes[holding.name] = {"shape": holding.shape, "spans": holding.box.spans}
             assert all(tuple(t.shape) == holding.box.shape for t in own.values()), holding.name
             tensors |= own
-    return Part(tensors, {"format": FORMAT, "boxes": json.dumps(boxes), "replica": json.dumps(replica)})
+    return CheckpointShard(
+        tensors, {"format": FORMAT, "boxes": json.dumps(boxes), "replica": json.dumps(replica)}
+    )
 
 
-def _kept(holding: Holding, optimizer: torch.optim.Optimizer, extra: Extra) -> dict[str, Tensor]:
+def _kept(holding: ParamShard, optimizer: torch.optim.Optimizer, extra: Extra) -> dict[str, Tensor]:
     """Return what is kept with a weight by kind. Before the first step there are no moments yet."""
     state = optimizer.state.get(holding.tensor, {})
     kept = {kind: state[theirs] for kind, theirs in MOMENTS.items() if theirs in state}

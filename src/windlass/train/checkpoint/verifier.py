@@ -17,7 +17,7 @@ from typing import Any
 from windlass.spec.processes import CHECKPOINT_VERIFY
 
 
-class Checks:
+class CheckpointVerifier:
     """Counts checkpoints and has every so many looked at."""
 
     def __init__(self, folder: Path, every: int | None, tell: Callable[..., None]) -> None:

@@ -26,21 +26,21 @@ from windlass.spec.errors import WindlassError
 from windlass.spec.protocol.elastic import (
     BEAT_S,
     COORDINATOR,
-    Abandon,
+    AbortGeneration,
     Assign,
-    Beat,
-    Border,
-    Dismiss,
-    Done,
-    Hello,
-    Lobby,
-    Told,
+    DrainAtStep,
+    ElasticHello,
+    Heartbeat,
+    RunEvent,
+    Shutdown,
+    WaitingForAssignment,
+    WorkerDone,
     heard,
     said,
 )
 from windlass.spec.protocol.link import Link, parse_address, wait_for
 from windlass.store.lease import leader
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 CONNECT_S = 1.0
 LOOK_AGAIN_S = 0.2
@@ -51,7 +51,7 @@ REMEMBERED = 4096
 
 
 @dataclass(frozen=True)
-class Where:
+class WorkerPosition:
     """How far this worker is, as its main thread last said."""
 
     generation: int | None = None
@@ -59,21 +59,21 @@ class Where:
     phase: str = "lobby"
 
 
-class Post:
+class CoordinatorClient:
     """The line to the coordinator. Everything but `_run` and what it calls is for the main thread."""
 
-    def __init__(self, folder: Path, hello: Hello) -> None:
-        self._lease = Place(folder / COORDINATOR)
+    def __init__(self, folder: Path, hello: ElasticHello) -> None:
+        self._lease = StoreDir(folder / COORDINATOR)
         self._hello = replace(hello, role="worker", pid=os.getpid(), version=__version__)
-        self._where = Where()
+        self._where = WorkerPosition()
         self._busy: deque[float] = deque(maxlen=REMEMBERED)
-        self._lobby: Lobby | None = None
+        self._lobby: WaitingForAssignment | None = None
         self._assigned: queue.Queue[Assign | None] = queue.Queue()
         self._outbox: queue.Queue[dict[str, Any]] = queue.Queue()
         self._bell, self._rope = os.pipe()
         os.set_blocking(self._bell, False)
         os.set_blocking(self._rope, False)
-        self._border: Border | None = None
+        self._border: DrainAtStep | None = None
         self._abandoned = 0
         self._epoch = 0
         self._ended = threading.Event()
@@ -87,19 +87,19 @@ class Post:
     def lobby(self, step: int, why: str) -> Assign | None:
         """Wait for the next assignment; None when this worker is dismissed."""
         generation = self._where.generation
-        self._where = Where(generation, step)
+        self._where = WorkerPosition(generation, step)
         self._border = None
-        self._lobby = Lobby(generation, step, why)
+        self._lobby = WaitingForAssignment(generation, step, why)
         self._ring()
         assigned = self._assigned.get()
         self._lobby = None
         if assigned is not None:
-            self._where = Where(assigned.generation, step, "forming")
+            self._where = WorkerPosition(assigned.generation, step, "forming")
         return assigned
 
     def at(self, step: int, phase: str, busy_s: float | None = None) -> None:
         """Say how far this worker is; told with the next beat."""
-        self._where = Where(self._where.generation, step, phase)
+        self._where = WorkerPosition(self._where.generation, step, phase)
         if busy_s is not None:
             self._busy.append(busy_s)
 
@@ -108,7 +108,7 @@ class Post:
         self._busy.clear()
 
     @property
-    def parting(self) -> Border | None:
+    def parting(self) -> DrainAtStep | None:
         """The request to come to the lobby, or to stop, at the next border."""
         border = self._border
         return border if border is not None and border.generation == self._where.generation else None
@@ -120,11 +120,11 @@ class Post:
 
     def tell(self, event: dict[str, Any]) -> None:
         """Pass an event on to whoever follows the run."""
-        self._send(said(Told(event)))
+        self._send(said(RunEvent(event)))
 
     def done(self, outcome: str, error: dict[str, Any] | None = None) -> None:
         """Say the last word, and let it go out."""
-        self._send(said(Done(outcome, error)))
+        self._send(said(WorkerDone(outcome, error)))
         self._ended.set()
         self._ring()
         self._thread.join(2 * CONNECT_S)
@@ -192,11 +192,11 @@ class Post:
             while not link.closed:
                 link.send(**self._outbox.get_nowait())
 
-    def _beat(self) -> Beat:
+    def _beat(self) -> Heartbeat:
         """Tell the steps since the last beat: a time that is told twice would look like two that agree."""
         where, recent, self._busy = self._where, self._busy, deque(maxlen=REMEMBERED)
         busy = tuple(recent)
-        return Beat(
+        return Heartbeat(
             generation=where.generation,
             step=where.step,
             busy_s=median(busy or (0.0,)) or None,
@@ -213,13 +213,13 @@ class Post:
         self._epoch = getattr(word, "epoch", self._epoch)
         if isinstance(word, Assign) and self._lobby is not None:
             self._assigned.put(word)
-        elif isinstance(word, Border):
+        elif isinstance(word, DrainAtStep):
             self._border = word
-        elif isinstance(word, Abandon):
+        elif isinstance(word, AbortGeneration):
             self._abandoned = max(self._abandoned, word.generation)
             if self.abandoned:
                 self.on_abandon()
-        elif isinstance(word, Dismiss):
+        elif isinstance(word, Shutdown):
             self.dismissed = word.reason
             self._assigned.put(None)
             self.on_abandon()

@@ -27,7 +27,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 from windlass.spec.protocol.rank import ORPHAN_GRACE_S
 from windlass.spec.run import RUN_FILE, Run
 from windlass.store.store_dir import load_library
@@ -39,7 +39,7 @@ Work = Callable[[Path, str, str, str, tuple[int, ...]], int]
 
 
 def main(argv: list[str]) -> int:
-    parser = DoorParser(prog="python -m windlass.train.elastic.fork_server")
+    parser = EntrypointParser(prog="python -m windlass.train.elastic.fork_server")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--node", required=True)
     parser.add_argument("--host", required=True)
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
     work: Work = getattr(importlib.import_module(module), function)
     _load_libraries(args.folder / RUN_FILE)
     emit({"ready": True})
-    Nursery(args, work).run()
+    ForkServer(args, work).run()
     return 0
 
 
@@ -63,7 +63,7 @@ def _load_libraries(file: Path) -> None:
                 load_library(url)
 
 
-class Nursery:
+class ForkServer:
     """The processes that were forked here, until the agent hangs up."""
 
     def __init__(self, args: argparse.Namespace, work: Work) -> None:

@@ -15,17 +15,25 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-from windlass.parallel.param_shard import Holding
-from windlass.parallel.process_group import Crew
+from windlass.parallel.param_shard import ParamShard
+from windlass.parallel.process_group import ProcessGroup
 from windlass.train.checkpoint.async_save import State
 from windlass.train.checkpoint.shard import MOMENTS
-from windlass.train.elastic.state_transfer import Key, Piece, Stock, exchange, listed, plan_moves, unlisted
+from windlass.train.elastic.state_transfer import (
+    Key,
+    LocalSlice,
+    Stock,
+    exchange,
+    listed,
+    plan_moves,
+    unlisted,
+)
 from windlass.train.machine_flops import known_peak
 from windlass.train.trainer import Trainer
 
 
 @dataclass(frozen=True)
-class Told:
+class MemberState:
     """What a member says of itself at the beginning of a generation."""
 
     step: int
@@ -47,15 +55,15 @@ class Settled:
     """That this process received."""
 
 
-def tell(before: Trainer | None, crew: Crew) -> list[Told | None]:
+def tell(before: Trainer | None, crew: ProcessGroup) -> list[MemberState | None]:
     """Hear how far everybody is; None for newcomers, and for who walked apart from its replicas."""
     own = None
     if before is not None and (not before.sync.local or before.replicas.at_border(before.step_number)):
         own = [before.step_number, before.samples, before.train_s, before.ready, before.ledger.recent()]
-    return [None if one is None else Told(*one) for one in crew.share(own)]
+    return [None if one is None else MemberState(*one) for one in crew.share(own)]
 
 
-def catch_up(before: Trainer | None, known: list[Told | None]) -> None:
+def catch_up(before: Trainer | None, known: list[MemberState | None]) -> None:
     """Do the step that others did already and whose gradients are complete here too.
 
     Whoever did it had heard from all that theirs were. Gradients of any other step are dropped.
@@ -69,13 +77,13 @@ def catch_up(before: Trainer | None, known: list[Told | None]) -> None:
     before.strategy.held.clear()
 
 
-def behind(before: Trainer | None, known: list[Told | None]) -> bool:
+def behind(before: Trainer | None, known: list[MemberState | None]) -> bool:
     """Whether others are further: then what is held here will be written over, and counts no more."""
     newest = max((one.step for one in known if one is not None), default=0)
     return before is not None and before.step_number < newest
 
 
-def settle(trainer: Trainer, before: Trainer | None, known: list[Told | None]) -> Settled:
+def settle(trainer: Trainer, before: Trainer | None, known: list[MemberState | None]) -> Settled:
     """Give all members one state, and the ledger its continuation."""
     last = trainer.record.last("ledger", "resumed")
     written = int(last["steps"][1] if last.get("event") == "ledger" else last.get("step", 0))
@@ -97,7 +105,7 @@ def settle(trainer: Trainer, before: Trainer | None, known: list[Told | None]) -
     return Settled(source, reached - trainer.step_number, moved or 0)
 
 
-def _from_survivors(trainer: Trainer, before: Trainer | None, known: list[Told | None]) -> int | None:
+def _from_survivors(trainer: Trainer, before: Trainer | None, known: list[MemberState | None]) -> int | None:
     """Take the newest survivors' state; return the bytes received, None where they do not hold all of it."""
     survivors = [one for one in known if one is not None]
     if not survivors:
@@ -118,9 +126,9 @@ def _from_kept_borders(trainer: Trainer) -> int | None:
     states = {step: asdict(memory.kept(step)[0].state) for step in memory.steps} if memory else {}
     known = {step: state for told in crew.share(list(states.items())) for step, state in told}
     for step in sorted((step for step in known if step > saved), reverse=True):
-        stock: dict[Key, list[Piece]] = {}
+        stock: dict[Key, list[LocalSlice]] = {}
         for name, kind, box, tensor in memory.pieces(step) if memory and step in memory.steps else ():
-            stock.setdefault((name, kind or ""), []).append(Piece(box, tensor))
+            stock.setdefault((name, kind or ""), []).append(LocalSlice(box, tensor))
         moved = _moved(trainer, stock, State(**known[step]))
         if moved is not None:
             return moved
@@ -161,33 +169,35 @@ def _from_checkpoint(trainer: Trainer) -> None:
     trainer.restore()
 
 
-def stock_of(trainer: Trainer) -> dict[Key, list[Piece]]:
+def stock_of(trainer: Trainer) -> dict[Key, list[LocalSlice]]:
     """Return all that a trainer holds of the run's state."""
-    stock: dict[Key, list[Piece]] = {}
+    stock: dict[Key, list[LocalSlice]] = {}
     for holding in _filled(trainer):
         state = trainer.optimizer.state.get(holding.tensor, {})
-        stock[holding.name, ""] = [Piece(holding.box, holding.tensor)]
+        stock[holding.name, ""] = [LocalSlice(holding.box, holding.tensor)]
         for kind, theirs in MOMENTS.items():
             if theirs in state:
-                stock[holding.name, kind] = [Piece(holding.box, state[theirs])]
+                stock[holding.name, kind] = [LocalSlice(holding.box, state[theirs])]
     return stock
 
 
-def _room(trainer: Trainer, step: int) -> dict[Key, list[Piece]]:
+def _room(trainer: Trainer, step: int) -> dict[Key, list[LocalSlice]]:
     """Return where the state of a step goes; moments exist from the first step on."""
     room = stock_of(trainer)
     for holding in _filled(trainer) if step else ():
         for kind in MOMENTS:
             if (holding.name, kind) not in room:
-                room[holding.name, kind] = [Piece(holding.box, torch.zeros_like(holding.tensor.detach()))]
+                room[holding.name, kind] = [
+                    LocalSlice(holding.box, torch.zeros_like(holding.tensor.detach()))
+                ]
     return room
 
 
-def _filled(trainer: Trainer) -> list[Holding]:
+def _filled(trainer: Trainer) -> list[ParamShard]:
     return [holding for holding in trainer.strategy.held.holdings if holding.tensor.numel()]
 
 
-def _entries(known: list[Told | None]) -> dict[int, list[int]]:
+def _entries(known: list[MemberState | None]) -> dict[int, list[int]]:
     """Return what any survivor remembers of each step."""
     return {entry[1]: entry for one in known if one is not None for entry in one.entries}
 

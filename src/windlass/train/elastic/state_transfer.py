@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from windlass.parallel.param_shard import Box
-from windlass.parallel.process_group import Crew
+from windlass.parallel.param_shard import Slice
+from windlass.parallel.process_group import ProcessGroup
 from windlass.train.checkpoint.reader import cover
 
 Key = tuple[str, str]
@@ -25,46 +25,46 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldSlice:
     """That a process has a box of a tensor."""
 
     rank: int
-    box: Box
+    box: Slice
 
 
 @dataclass(frozen=True)
-class Move:
+class SliceTransfer:
     """A piece of a tensor on its way."""
 
     source: int
     target: int
     key: Key
-    box: Box
+    box: Slice
 
 
 @dataclass(frozen=True)
-class Piece:
+class LocalSlice:
     """A box of a tensor in memory."""
 
-    box: Box
+    box: Slice
     tensor: Tensor
 
 
-Stock = Mapping[Key, Sequence[Piece]]
+Stock = Mapping[Key, Sequence[LocalSlice]]
 """What a process has, or has room for."""
 
-Listed = dict[Key, list[Box]]
+Listed = dict[Key, list[Slice]]
 
 
 def plan_moves(
     have: Sequence[Listed], need: Sequence[Listed]
-) -> tuple[list[Move], list[tuple[int, Key, Box]]]:
+) -> tuple[list[SliceTransfer], list[tuple[int, Key, Slice]]]:
     """Say who sends what to whom, and what nobody has.
 
     Everybody keeps what it has; else the one that has sent least so far sends.
     """
-    moves: list[Move] = []
-    missing: list[tuple[int, Key, Box]] = []
+    moves: list[SliceTransfer] = []
+    missing: list[tuple[int, Key, Slice]] = []
     loads = [0] * len(have)
     for target, wanted in enumerate(need):
         for key in sorted(wanted):
@@ -73,16 +73,16 @@ def plan_moves(
                 missing += [(target, key, one) for one in left]
                 for holder, piece in pieces:
                     loads[holder.rank] += prod(piece.shape) if holder.rank != target else 0
-                    moves.append(Move(holder.rank, target, key, piece))
+                    moves.append(SliceTransfer(holder.rank, target, key, piece))
     return moves, missing
 
 
-def _holders(have: Sequence[Listed], key: Key, target: int, loads: Sequence[int]) -> list[Held]:
+def _holders(have: Sequence[Listed], key: Key, target: int, loads: Sequence[int]) -> list[HeldSlice]:
     order = sorted(range(len(have)), key=lambda rank: (rank != target, loads[rank], rank))
-    return [Held(rank, box) for rank in order for box in have[rank].get(key, ())]
+    return [HeldSlice(rank, box) for rank in order for box in have[rank].get(key, ())]
 
 
-def exchange(crew: Crew, moves: Sequence[Move], stock: Stock, room: Stock) -> int:
+def exchange(crew: ProcessGroup, moves: Sequence[SliceTransfer], stock: Stock, room: Stock) -> int:
     """Carry out a plan together; return the bytes that this process received.
 
     Pieces between two processes travel in the order of the plan, so they need no names.
@@ -111,7 +111,7 @@ def exchange(crew: Crew, moves: Sequence[Move], stock: Stock, room: Stock) -> in
     return moved
 
 
-def _part(pieces: Sequence[Piece], box: Box) -> Tensor:
+def _part(pieces: Sequence[LocalSlice], box: Slice) -> Tensor:
     """Return a view of the one piece that holds a box."""
     for piece in pieces:
         common = piece.box.overlap(box)
@@ -139,6 +139,6 @@ def listed(stock: Stock) -> list[list[Any]]:
 def unlisted(told: Sequence[Sequence[Any]]) -> Listed:
     """Read what `listed` told."""
     return {
-        (name, kind): [Box(tuple((int(a), int(b)) for a, b in spans)) for spans in boxes]
+        (name, kind): [Slice(tuple((int(a), int(b)) for a, b in spans)) for spans in boxes]
         for name, kind, boxes in told
     }

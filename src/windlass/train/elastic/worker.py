@@ -22,25 +22,25 @@ from pathlib import Path
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from windlass.parallel.abort_comm import Connections
+from windlass.parallel.abort_comm import GroupConnections
 from windlass.parallel.device import device_of
 from windlass.parallel.device_mesh import gathered, speak_through
-from windlass.parallel.process_group import Alone, Crew, Together
+from windlass.parallel.process_group import DistributedGroup, ProcessGroup, SingleProcess
 from windlass.plan.hyperparameters import choose_micro
 from windlass.spec.errors import ProcessFailed, WindlassError
 from windlass.spec.layout import Layout
-from windlass.spec.protocol.elastic import MEMBERS, Assign, Hello
+from windlass.spec.protocol.elastic import MEMBERS, Assign, ElasticHello
 from windlass.spec.protocol.entrypoint import error_event
 from windlass.spec.protocol.link import parse_address
-from windlass.spec.protocol.rank import Member
+from windlass.spec.protocol.rank import RankInfo
 from windlass.spec.run import Run
 from windlass.train import runtime_settings
 from windlass.train.elastic import state_sync
-from windlass.train.elastic.coordinator_client import Post
+from windlass.train.elastic.coordinator_client import CoordinatorClient
 from windlass.train.elastic.error_summary import plain_reason
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 from windlass.train.ledger import Superseded
-from windlass.train.loop import Outcome, Wishes, go_on, load_run, tell_start
+from windlass.train.loop import Outcome, StopSignals, go_on, load_run, tell_start
 from windlass.train.trainer import Trainer
 from windlass.train.word2vec.start import prepare
 
@@ -53,10 +53,12 @@ def work(folder: Path, worker: str, node: str, host: str, cores: tuple[int, ...]
     """Be a worker until the run is over or it is dismissed; return the exit code."""
     speak_through(host)
     own = TCPStore(host, 0, is_master=True, wait_for_workers=False)
-    post = Post(folder, Hello(role="worker", node=node, worker=worker, host=host, store=f"{host}:{own.port}"))
-    record = Record(folder, rank=1, passes_on=post.tell)
+    post = CoordinatorClient(
+        folder, ElasticHello(role="worker", node=node, worker=worker, host=host, store=f"{host}:{own.port}")
+    )
+    record = EventLog(folder, rank=1, passes_on=post.tell)
     try:
-        outcome = Worker(folder, worker, cores, post, record).run()
+        outcome = ElasticWorker(folder, worker, cores, post, record).run()
     except WindlassError as error:
         post.done("failed", error_event(error))
         return error.exit_code
@@ -74,10 +76,12 @@ class Parted:
     outcome: Outcome = "left"
 
 
-class Worker:
+class ElasticWorker:
     """What a process keeps from one generation to the next."""
 
-    def __init__(self, folder: Path, name: str, cores: tuple[int, ...], post: Post, record: Record) -> None:
+    def __init__(
+        self, folder: Path, name: str, cores: tuple[int, ...], post: CoordinatorClient, record: EventLog
+    ) -> None:
         self._folder, self._name, self._cores = folder, name, cores
         self._post, self._record = post, record
         self._trainer: Trainer | None = None
@@ -107,7 +111,7 @@ class Worker:
 
     def _generation(self, assigned: Assign) -> Parted:
         """Train in one company, until it changes or all is done."""
-        connections = Connections()
+        connections = GroupConnections()
         self._post.on_abandon = connections.cut
         self._post.forget_pace()
         try:
@@ -125,7 +129,7 @@ class Worker:
         finally:
             self._post.on_abandon = _nothing
 
-    def _train(self, assigned: Assign, connections: Connections) -> Outcome:
+    def _train(self, assigned: Assign, connections: GroupConnections) -> Outcome:
         began_s = time.monotonic()
         run = self._run_for(assigned)
         self._record.take_rank(assigned.rank)
@@ -146,14 +150,14 @@ class Worker:
             connections.settle()
             self._trainer = trainer
             state_sync.tell_settled(trainer, settled, began_s)
-            return go_on(trainer, Wishes(self._stopped, self._leaving, self._departing))
+            return go_on(trainer, StopSignals(self._stopped, self._leaving, self._departing))
 
     def _called_away(self) -> bool:
         """Whether this worker shall stop or leave; whoever asks is still learning the first vectors."""
         self._post.at(0, "saving")
         return self._stopped() or self._leaving()
 
-    def _parted(self, run: Run, crew: Crew) -> Outcome:
+    def _parted(self, run: Run, crew: ProcessGroup) -> Outcome:
         """How a generation ends that has not begun to train."""
         if not any(crew.share(self._stopped())):
             return "left"
@@ -161,7 +165,7 @@ class Worker:
         return "stopped"
 
     def _join(self, run: Run, assigned: Assign, before: Trainer | None) -> Trainer:
-        member = Member(assigned.rank, assigned.world, assigned.rendezvous)
+        member = RankInfo(assigned.rank, assigned.world, assigned.rendezvous)
         trainer = Trainer(
             run,
             self._folder,
@@ -184,7 +188,7 @@ class Worker:
             yield
             return
         store = PrefixStore(f"generation-{assigned.generation}", _open(assigned.rendezvous))
-        member = Member(assigned.rank, assigned.world, assigned.rendezvous)
+        member = RankInfo(assigned.rank, assigned.world, assigned.rendezvous)
         with gathered(store, member, device_of(run.job.machine)):
             yield
 
@@ -246,8 +250,8 @@ class Worker:
         return self._going or (border is not None and border.departs)
 
 
-def _crew(assigned: Assign) -> Crew:
-    return Alone() if assigned.world == 1 else Together()
+def _crew(assigned: Assign) -> ProcessGroup:
+    return SingleProcess() if assigned.world == 1 else DistributedGroup()
 
 
 def _open(address: str) -> Store:

@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from windlass.models.hmm.weights import Weights, read_weights, write_weights
+from windlass.models.hmm.weights import HmmWeights, read_weights, write_weights
 from windlass.spec.errors import Damaged, WindlassError
 from windlass.spec.job import Job
 from windlass.spec.run import CHECKPOINTS
 from windlass.store.checkpoint_retention import retained
 from windlass.store.manifest import DirectoryWriter, load_manifest, read_verified, verify
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.store.uploads import Outcome, Uploads
 from windlass.train.checkpoint.async_save import STATE, committed
 from windlass.train.checkpoint.manager import Copies, note_sent, settle_store, step_of
-from windlass.train.checkpoint.verifier import Checks
-from windlass.train.event_log import Record
+from windlass.train.checkpoint.verifier import CheckpointVerifier
+from windlass.train.event_log import EventLog
 
 KIND = "hmm checkpoint"
 CLOSE_S = 30.0
@@ -46,16 +46,16 @@ class Progressed:
 class Saves:
     """Writes, keeps, sends and finds the checkpoints of one run."""
 
-    def __init__(self, folder: Path, job: Job, record: Record) -> None:
+    def __init__(self, folder: Path, job: Job, record: EventLog) -> None:
         self._folder, self._job, self._record = folder, job, record
         self._uploads: Uploads | None = None
-        self._checks = Checks(folder, job.checkpoint.verify_every, record.tell)
+        self._checks = CheckpointVerifier(folder, job.checkpoint.verify_every, record.tell)
 
-    def save(self, weights: Weights, state: Progressed) -> None:
+    def save(self, weights: HmmWeights, state: Progressed) -> None:
         """Write a checkpoint, tell of it, and forget the oldest. Only rank 0 does."""
         began = time.perf_counter()
         target = self._folder / CHECKPOINTS / f"step-{state.step:08d}"
-        writer = DirectoryWriter(Place(target))
+        writer = DirectoryWriter(StoreDir(target))
         write_weights(writer, weights)
         writer.write(STATE, (json.dumps(asdict(state)) + "\n").encode())
         writer.commit({"kind": KIND, "step": state.step})
@@ -66,7 +66,7 @@ class Saves:
             self._send(target, self._job.checkpoint.store)
         self._checks.offer(state.step)
 
-    def newest(self) -> tuple[Weights, Progressed] | None:
+    def newest(self) -> tuple[HmmWeights, Progressed] | None:
         """Load the newest whole checkpoint of this machine, or of the store; None where there is none."""
         for path in reversed(committed(self._folder / CHECKPOINTS)):
             try:
@@ -82,7 +82,7 @@ class Saves:
             self._record.tell("warning", message=f"{names}: not sent to {self._uploads.url} before the end")
         self._checks.close(CLOSE_S)
 
-    def _fetched(self) -> tuple[Weights, Progressed] | None:
+    def _fetched(self) -> tuple[HmmWeights, Progressed] | None:
         copies = Copies.of(self._folder)
         if copies is None:
             return None
@@ -103,8 +103,8 @@ class Saves:
         pending = [*self._checks.looking_at, *(self._uploads.pending if self._uploads is not None else ())]
         for step, path in found.items():
             if step not in kept and path.name not in pending:
-                DirectoryWriter(Place(path))  # its manifest first: what is half removed is no checkpoint
-                Place(path).remove()
+                DirectoryWriter(StoreDir(path))  # its manifest first: what is half removed is no checkpoint
+                StoreDir(path).remove()
 
     def _send(self, path: Path, store: str) -> None:
         try:
@@ -129,9 +129,9 @@ class Saves:
         self._record.tell(event, step=step_of(name), tier="store", **facts)
 
 
-def load_checkpoint(path: Path) -> tuple[Weights, Progressed]:
+def load_checkpoint(path: Path) -> tuple[HmmWeights, Progressed]:
     """Load a checkpoint, every byte checked."""
-    place = Place(path)
+    place = StoreDir(path)
     manifest = load_manifest(place)
     if manifest is None or manifest.meta.get("kind") != KIND:
         raise Damaged(f"{path}: is not a checkpoint of a hidden Markov run")
@@ -139,4 +139,4 @@ def load_checkpoint(path: Path) -> tuple[Weights, Progressed]:
     state = Progressed(**json.loads(read_verified(place, STATE, manifest)))
     # Copies: the tables lie in a file that is forgotten in time.
     tables = read_weights(path).tables.values()
-    return Weights(*(np.array(table, np.float64) for table in tables)), state
+    return HmmWeights(*(np.array(table, np.float64) for table in tables)), state

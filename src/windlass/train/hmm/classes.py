@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from windlass.train.hmm.text import Text
+from windlass.train.hmm.text import HmmText
 
 DIRECTIONS = 32
 """More take in what is peculiar to single tokens, and lead to a lower place (docs/log.md)."""
@@ -36,7 +36,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Pairs:
+class TokenPairs:
     """How often each token was seen, and each token after each other: `count_P` times `second_P` after
     `first_P`."""
 
@@ -46,7 +46,7 @@ class Pairs:
     count_P: Ints
 
 
-def count_pairs(text: Text, vocabulary: int) -> Pairs:
+def count_pairs(text: HmmText, vocabulary: int) -> TokenPairs:
     """Count the neighbours in a text, or in so much of it that more would change little."""
     wanted = min(text.count, max(1, PAIR_TOKENS // text.length))
     numbers = np.linspace(0, text.count - 1, wanted).astype(np.int64)
@@ -58,17 +58,17 @@ def count_pairs(text: Text, vocabulary: int) -> Pairs:
         met = (tokens_NT[:, :-1] * vocabulary + tokens_NT[:, 1:]).ravel()
         codes, place = np.unique(np.concatenate([codes, met]), return_inverse=True)
         counts = np.bincount(place, np.concatenate([counts, np.ones(len(met))]), len(codes)).astype(np.int64)
-    return Pairs(seen_V, codes // vocabulary, codes % vocabulary, counts)
+    return TokenPairs(seen_V, codes // vocabulary, codes % vocabulary, counts)
 
 
-def classes_of(pairs: Pairs, classes: int, seed: int) -> Ints:
+def classes_of(pairs: TokenPairs, classes: int, seed: int) -> Ints:
     """Return the class of each token. One thread computes them: their bits are the same everywhere."""
     vectors_VD = neighbourhoods(pairs, seed)
     seen_V = torch.from_numpy(pairs.seen_V).double()
     return _clustered(vectors_VD, seen_V, classes).numpy()
 
 
-def neighbourhoods(pairs: Pairs, seed: int) -> Tensor:
+def neighbourhoods(pairs: TokenPairs, seed: int) -> Tensor:
     """Return a direction for each token that says what comes after it and what before."""
     seen_V = np.maximum(pairs.seen_V, 1).astype(np.float64)
     tempered_P = np.sqrt(pairs.count_P) / (seen_V[pairs.first_P] * seen_V[pairs.second_P]) ** 0.25

@@ -33,7 +33,7 @@ class Counts:
     emission_VK: Tensor
 
 
-class Tally:
+class ExactSums:
     """The sums of one pass through the corpus; several threads may add to it."""
 
     def __init__(self, states: int, vocabulary: int, tokens: int) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from windlass.models.hmm.weights import Weights
+from windlass.models.hmm.weights import HmmWeights
 
 BLOCK_NUMBERS = 1 << 21
 """Of probabilities in each of the three tables that a block needs: 8 MiB in float32."""
@@ -27,7 +27,7 @@ LEAST_SEQUENCES, MOST_SEQUENCES = 16, 1024
 
 
 @dataclass(frozen=True)
-class Tables:
+class HmmTables:
     """The probabilities as the E-step reads them."""
 
     start_K: Tensor
@@ -63,11 +63,11 @@ def block_sequences(states: int, length: int) -> int:
     return max(LEAST_SEQUENCES, min(MOST_SEQUENCES, BLOCK_NUMBERS // (states * length)))
 
 
-def tables_of(weights: Weights, dtype: torch.dtype) -> Tables:
+def tables_of(weights: HmmWeights, dtype: torch.dtype) -> HmmTables:
     emission_VK = torch.from_numpy(weights.emission_KV).T
     largest_V = emission_VK.amax(1)
     transition_KK = torch.from_numpy(weights.transition_KK).to(dtype)
-    return Tables(
+    return HmmTables(
         start_K=torch.from_numpy(weights.start_K).to(dtype),
         transition_KK=transition_KK,
         backward_KK=transition_KK.T.contiguous(),
@@ -79,7 +79,7 @@ def tables_of(weights: Weights, dtype: torch.dtype) -> Tables:
 
 
 @torch.inference_mode()
-def expect(tables: Tables, tokens_NT: Tensor) -> Expectation:
+def expect(tables: HmmTables, tokens_NT: Tensor) -> Expectation:
     """Return what is expected of a block. One thread computes it: its bits are the same everywhere."""
     tokens_TN = tokens_NT.T.contiguous()
     weighed_TNK = tables.emission_VK[tokens_TN]
@@ -104,7 +104,7 @@ def expect(tables: Tables, tokens_NT: Tensor) -> Expectation:
     )
 
 
-def _forward(tables: Tables, weighed_TNK: Tensor) -> tuple[Tensor, Tensor]:
+def _forward(tables: HmmTables, weighed_TNK: Tensor) -> tuple[Tensor, Tensor]:
     """Return the probability of each state after each token, and what was divided by to make them sum to 1.
 
     Where a sequence has become impossible all its states are 0 from there on, and so is its scale.
@@ -123,7 +123,7 @@ def _forward(tables: Tables, weighed_TNK: Tensor) -> tuple[Tensor, Tensor]:
     return forward_TNK.nan_to_num_(0.0), scale_TN1.nan_to_num_(0.0)
 
 
-def _backward(tables: Tables, forward_TNK: Tensor, weighed_TNK: Tensor, possible_N1: Tensor) -> Tensor:
+def _backward(tables: HmmTables, forward_TNK: Tensor, weighed_TNK: Tensor, possible_N1: Tensor) -> Tensor:
     """Return the probability of each state given the whole sequence; 0 throughout for an impossible one.
 
     `weighed_TNK` holds emissions over scales, and afterwards those times what is to come: what the expected

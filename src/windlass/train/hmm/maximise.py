@@ -14,14 +14,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from windlass.models.hmm.weights import Array, Weights
+from windlass.models.hmm.weights import Array, HmmWeights
 from windlass.train.hmm.exact_sum import Counts
 
 
-def maximise(counts: Counts, before: Weights, smoothing: float) -> Weights:
+def maximise(counts: Counts, before: HmmWeights, smoothing: float) -> HmmWeights:
     """Return the next probabilities. A state that is expected nowhere keeps what it had: any would do."""
     emission_KV = counts.emission_VK.T.contiguous().numpy()
-    return Weights(
+    return HmmWeights(
         start_K=likeliest(counts.start_K.numpy(), before.start_K, smoothing),
         transition_KK=likeliest(counts.transition_KK.numpy(), before.transition_KK, smoothing),
         emission_KV=likeliest(emission_KV, before.emission_KV, smoothing),
@@ -36,7 +36,7 @@ def likeliest(counts: Array, before: Array, smoothing: float) -> Array:
     return found
 
 
-def log_prior(weights: Weights, smoothing: float) -> float:
+def log_prior(weights: HmmWeights, smoothing: float) -> float:
     """Return the logarithm of the prior, but for a constant; 0 without smoothing."""
     rows = [total for table in weights.tables.values() for total in log_rows(table)] if smoothing else []
     return log_prior_of(rows, smoothing)

@@ -12,15 +12,15 @@ import torch
 
 from windlass.corpus.corpus_dir import load_corpus
 from windlass.models.hmm.model import HiddenMarkov
-from windlass.models.hmm.weights import Weights, write_model
+from windlass.models.hmm.weights import HmmWeights, write_model
 from windlass.parallel.device import place_process
-from windlass.spec.job import Machine
+from windlass.spec.job import MachineSpec
 from windlass.spec.protocol.progress import Progress
 from windlass.spec.run import Run
 from windlass.spec.shape import HmmShape, Shape
 from windlass.store.manifest import DirectoryWriter
 from windlass.train.evaluate import Evaluation
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 from windlass.train.hmm.checkpoints import Progressed
 from windlass.train.hmm.convergence import Ascent
 from windlass.train.hmm.evaluation import evaluate_model
@@ -33,10 +33,10 @@ TELL_EVERY_S = 0.2
 SAMPLE_TOKENS = 48
 
 
-class Account:
+class HmmReport:
     """The text, the journal and the result of one run."""
 
-    def __init__(self, run: Run, folder: Path, record: Record, threads: int) -> None:
+    def __init__(self, run: Run, folder: Path, record: EventLog, threads: int) -> None:
         assert isinstance(run.shape, HmmShape)
         self.shape, self._run, self._folder, self._record = run.shape, run, folder, record
         self.threads = threads
@@ -44,16 +44,16 @@ class Account:
         self.text = text_of_corpus(self.corpus, run.shape.context)
         self._told_at = 0.0
 
-    def first(self) -> Weights:
+    def first(self) -> HmmWeights:
         """Return the probabilities to begin with."""
         job = self._run.job
-        place_process(Machine(device="cpu"), threads=1)  # several find other classes
+        place_process(MachineSpec(device="cpu"), threads=1)  # several find other classes
         self._record.tell_progress(Progress("initial", 0, 1, "points"))
         found = initial_weights(job.model.hmm, self.text, self.shape.vocabulary, job.seed)
         self._record.tell_progress(Progress("initial", 1, 1, "points"))
         return found
 
-    def evaluate(self, weights: Weights, step: int, sequences: int | None) -> Evaluation:
+    def evaluate(self, weights: HmmWeights, step: int, sequences: int | None) -> Evaluation:
         """Measure on held-out text, and show what the model would write."""
         model = HiddenMarkov(self.shape, weights)
         result = evaluate_model(model, self.corpus.validation, sequences, self.report)
@@ -62,7 +62,7 @@ class Account:
         self._show(model, step)
         return result
 
-    def export(self, weights: Weights, state: Progressed, result: Evaluation, **more: Any) -> None:
+    def export(self, weights: HmmWeights, state: Progressed, result: Evaluation, **more: Any) -> None:
         """Write the model, and tell that the run is over."""
 
         def write(writer: DirectoryWriter, special_tokens: SpecialTokens) -> Shape:

@@ -18,32 +18,32 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from windlass.models.hmm.weights import Weights
+from windlass.models.hmm.weights import HmmWeights
 from windlass.parallel.device import place_process
 from windlass.parallel.device_mesh import meeting
-from windlass.parallel.process_group import Alone, Crew, Together
+from windlass.parallel.process_group import DistributedGroup, ProcessGroup, SingleProcess
 from windlass.spec.errors import BadInput, StoreFailed
-from windlass.spec.job import Machine
-from windlass.spec.protocol.rank import Member
+from windlass.spec.job import MachineSpec
+from windlass.spec.protocol.rank import RankInfo
 from windlass.spec.run import Run
 from windlass.train.collective_errors import accord
 from windlass.train.evaluate import Evaluation
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 from windlass.train.hmm.checkpoints import Progressed, Saves
 from windlass.train.hmm.convergence import ascended
-from windlass.train.hmm.exact_sum import Tally
+from windlass.train.hmm.exact_sum import ExactSums
 from windlass.train.hmm.maximise import log_prior, maximise
-from windlass.train.hmm.report import Account
-from windlass.train.hmm.settings_requests import Requests
+from windlass.train.hmm.report import HmmReport
+from windlass.train.hmm.settings_requests import HmmSettings
 from windlass.train.hmm.sweep import sweep
 from windlass.train.loop import load_run
 
 KINDS = {"float32": torch.float32, "float64": torch.float64}
 
 
-def train(folder: Path, stopped: Callable[[], bool], member: Member | None = None) -> bool:
+def train(folder: Path, stopped: Callable[[], bool], member: RankInfo | None = None) -> bool:
     """Do a whole run, or go on with it. Return whether it came to its end."""
-    run, member = load_run(folder), member or Member()
+    run, member = load_run(folder), member or RankInfo()
     if member.world != run.layout.world:
         raise BadInput(f"layout {run.layout} needs {run.layout.world} processes, not {member.world}")
     if run.job.machine.device == "cuda":
@@ -51,8 +51,8 @@ def train(folder: Path, stopped: Callable[[], bool], member: Member | None = Non
             "[machine] device = 'cuda': hidden Markov models are trained on CPUs", hint="leave it out"
         )
     # One thread for each product, so that its bits do not depend on how many there are: blocks have threads.
-    device = place_process(Machine(device="cpu"), threads=1)
-    record = Record(folder, rank=member.rank)
+    device = place_process(MachineSpec(device="cpu"), threads=1)
+    record = EventLog(folder, rank=member.rank)
     try:
         with meeting(member, device):
             climb = Climb(run, folder, record, member)
@@ -65,18 +65,18 @@ def train(folder: Path, stopped: Callable[[], bool], member: Member | None = Non
 class Climb:
     """One process's part of a run."""
 
-    def __init__(self, run: Run, folder: Path, record: Record, member: Member) -> None:
+    def __init__(self, run: Run, folder: Path, record: EventLog, member: RankInfo) -> None:
         self.run, self.folder, self.record = run, folder, record
-        self.crew: Crew = Together() if member.world > 1 else Alone()
-        self.account = Account(run, folder, record, len(member.cores) or run.threads)
+        self.crew: ProcessGroup = DistributedGroup() if member.world > 1 else SingleProcess()
+        self.account = HmmReport(run, folder, record, len(member.cores) or run.threads)
         self.saves = Saves(folder, run.job, record)
-        self.requests = Requests(folder, run, self.crew, record)
+        self.requests = HmmSettings(folder, run, self.crew, record)
         self.state = Progressed(0)
 
     def begin(self) -> None:
         """Come to the newest checkpoint or, where there is none, to the first probabilities."""
         self.account.tell_start(self.crew.world)
-        found: tuple[Weights, Progressed] | None = None
+        found: tuple[HmmWeights, Progressed] | None = None
         with accord(self.crew, f"{self.folder}: the run could not begin"):
             if self.crew.rank == 0:
                 found = self.saves.newest() or (self.account.first(), Progressed(0))
@@ -130,7 +130,7 @@ class Climb:
         self._climb(tally, began)
         return True
 
-    def _climb(self, tally: Tally, began: float) -> None:
+    def _climb(self, tally: ExactSums, began: float) -> None:
         """Take the next probabilities from what all processes expect."""
         if self.crew.world > 1:
             tally.gather()
@@ -148,14 +148,14 @@ class Climb:
             self.account.tell_step(self.run, ascent, loss, seconds, self.crew.world)
         self.account.tell_end(ascent, counts.impossible)
 
-    def _agreed(self, weights: Weights | None) -> Weights:
+    def _agreed(self, weights: HmmWeights | None) -> HmmWeights:
         """Return rank 0's probabilities: only it reads them from the disk."""
         states, vocabulary = self.account.shape.states, self.account.shape.vocabulary
         sizes = ((states,), (states, states), (states, vocabulary))
         tables = list(weights.tables.values()) if weights else [np.empty(size) for size in sizes]
         for table in tables if self.crew.world > 1 else ():
             dist.broadcast(torch.from_numpy(table), src=0)
-        return Weights(*tables)
+        return HmmWeights(*tables)
 
     def _evaluate(self, sequences: int | None) -> Evaluation | None:
         """Measure on rank 0 alone."""

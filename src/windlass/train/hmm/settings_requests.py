@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windlass.parallel.process_group import Crew
+from windlass.parallel.process_group import ProcessGroup
 from windlass.spec.errors import WindlassError
 from windlass.spec.run import Run
 from windlass.spec.settings import AS_PLANNED, Settings, applied, difference
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 from windlass.train.settings_file import load_request, newest_request, told_before
 
 LOOK_EVERY_S = 0.2
@@ -23,10 +23,10 @@ FOREIGN = ("sync", "learning_rate", "micro_batch_sequences")
 """Settings that only a run that learns by gradients has."""
 
 
-class Requests:
+class HmmSettings:
     """The requests to one run. All processes ask together; rank 0 reads them."""
 
-    def __init__(self, folder: Path, planned: Run, crew: Crew, record: Record) -> None:
+    def __init__(self, folder: Path, planned: Run, crew: ProcessGroup, record: EventLog) -> None:
         self._folder, self._planned, self._crew, self._record = folder, planned, crew, record
         self._taken = 0
         self._settings: Settings | None = None

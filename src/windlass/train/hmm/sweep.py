@@ -12,19 +12,19 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 import numpy as np
 import torch
 
-from windlass.models.hmm.weights import Weights
+from windlass.models.hmm.weights import HmmWeights
 from windlass.spec.protocol.progress import Progress, Report, silent
-from windlass.train.hmm.exact_sum import Tally
-from windlass.train.hmm.expectation import Tables, block_sequences, expect, tables_of
-from windlass.train.hmm.text import Text, Tokens
+from windlass.train.hmm.exact_sum import ExactSums
+from windlass.train.hmm.expectation import HmmTables, block_sequences, expect, tables_of
+from windlass.train.hmm.text import HmmText, Tokens
 
 AHEAD = 2
 """Blocks that wait for each thread: read while others compute, few enough to stop soon."""
 
 
 def sweep(
-    weights: Weights,
-    text: Text,
+    weights: HmmWeights,
+    text: HmmText,
     *,
     threads: int = 1,
     share: tuple[int, int] = (0, 1),
@@ -32,10 +32,10 @@ def sweep(
     dtype: torch.dtype = torch.float64,
     report: Report = silent,
     stopped: Callable[[], bool] = lambda: False,
-) -> Tally | None:
+) -> ExactSums | None:
     """Return the sums over this worker's share (which, of how many) of the blocks, or over `only` those of
     some numbers; None if it was stopped."""
-    tally = Tally(weights.states, weights.vocabulary, text.tokens)
+    tally = ExactSums(weights.states, weights.vocabulary, text.tokens)
     tables, done = tables_of(weights, dtype), 0
     blocks = blocks_of(weights.states, text)
     blocks = blocks[share[0] :: share[1]] if only is None else blocks[only.start : only.stop]
@@ -58,13 +58,13 @@ def sweep(
     return tally
 
 
-def blocks_of(states: int, text: Text) -> list[range]:
+def blocks_of(states: int, text: HmmText) -> list[range]:
     """Return the sequences of each block."""
     size = block_sequences(states, text.length)
     return [range(first, min(first + size, text.count)) for first in range(0, text.count, size)]
 
 
-def _one(tables: Tables, tally: Tally, tokens_NT: Tokens) -> int:
+def _one(tables: HmmTables, tally: ExactSums, tokens_NT: Tokens) -> int:
     tally.add(expect(tables, torch.from_numpy(tokens_NT)))
     return int(tokens_NT.size)
 

@@ -17,7 +17,7 @@ Read = Callable[[Tokens], Tokens]
 
 
 @dataclass(frozen=True)
-class Text:
+class HmmText:
     """`count` sequences, each of `length` tokens."""
 
     read: Read
@@ -29,12 +29,12 @@ class Text:
         return self.count * self.length
 
 
-def text_of(tokens_NT: Tokens) -> Text:
+def text_of(tokens_NT: Tokens) -> HmmText:
     """Return sequences that are in memory."""
-    return Text(lambda numbers: tokens_NT[numbers], *tokens_NT.shape)
+    return HmmText(lambda numbers: tokens_NT[numbers], *tokens_NT.shape)
 
 
-def text_of_corpus(corpus: BuiltCorpus, context: int) -> Text:
+def text_of_corpus(corpus: BuiltCorpus, context: int) -> HmmText:
     """Cut the training part into sequences; every token is in one of them but for the last few."""
     part = corpus.train
 
@@ -44,4 +44,4 @@ def text_of_corpus(corpus: BuiltCorpus, context: int) -> Text:
             row[:] = part.read(number * context, (number + 1) * context)
         return rows
 
-    return Text(read, sample_count(len(part), context), context)
+    return HmmText(read, sample_count(len(part), context), context)

@@ -14,11 +14,11 @@ import torch
 
 from windlass.corpus.corpus_dir import load_corpus
 from windlass.models.hmm.model import HiddenMarkov
-from windlass.models.hmm.weights import Weights
+from windlass.models.hmm.weights import HmmWeights
 from windlass.spec.run import JOURNAL, Run
 from windlass.spec.shape import HmmShape
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.hmm.checkpoints import load_checkpoint
 from windlass.train.hmm.evaluation import evaluate_model
 from windlass.train.hmm.sweep import sweep
@@ -30,7 +30,7 @@ FEW_SEQUENCES = 4
 
 
 @dataclass(frozen=True)
-class Held:
+class RecordedLoss:
     """A loss as computed now, and as the run told it, if it did."""
 
     step: int
@@ -45,26 +45,26 @@ class Held:
         return abs(self.loss - self.expected) <= TOLERANCE * abs(self.expected)
 
 
-def hold(folder: Path, run: Run, path: Path) -> Held:
+def hold(folder: Path, run: Run, path: Path) -> RecordedLoss:
     """Load a checkpoint, every byte checked, and compute again what the run said of it."""
     assert isinstance(run.shape, HmmShape)
     weights, state = load_checkpoint(path)
     evaluation = following = None
-    for record in Journal(Place(folder), JOURNAL).read():
+    for record in Journal(StoreDir(folder), JOURNAL).read():
         if record.get("event") == "evaluation" and record.get("step") == state.step:
             evaluation = record
         elif record.get("event") == "step" and record.get("step") == state.step + 1:
             following = record
     if evaluation is None and following is not None:
         expected = float(following["loss"])
-        return Held(state.step, _training_loss(run, weights), expected, f"step {state.step + 1}")
+        return RecordedLoss(state.step, _training_loss(run, weights), expected, f"step {state.step + 1}")
     sequences = int(evaluation["sequences"]) if evaluation else FEW_SEQUENCES
     model = HiddenMarkov(run.shape, weights)
     loss = evaluate_model(model, load_corpus(Path(run.corpus)).validation, sequences).loss
-    return Held(state.step, loss, float(evaluation["loss"]) if evaluation else None, "the evaluation")
+    return RecordedLoss(state.step, loss, float(evaluation["loss"]) if evaluation else None, "the evaluation")
 
 
-def _training_loss(run: Run, weights: Weights) -> float:
+def _training_loss(run: Run, weights: HmmWeights) -> float:
     text = text_of_corpus(load_corpus(Path(run.corpus)), run.shape.context)
     tally = sweep(weights, text, threads=torch.get_num_threads(), dtype=torch.float32)
     assert tally is not None

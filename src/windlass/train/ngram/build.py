@@ -20,15 +20,15 @@ from pathlib import Path
 
 from windlass.spec.protocol.progress import Progress, Report, silent
 from windlass.store.manifest import DirectoryWriter, load_manifest
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.ngram.blocks import Counted
 from windlass.train.ngram.estimate import Estimates, Statistics, estimate
-from windlass.train.ngram.executor import Block, Hands, Task, pool_hands, runs_in
+from windlass.train.ngram.executor import CountExecutor, CountTask, WindowRange, pool_hands, runs_in
 from windlass.train.ngram.links import write_links
 from windlass.train.ngram.mmap_arrays import Tree
 from windlass.train.ngram.runs import LEAST_CHUNK, merge_runs, write_run
-from windlass.train.ngram.settings import SHARE, Settings
-from windlass.train.ngram.source import Source, check_source
+from windlass.train.ngram.settings import SHARE, CountSettings
+from windlass.train.ngram.source import TokenSource, check_source
 from windlass.train.ngram.tree import write_tree
 
 STAGES = ("count", "merge", "link", "estimate")
@@ -39,12 +39,12 @@ PLAN = "plan.json"
 class Build:
     """A build in its directory."""
 
-    source: Source
-    settings: Settings
+    source: TokenSource
+    settings: CountSettings
     folder: Path
     report: Report = silent
     stopped: Callable[[], bool] = lambda: False
-    hands: Hands = pool_hands
+    hands: CountExecutor = pool_hands
     """Who counts the blocks."""
 
     def run(self, told: Callable[[int], None] = lambda stage: None) -> Estimates | None:
@@ -72,13 +72,15 @@ class Build:
         return Tree(self.folder / "tree", packing.order, packing.vocabulary)
 
     @property
-    def _blocks(self) -> list[Block]:
+    def _blocks(self) -> list[WindowRange]:
         size, total = self._block, self.source.tokens
-        return [Block(i, start, min(start + size, total)) for i, start in enumerate(range(0, total, size))]
+        return [
+            WindowRange(i, start, min(start + size, total)) for i, start in enumerate(range(0, total, size))
+        ]
 
     def _settle(self) -> None:
         """Go on with blocks as they were; clear away a build of anything else."""
-        packing, place = self.settings.packing, Place(self.folder)
+        packing, place = self.settings.packing, StoreDir(self.folder)
         wanted = {"order": packing.order, "vocabulary": packing.vocabulary, "end": packing.end}
         wanted |= {"tokens": self.source.tokens}
         plan = json.loads(place.read(PLAN)) if place.exists(PLAN) else {}
@@ -90,7 +92,7 @@ class Build:
         self._block = int(plan["block"])
 
     def _is_done(self, stage: str) -> bool:
-        return load_manifest(Place(self.folder / stage)) is not None
+        return load_manifest(StoreDir(self.folder / stage)) is not None
 
     def _tell(self, progress: Progress) -> None:
         """Say how far it is, and stop here if that is wished: what is not committed is made again."""
@@ -105,7 +107,7 @@ class Build:
         if self._is_done("tree"):
             return
         done = 0
-        for windows in self.hands(Task(self.source, self.settings, self.folder), self._blocks):
+        for windows in self.hands(CountTask(self.source, self.settings, self.folder), self._blocks):
             done += windows
             self._tell(Progress("count", done, self.source.tokens, "tokens"))
 
@@ -119,7 +121,7 @@ class Build:
         runs = runs_in(self.folder)
         while len(runs) > 2 and self.settings.piece // len(runs) < LEAST_CHUNK:
             runs = self._merge_some(runs)
-        writer = DirectoryWriter(Place(folder))
+        writer = DirectoryWriter(StoreDir(folder))
         stream = merge_runs(runs, packing, max(1, self.settings.piece // len(runs)))
         nodes = write_tree(writer, self._watched(stream), packing)
         writer.commit({"nodes": nodes})
@@ -149,7 +151,7 @@ class Build:
             return
         folder = self.folder / "links"
         shutil.rmtree(folder, ignore_errors=True)
-        writer = DirectoryWriter(Place(folder))
+        writer = DirectoryWriter(StoreDir(folder))
         end, chunk = self.settings.packing.end, self.settings.chunk
         write_links(writer, folder, self._tree, end, chunk=chunk, report=self._tell)
         writer.commit()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.models.ngram.files import Promise, array_name
+from windlass.models.ngram.files import PendingArray, array_name
 from windlass.models.ngram.trie import word_type
 from windlass.spec.protocol.progress import Progress, Report, silent
 from windlass.train.ngram.discounts import Discounts, discounts_of
@@ -83,15 +83,15 @@ class Estimates:
             file.write(np.ascontiguousarray(values, dtype=dtype).data)
         self.lengths[name] = self.lengths.get(name, 0) + len(values)
 
-    def promises(self) -> dict[str, Promise]:
+    def promises(self) -> dict[str, PendingArray]:
         return {name: self._promise(name, length) for name, length in self.lengths.items()}
 
     def ngrams(self, order: int) -> tuple[int, ...]:
         return tuple(self.lengths.get(array_name(k, "probabilities"), 0) for k in range(1, order + 1))
 
-    def _promise(self, name: str, length: int) -> Promise:
+    def _promise(self, name: str, length: int) -> PendingArray:
         dtype = self._dtype(name.partition(".")[2])
-        return Promise(dtype, length, lambda: _pieces(self.folder / name, dtype))
+        return PendingArray(dtype, length, lambda: _pieces(self.folder / name, dtype))
 
     def _dtype(self, kind: str) -> np.dtype[Any]:
         kinds = {"probabilities": "<f4", "backoffs": "<f4", "begins": "<u4", "suffixes": "<u4"}

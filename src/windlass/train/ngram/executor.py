@@ -12,15 +12,15 @@ from pathlib import Path
 
 from windlass.corpus.pool import spread
 from windlass.store.manifest import load_manifest
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.ngram.blocks import Counted, Packing, count_block
 from windlass.train.ngram.runs import write_run
-from windlass.train.ngram.settings import Settings
-from windlass.train.ngram.source import Source, windows_of
+from windlass.train.ngram.settings import CountSettings
+from windlass.train.ngram.source import TokenSource, windows_of
 
 
 @dataclass(frozen=True)
-class Block:
+class WindowRange:
     """The windows start..stop of a text."""
 
     number: int
@@ -37,15 +37,15 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Task:
+class CountTask:
     """What is counted, and where the runs go."""
 
-    source: Source
-    settings: Settings
+    source: TokenSource
+    settings: CountSettings
     folder: Path
 
 
-Hands = Callable[[Task, Sequence[Block]], Iterator[int]]
+CountExecutor = Callable[[CountTask, Sequence[WindowRange]], Iterator[int]]
 """Counts blocks, or finds them counted; yields, as they are done, how many windows they had."""
 
 BUCKETS = "buckets"
@@ -57,10 +57,10 @@ def runs_in(folder: Path) -> list[Path]:
     return sorted((folder / BUCKETS).glob("*")) or sorted(folder.glob("block-*"))
 
 
-def pool_hands(task: Task, blocks: Sequence[Block]) -> Iterator[int]:
+def pool_hands(task: CountTask, blocks: Sequence[WindowRange]) -> Iterator[int]:
     """Count in processes of this machine; each block becomes a run, committed as soon as it is counted."""
     whole = (task.folder / BUCKETS).exists()
-    left = [b for b in blocks if not whole and load_manifest(Place(task.folder / b.name)) is None]
+    left = [b for b in blocks if not whole and load_manifest(StoreDir(task.folder / b.name)) is None]
     arguments = (task.source, task.settings.packing, task.folder)
     workers = min(task.settings.workers, len(left))
     if len(left) < len(blocks):
@@ -68,7 +68,7 @@ def pool_hands(task: Task, blocks: Sequence[Block]) -> Iterator[int]:
     yield from spread(_count, left, processes=workers, prepare=_prepare, arguments=arguments)
 
 
-def counted_block(source: Source, block: Block, packing: Packing) -> Counted:
+def counted_block(source: TokenSource, block: WindowRange, packing: Packing) -> Counted:
     """Read a block and count it."""
     tokens = windows_of(source, block.start, block.stop, packing.order, packing.end)
     return count_block(tokens, block.windows, packing)
@@ -77,15 +77,15 @@ def counted_block(source: Source, block: Block, packing: Packing) -> Counted:
 class _Worker:
     """What a process keeps between blocks."""
 
-    source: Source
+    source: TokenSource
     packing: Packing
     folder: Path
 
 
-def _prepare(source: Source, packing: Packing, folder: Path) -> None:
+def _prepare(source: TokenSource, packing: Packing, folder: Path) -> None:
     _Worker.source, _Worker.packing, _Worker.folder = source, packing, folder
 
 
-def _count(block: Block) -> int:
+def _count(block: WindowRange) -> int:
     write_run(_Worker.folder / block.name, [counted_block(_Worker.source, block, _Worker.packing)])
     return block.windows

@@ -19,31 +19,31 @@ import apache_beam as beam
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.store.beam import Runner, running
+from windlass.store.beam import BeamRunner, running
 from windlass.store.manifest import verify
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.ngram.blocks import Counted, Keys, Packing, merged
-from windlass.train.ngram.executor import BUCKETS, Block, Task, counted_block
+from windlass.train.ngram.executor import BUCKETS, CountTask, WindowRange, counted_block
 from windlass.train.ngram.runs import write_run
-from windlass.train.ngram.source import Source
+from windlass.train.ngram.source import TokenSource
 
 MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
-class BeamHands:
+class BeamCountExecutor:
     """Counts with any of Beam's runners, in a scratch place that its workers reach."""
 
-    runner: Runner
+    runner: BeamRunner
     scratch: str
 
-    def __call__(self, task: Task, blocks: Sequence[Block]) -> Iterator[int]:
+    def __call__(self, task: CountTask, blocks: Sequence[WindowRange]) -> Iterator[int]:
         """Count all blocks together: they are one stage, committed when the pipeline ends."""
         windows = sum(block.windows for block in blocks)
         if (task.folder / BUCKETS).exists():
             yield windows
             return
-        packing, place = task.settings.packing, Place(self.scratch)
+        packing, place = task.settings.packing, StoreDir(self.scratch)
         place.remove()
         buckets = max(1, -(-windows // task.settings.block_windows))
         with running(self.runner) as pipeline:
@@ -59,7 +59,7 @@ class BeamHands:
         yield windows
 
 
-def _fetch(place: Place, target: Path) -> None:
+def _fetch(place: StoreDir, target: Path) -> None:
     """Bring the runs here, checked; they appear all together."""
     part = target.with_name(f"{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
@@ -75,11 +75,11 @@ def _fetch(place: Place, target: Path) -> None:
 class CountBlock:
     """Counts one block and deals its windows out by their hash."""
 
-    source: Source
+    source: TokenSource
     packing: Packing
     buckets: int
 
-    def __call__(self, block: Block) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
+    def __call__(self, block: WindowRange) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
         counted = counted_block(self.source, block, self.packing)
         bucket = bucket_of(counted.keys, self.buckets)
         for number in np.unique(bucket).tolist():

@@ -17,21 +17,21 @@ import numpy as np
 
 from windlass.corpus.corpus_dir import load_corpus
 from windlass.models.ngram.files import load, replace_ngrams, save_model
-from windlass.models.ngram.model import Ngram
+from windlass.models.ngram.model import NgramModel
 from windlass.spec.errors import BadInput, Damaged
 from windlass.spec.protocol.progress import Progress
-from windlass.spec.protocol.rank import Member
+from windlass.spec.protocol.rank import RankInfo
 from windlass.spec.run import RUN_FILE, Run
 from windlass.spec.shape import NgramShape, Shape
-from windlass.store.beam import Runner, check_beam, flag_of
+from windlass.store.beam import BeamRunner, check_beam, flag_of
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
-from windlass.train.event_log import Record
+from windlass.store.store_dir import StoreDir
+from windlass.train.event_log import EventLog
 from windlass.train.ngram.blocks import Packing
 from windlass.train.ngram.build import STAGES, Build
 from windlass.train.ngram.estimate import Estimates
-from windlass.train.ngram.executor import Hands, pool_hands
-from windlass.train.ngram.settings import Settings
+from windlass.train.ngram.executor import CountExecutor, pool_hands
+from windlass.train.ngram.settings import CountSettings
 from windlass.train.ngram.source import CorpusSource
 
 if TYPE_CHECKING:
@@ -46,22 +46,22 @@ TELL_EVERY_S = 0.2
 SAMPLE_TOKENS = 48
 
 
-def train(folder: Path, stopped: Callable[[], bool], member: Member | None = None) -> bool:
+def train(folder: Path, stopped: Callable[[], bool], member: RankInfo | None = None) -> bool:
     """Do a whole run, or go on with it. Return whether it came to its end."""
-    run = Run.model_validate_json(Place(folder).read(RUN_FILE))
-    if (member or Member()).world != 1:
+    run = Run.model_validate_json(StoreDir(folder).read(RUN_FILE))
+    if (member or RankInfo()).world != 1:
         raise BadInput("n-grams are counted by one worker, on as many cores as [machine] threads says")
-    record = Record(folder)
+    record = EventLog(folder)
     try:
-        return Counting(run, folder, record, stopped).go_on()
+        return CountRun(run, folder, record, stopped).go_on()
     finally:
         record.close()
 
 
-class Counting:
+class CountRun:
     """One run."""
 
-    def __init__(self, run: Run, folder: Path, record: Record, stopped: Callable[[], bool]) -> None:
+    def __init__(self, run: Run, folder: Path, record: EventLog, stopped: Callable[[], bool]) -> None:
         assert isinstance(run.shape, NgramShape)
         self.run, self.shape, self.folder, self.record = run, run.shape, folder, record
         self.corpus = load_corpus(Path(run.corpus))
@@ -85,24 +85,24 @@ class Counting:
         self._finish(estimates)
         return True
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> CountSettings:
         asked, tokenizer = self.run.job.model.ngram, self.corpus.tokenizer
         packing = Packing(asked.order, tokenizer.vocabulary, tokenizer.end_id)
-        return Settings(packing, asked.thresholds, asked.memory, self.run.threads)
+        return CountSettings(packing, asked.thresholds, asked.memory, self.run.threads)
 
-    def _hands(self) -> Hands:
+    def _hands(self) -> CountExecutor:
         """Count here, or with the runner of Beam that the job names."""
         asked = self.run.job.model.ngram
         if asked.runner == "pool":
             return pool_hands
         check_beam(f"[model.ngram] runner = '{asked.runner}'")
-        from windlass.train.ngram.on_beam import BeamHands
+        from windlass.train.ngram.on_beam import BeamCountExecutor
 
         flags = tuple(flag_of(option) for option in asked.runner_options)
         log = self.folder / "beam.log"
-        runner = Runner(asked.runner, max(1, self.run.threads), str(log), flags)
+        runner = BeamRunner(asked.runner, max(1, self.run.threads), str(log), flags)
         place = asked.scratch.rstrip("/") if asked.scratch else str(self.folder / FOLDER)
-        return BeamHands(runner, f"{place}/beam-{self.folder.parent.name}-{self.folder.name}")
+        return BeamCountExecutor(runner, f"{place}/beam-{self.folder.parent.name}-{self.folder.name}")
 
     def _finish(self, estimates: Estimates) -> None:
         """Write the model once, measure it from the file, and register nothing that was not measured."""
@@ -110,7 +110,7 @@ class Counting:
 
         shape = replace_ngrams(self.shape, estimates.ngrams(self.shape.order))
         draft = self.folder / FOLDER / DRAFT
-        writer = DirectoryWriter(Place(draft))
+        writer = DirectoryWriter(StoreDir(draft))
         tokens = {"eos_token_id": self.corpus.tokenizer.end_id, "pad_token_id": self.corpus.tokenizer.pad_id}
         save_model(writer, shape, estimates.promises(), special_tokens=tokens)
         writer.commit()
@@ -129,7 +129,7 @@ class Counting:
         self.build.clear()
         self._tell_finish(path)
 
-    def _evaluate(self, model: Ngram) -> Evaluation:
+    def _evaluate(self, model: NgramModel) -> Evaluation:
         import torch
         from torch import Tensor
 
@@ -147,7 +147,7 @@ class Counting:
         )
         return result
 
-    def _show(self, model: Ngram) -> None:
+    def _show(self, model: NgramModel) -> None:
         """Show what the model would write."""
         tokenizer, random = self.corpus.tokenizer, np.random.default_rng(self.run.job.seed)
         for prompt in self.run.job.train.sample_prompts or ("",):

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.ngram.blocks import Counted, Keys, Packing, merged
 
 KEYS, COUNTS = "keys.bin", "counts.bin"
@@ -47,7 +47,7 @@ class StoredRun:
 
 def write_run(folder: Path | str, pieces: Iterable[Counted]) -> int:
     """Write sorted windows as a committed directory; return how many there are."""
-    writer, length = DirectoryWriter(Place(folder)), 0
+    writer, length = DirectoryWriter(StoreDir(folder)), 0
     with writer.writing(KEYS) as keys, writer.writing(COUNTS) as counts:
         for piece in pieces:
             keys.write(np.ascontiguousarray(piece.keys).data)

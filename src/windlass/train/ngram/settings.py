@@ -19,7 +19,7 @@ NODE_BYTES = 160
 
 
 @dataclass(frozen=True)
-class Settings:
+class CountSettings:
     """Which model is wanted, and what may be used to make it."""
 
     packing: Packing

@@ -19,7 +19,7 @@ from windlass.spec.errors import BadInput
 Ids = NDArray[np.integer[Any]]
 
 
-class Source(Protocol):
+class TokenSource(Protocol):
     """Tokens in order."""
 
     @property
@@ -62,13 +62,13 @@ class ArraySource:
         return self.array[start:stop]
 
 
-def check_source(source: Source, end: int) -> None:
+def check_source(source: TokenSource, end: int) -> None:
     """Refuse text whose last document does not end."""
     if not source.tokens or int(source.read(source.tokens - 1, source.tokens)[0]) != end:
         raise BadInput("the text to count must be documents that each end with the end token")
 
 
-def windows_of(source: Source, start: int, stop: int, order: int, end: int) -> Ids:
+def windows_of(source: TokenSource, start: int, stop: int, order: int, end: int) -> Ids:
     """Return the tokens of the windows start..stop, and the order - 1 that end the last of them."""
     last = min(stop + order - 1, source.tokens + 1)
     tokens = source.read(max(start - 1, 0), last - 1)

@@ -15,14 +15,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from windlass.plan.local.profile import Block, Division
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
-from windlass.spec.protocol.rank import Member, add_member, member_of, settle
+from windlass.plan.local.profile import BlockTime, Division
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.rank import RankInfo, add_member, member_of, settle
 
 
 def main(argv: list[str]) -> int:
     begin = time.perf_counter()
-    parser = DoorParser(prog="python -m windlass.train.probe")
+    parser = EntrypointParser(prog="python -m windlass.train.probe")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--held", action="store_true")
     add_member(parser)
@@ -47,7 +47,7 @@ def _held() -> dict[str, Any]:
     return {"held": held(HELD, HELD_LAYERS).model_dump()}
 
 
-def _measured(member: Member, *, quick: bool) -> dict[str, Any]:
+def _measured(member: RankInfo, *, quick: bool) -> dict[str, Any]:
     """Measure everything. Each stage has a meeting of its own: groups of others that idle cost time too."""
     from windlass.train.probe import block_times as wholes
     from windlass.train.probe import kernel_times as parts
@@ -65,11 +65,11 @@ def _measured(member: Member, *, quick: bool) -> dict[str, Any]:
             found[stage] = [one.model_dump() for one in getattr(parts, stage)(effort)]
         emit({"event": "measured", "stage": stage})
     with meet("handing"):
-        found["handing_s"] = wholes.handing_s(effort, Block.model_validate(found["blocks"][0]))
+        found["handing_s"] = wholes.handing_s(effort, BlockTime.model_validate(found["blocks"][0]))
     return {"processes": member.world, "threads": len(member.cores), **found}
 
 
-def _meetings(member: Member) -> Callable[[str], AbstractContextManager[None]]:
+def _meetings(member: RankInfo) -> Callable[[str], AbstractContextManager[None]]:
     """Return how to meet the others under a name, and to part again; alone there is nobody to meet."""
     import torch
     from torch.distributed import PrefixStore  # type: ignore[attr-defined]

@@ -17,19 +17,19 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from windlass.parallel.device_mesh import Grid
+from windlass.parallel.device_mesh import Mesh
 from windlass.parallel.partition import cut_model
-from windlass.parallel.process_group import Alone, Crew, Together
+from windlass.parallel.process_group import DistributedGroup, ProcessGroup, SingleProcess
 from windlass.parallel.strategy import Batch, Strategy
 from windlass.plan.local.machine import MachineFacts
-from windlass.plan.local.profile import DEEP, SHALLOW, Block, Division, Held
+from windlass.plan.local.profile import DEEP, SHALLOW, BlockTime, Division, ResidentMemory
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job, Train
 from windlass.spec.layout import Layout
 from windlass.spec.run import Run
 from windlass.spec.shape import LlamaShape
 from windlass.train.optimize import build_optimizer
-from windlass.train.probe.kernel_times import Effort, Work, timed
+from windlass.train.probe.kernel_times import Effort, TimedWork, timed
 
 HANDED = 8
 """Micro-batches of the pipeline that is measured."""
@@ -42,7 +42,7 @@ ANYTHING = MachineFacts(cores=1, memory_bytes=1 << 50, peak_flops=1e11, has_comp
 
 
 @dataclass(frozen=True)
-class Size:
+class ProbeModel:
     """A small model and its micro-batch."""
 
     width: int
@@ -64,33 +64,33 @@ class Size:
         )
 
 
-TINY = Size(width=32, vocabulary=128, context=16, sequences=1)
-SIZES: dict[Division, tuple[Size, ...]] = {
+TINY = ProbeModel(width=32, vocabulary=128, context=16, sequences=1)
+SIZES: dict[Division, tuple[ProbeModel, ...]] = {
     "plain": (
         TINY,
-        Size(width=128, vocabulary=1024, context=128, sequences=4),
-        Size(width=256, vocabulary=2048, context=256, sequences=4),
-        Size(width=384, vocabulary=4096, context=256, sequences=2),
-        Size(width=512, vocabulary=8192, context=256, sequences=2),
+        ProbeModel(width=128, vocabulary=1024, context=128, sequences=4),
+        ProbeModel(width=256, vocabulary=2048, context=256, sequences=4),
+        ProbeModel(width=384, vocabulary=4096, context=256, sequences=2),
+        ProbeModel(width=512, vocabulary=8192, context=256, sequences=2),
     ),
     "sharded": (
         TINY,
-        Size(width=128, vocabulary=2048, context=32, sequences=1),
-        Size(width=256, vocabulary=4096, context=32, sequences=1),
-        Size(width=512, vocabulary=8192, context=32, sequences=1),
+        ProbeModel(width=128, vocabulary=2048, context=32, sequences=1),
+        ProbeModel(width=256, vocabulary=4096, context=32, sequences=1),
+        ProbeModel(width=512, vocabulary=8192, context=32, sequences=1),
     ),
     "tp": (
         TINY,
-        Size(width=64, vocabulary=128, context=128, sequences=4),
-        Size(width=64, vocabulary=128, context=128, sequences=16),
-        Size(width=128, vocabulary=128, context=128, sequences=32),
+        ProbeModel(width=64, vocabulary=128, context=128, sequences=4),
+        ProbeModel(width=64, vocabulary=128, context=128, sequences=16),
+        ProbeModel(width=128, vocabulary=128, context=128, sequences=32),
     ),
 }
-HELD = Size(width=384, vocabulary=8192, context=256, sequences=8)
+HELD = ProbeModel(width=384, vocabulary=8192, context=256, sequences=8)
 HELD_LAYERS = 6
 
 
-def blocks(effort: Effort, division: Division) -> Iterator[Block]:
+def blocks(effort: Effort, division: Division) -> Iterator[BlockTime]:
     """Yield whole passes of models that all processes divide so."""
     world = _world()
     layout = {"plain": Layout(dp=world), "sharded": Layout(sharded=world), "tp": Layout(tp=world)}[division]
@@ -101,9 +101,9 @@ def blocks(effort: Effort, division: Division) -> Iterator[Block]:
         yield _block(size, division, next(times), next(times))
 
 
-def _block(size: Size, division: Division, shallow_s: float, deep_s: float) -> Block:
+def _block(size: ProbeModel, division: Division, shallow_s: float, deep_s: float) -> BlockTime:
     shape = size.shape(SHALLOW, _world())
-    return Block(
+    return BlockTime(
         division=division,
         width=size.width,
         heads=shape.heads,
@@ -116,7 +116,7 @@ def _block(size: Size, division: Division, shallow_s: float, deep_s: float) -> B
     )
 
 
-def handing_s(effort: Effort, plain: Block) -> float:
+def handing_s(effort: Effort, plain: BlockTime) -> float:
     """Return what a pipeline adds to a tiny stage, for each micro-batch.
 
     By 1F1B with p stages a step takes as long as m + p - 1 micro-batches in one of them (Narayanan et al.
@@ -129,12 +129,12 @@ def handing_s(effort: Effort, plain: Block) -> float:
     run = _run(TINY.shape(world, world), layout, TINY.sequences, micro_batches=HANDED)
     strategy = _strategy(run, _grid(layout))
     batches = [_batch(run, seed) for seed in range(HANDED)]
-    work = Work(partial(_learn, strategy, batches))
+    work = TimedWork(partial(_learn, strategy, batches))
     step_s = timed([work], HANDED_TRIES * effort.tries)[0]
     return max(0.0, step_s / (HANDED + world - 1) - plain.layer_s - plain.ends_s / world)
 
 
-def held(size: Size, layers: int) -> Held:
+def held(size: ProbeModel, layers: int) -> ResidentMemory:
     """Take a few whole steps, and tell the most memory that this process had so far."""
     run = _run(size.shape(layers, _world()), Layout(dp=_world()), size.sequences)
     strategy = _strategy(run, _grid(run.layout))
@@ -146,7 +146,7 @@ def held(size: Size, layers: int) -> Held:
         optimizer.step()
         strategy.held.clear()
     shape = run.network
-    return Held(
+    return ResidentMemory(
         processes=_world(),
         width=shape.width,
         layers=layers,
@@ -167,10 +167,10 @@ def peak_bytes() -> int:
     raise AssertionError("every Linux process has a VmHWM")
 
 
-def _pass(size: Size, layers: int, grid: Grid) -> Work:
+def _pass(size: ProbeModel, layers: int, grid: Mesh) -> TimedWork:
     run = _run(size.shape(layers, _world()), grid.layout, size.sequences)
     strategy, batches = _strategy(run, grid), [_batch(run, 0)]
-    return Work(partial(_learn, strategy, batches))
+    return TimedWork(partial(_learn, strategy, batches))
 
 
 def _learn(strategy: Strategy, batches: list[Batch]) -> None:
@@ -179,12 +179,12 @@ def _learn(strategy: Strategy, batches: list[Batch]) -> None:
     strategy.held.clear()
 
 
-def _grid(layout: Layout) -> Grid:
-    crew: Crew = Together() if dist.is_initialized() else Alone()
-    return Grid(layout, torch.device("cpu"), crew)
+def _grid(layout: Layout) -> Mesh:
+    crew: ProcessGroup = DistributedGroup() if dist.is_initialized() else SingleProcess()
+    return Mesh(layout, torch.device("cpu"), crew)
 
 
-def _strategy(run: Run, grid: Grid) -> Strategy:
+def _strategy(run: Run, grid: Mesh) -> Strategy:
     return Strategy(run, grid, cut_model(run.network, run.layout))
 
 

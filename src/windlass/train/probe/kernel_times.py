@@ -22,7 +22,14 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from windlass.plan.local.kernel_costs import LOSS_CHUNK_TOKENS
-from windlass.plan.local.profile import Attention, Exchange, Product, Stream, Update, quickest_quarter
+from windlass.plan.local.profile import (
+    AttentionTime,
+    CollectiveTime,
+    Product,
+    StreamTime,
+    UpdateTime,
+    quickest_quarter,
+)
 
 TOKENS = (64, 512, 2048)
 FEATURES = (64, 256, 1024)
@@ -52,7 +59,7 @@ QUICK = Effort(tries=1, most_flops=1e8, sizes=2)
 
 
 @dataclass(frozen=True)
-class Work:
+class TimedWork:
     """Something to be timed."""
 
     do: Callable[[], Any]
@@ -65,7 +72,7 @@ class Work:
         return max(1, round(SHORT_S / self.guess_s))
 
 
-def timed(works: Sequence[Work], tries: int) -> list[float]:
+def timed(works: Sequence[TimedWork], tries: int) -> list[float]:
     """Return the seconds of one call of each work. They take turns, and all processes begin every try
     together."""
     for work in works:
@@ -110,7 +117,9 @@ def products(effort: Effort) -> Iterator[Product]:
         )
 
 
-def _product(size: tuple[int, int, int], pools: Sequence[torch.Tensor]) -> tuple[Work, Work, Work]:
+def _product(
+    size: tuple[int, int, int], pools: Sequence[torch.Tensor]
+) -> tuple[TimedWork, TimedWork, TimedWork]:
     """A product and those of its gradients, on memory that all sizes share."""
     tokens, inputs, outputs = size
     x_ND = pools[0][: tokens * inputs].view(tokens, inputs)
@@ -118,47 +127,47 @@ def _product(size: tuple[int, int, int], pools: Sequence[torch.Tensor]) -> tuple
     y_NF = pools[2][: tokens * outputs].view(tokens, outputs)
     guess_s = 2.0 * tokens * inputs * outputs / 5e10 + 3e-6
     return (
-        Work(lambda: F.linear(x_ND, w_FD), guess_s),
-        Work(lambda: y_NF @ w_FD, guess_s),
-        Work(lambda: y_NF.T @ x_ND, guess_s),
+        TimedWork(lambda: F.linear(x_ND, w_FD), guess_s),
+        TimedWork(lambda: y_NF @ w_FD, guess_s),
+        TimedWork(lambda: y_NF.T @ x_ND, guess_s),
     )
 
 
-def attentions(effort: Effort) -> Iterator[Attention]:
+def attentions(effort: Effort) -> Iterator[AttentionTime]:
     """Yield attention over short and long sequences; its time is in proportion to the heads."""
     heads, width = 8, 64
     works = [_attention(heads, length, width) for length in LENGTHS]
     for length, seconds in zip(LENGTHS, timed(works, effort.tries), strict=True):
-        yield Attention(heads=heads, length=length, head_width=width, seconds=seconds)
+        yield AttentionTime(heads=heads, length=length, head_width=width, seconds=seconds)
 
 
-def _attention(heads: int, length: int, width: int) -> Work:
+def _attention(heads: int, length: int, width: int) -> TimedWork:
     q, k, v = (torch.randn(1, heads, length, width, requires_grad=True) for _ in range(3))
     flow = torch.randn(1, heads, length, width)
 
     def work() -> None:
         F.scaled_dot_product_attention(q, k, v, is_causal=True).backward(flow)  # type: ignore[no-untyped-call]
 
-    return Work(work, 12.0 * heads * length**2 * width / 2e10 + 1e-4)
+    return TimedWork(work, 12.0 * heads * length**2 * width / 2e10 + 1e-4)
 
 
-def streams(effort: Effort) -> Iterator[Stream]:
+def streams(effort: Effort) -> Iterator[StreamTime]:
     works = [
-        Work(partial(torch.randn(values).add_, torch.zeros(values)), 12.0 * values / 1e10 + 2e-6)
+        TimedWork(partial(torch.randn(values).add_, torch.zeros(values)), 12.0 * values / 1e10 + 2e-6)
         for values in STREAMS
     ]
     for values, seconds in zip(STREAMS, timed(works, effort.tries), strict=True):
-        yield Stream(values=values, seconds=seconds)
+        yield StreamTime(values=values, seconds=seconds)
 
 
-def updates(effort: Effort) -> Iterator[Update]:
+def updates(effort: Effort) -> Iterator[UpdateTime]:
     """Yield clipping and AdamW as optimize.py builds it, over matrices of an even size."""
     works = [_update(weights) for weights in UPDATED]
     for weights, seconds in zip(UPDATED, timed(works, effort.tries), strict=True):
-        yield Update(weights=weights, seconds=seconds)
+        yield UpdateTime(weights=weights, seconds=seconds)
 
 
-def _update(weights: int) -> Work:
+def _update(weights: int) -> TimedWork:
     matrices = [torch.nn.Parameter(torch.randn(weights // 4)) for _ in range(4)]
     gradients = [torch.randn_like(matrix) * 1e-3 for matrix in matrices]
     for matrix, gradient in zip(matrices, gradients, strict=True):
@@ -170,17 +179,17 @@ def _update(weights: int) -> Work:
         torch._foreach_mul_(gradients, (1.0 / (norm + 1e-6)).clamp(max=1.0))
         optimizer.step()
 
-    return Work(work, weights * 1e-9 + 5e-5)
+    return TimedWork(work, weights * 1e-9 + 5e-5)
 
 
-def exchanges(effort: Effort) -> Iterator[Exchange]:
+def exchanges(effort: Effort) -> Iterator[CollectiveTime]:
     """Yield collectives by size, where there is anybody to exchange with."""
     if not dist.is_initialized():
         return
     works = [(size, kind, work) for size in EXCHANGED for kind, work in _exchanges(size).items()]
-    times = timed([Work(work, size / 5e8 + 1e-4) for size, _, work in works], effort.tries)
+    times = timed([TimedWork(work, size / 5e8 + 1e-4) for size, _, work in works], effort.tries)
     for (size, kind, _), seconds in zip(works, times, strict=True):
-        yield Exchange(kind=kind, bytes=size, seconds=seconds)
+        yield CollectiveTime(kind=kind, bytes=size, seconds=seconds)
 
 
 def _exchanges(size: int) -> dict[Any, Callable[[], Any]]:

@@ -18,13 +18,13 @@ from typing import Any
 from windlass.spec.errors import WindlassError
 from windlass.spec.protocol.entrypoint import (
     INTERRUPTED,
-    DoorParser,
+    EntrypointParser,
     emit,
     end_after_parent,
     error_event,
     run_door,
 )
-from windlass.spec.protocol.rank import ORPHAN_GRACE_S, Member, add_member, member_of, settle
+from windlass.spec.protocol.rank import ORPHAN_GRACE_S, RankInfo, add_member, member_of, settle
 from windlass.spec.protocol.server_registry import CANNOT_FOLLOW
 
 STACK_BYTES = 1 << 20
@@ -32,8 +32,8 @@ LOOK_EVERY_S = 0.1
 
 
 def main(argv: list[str]) -> int:
-    parser = DoorParser(prog="python -m windlass.train.server")
-    doors = parser.add_subparsers(dest="door", required=True, parser_class=DoorParser)
+    parser = EntrypointParser(prog="python -m windlass.train.server")
+    doors = parser.add_subparsers(dest="door", required=True, parser_class=EntrypointParser)
     serve = doors.add_parser("serve")
     serve.add_argument("--host", default="127.0.0.1")
     work = doors.add_parser("work")
@@ -63,8 +63,8 @@ class _Asked:
         self._asked = True
 
 
-def _work(folder: Path, member: Member, asked: _Asked) -> int:
-    settle(Member(cores=member.cores))
+def _work(folder: Path, member: RankInfo, asked: _Asked) -> int:
+    settle(RankInfo(cores=member.cores))
     from windlass.train.loop import load_run
     from windlass.train.server.employment import work
 
@@ -76,13 +76,13 @@ def _work(folder: Path, member: Member, asked: _Asked) -> int:
 def _serve(folder: Path, number: int, host: str, asked: _Asked) -> int:
     import torch
 
-    from windlass.train.event_log import Record
+    from windlass.train.event_log import EventLog
     from windlass.train.loop import load_run
     from windlass.train.server.stages import open_shard, stage_of, untold
 
     torch.set_num_threads(1)  # an update reads and writes; the cores are for those who compute
     torch.set_flush_denormal(True)
-    run, record = load_run(folder), Record(folder, rank=number)
+    run, record = load_run(folder), EventLog(folder, rank=number)
     try:
         while True:
             stage = stage_of(run, folder)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from windlass.train.server.frames import Arrays, Frame, Line
+from windlass.train.server.frames import Arrays, Frame, FrameConnection
 from windlass.train.server.peers import connect
 from windlass.train.server.shard_state import ROWS
 
@@ -19,7 +19,7 @@ class Lines:
     """What a worker says to servers and hears from them."""
 
     def __init__(self, folder: Path, stage: str, servers: int, name: str) -> None:
-        self._lines = list[Line]()
+        self._lines = list[FrameConnection]()
         self.stamp: list[int] | None = None
         """Of the values that the worker has; None where they are none that ever stood, or not all."""
         try:

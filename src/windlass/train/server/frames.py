@@ -41,7 +41,7 @@ class Frame(NamedTuple):
     arrays: dict[str, Tensor]
 
 
-class Garbled(ConnectionError):
+class BadFrame(ConnectionError):
     """What arrives is no frame: nobody of ours is there, or not any more."""
 
 
@@ -63,7 +63,7 @@ def read_frame(
     read_into(memoryview(prefix))
     magic, head_bytes, body_bytes = PREFIX.unpack(prefix)
     if magic != MAGIC or head_bytes > most_head or (body_bytes and not body):
-        raise Garbled("this is no frame of a parameter server")
+        raise BadFrame("this is no frame of a parameter server")
     told = bytearray(head_bytes)
     read_into(memoryview(told))
     buffer = torch.empty(body_bytes, dtype=torch.uint8)
@@ -81,9 +81,9 @@ def _opened(told: bytes, buffer: Tensor) -> Frame:
             arrays[name] = buffer[at : at + size].view(TYPES[kind]).view(shape)
             at += -(-size // ALIGN) * ALIGN
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise Garbled(f"a frame of a parameter server is damaged: {error}") from None
+        raise BadFrame(f"a frame of a parameter server is damaged: {error}") from None
     if at != buffer.numel():
-        raise Garbled(f"a frame has {buffer.numel()} bytes of arrays, not {at}")
+        raise BadFrame(f"a frame has {buffer.numel()} bytes of arrays, not {at}")
     return Frame(head, arrays)
 
 
@@ -92,7 +92,7 @@ def _padded(tensor: Tensor) -> tuple[memoryview, memoryview]:
     return data, memoryview(bytes(-data.nbytes % ALIGN))
 
 
-class Line:
+class FrameConnection:
     """One end of a connection on which frames go both ways. Whatever fails is a ConnectionError."""
 
     def __init__(self, connection: socket.socket) -> None:

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from windlass.train.server.frames import BUFFERS, Arrays, Frame, Garbled, buffers_of, read_frame
+from windlass.train.server.frames import BUFFERS, Arrays, BadFrame, Frame, buffers_of, read_frame
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 VERSION = 2
 
 
-class Log:
+class UpdateLog:
     """The log of one server. One that is not kept takes everything and holds nothing."""
 
     def __init__(self, path: Path, *, number: int, servers: int, stage: str, kept: bool = True) -> None:
@@ -99,7 +99,7 @@ def _frames(file: IO[bytes]) -> Iterator[Frame]:
     while True:
         try:
             yield read_frame(fill)
-        except (EOFError, Garbled):
+        except (EOFError, BadFrame):
             return
 
 

@@ -16,8 +16,8 @@ from typing import Any
 from windlass.spec.errors import ProcessFailed
 from windlass.spec.protocol.server_registry import read_seat
 from windlass.train.checkpoint.async_save import State
-from windlass.train.server.frames import Arrays, Frame, Line
-from windlass.train.server.updates import Update
+from windlass.train.server.frames import Arrays, Frame, FrameConnection
+from windlass.train.server.updates import ServerUpdate
 
 CONNECT_S = 2.0
 LOOK_AGAIN_S = 0.1
@@ -25,7 +25,7 @@ PATIENCE_S = 120.0
 """For a server to come back; its supervisor starts it again at once."""
 
 
-Missed = Callable[[Sequence[int]], Sequence[Update]]
+Missed = Callable[[Sequence[int]], Sequence[ServerUpdate]]
 
 
 class CannotFollow(ProcessFailed):
@@ -36,12 +36,12 @@ class Elsewhere(ConnectionError):
     """A server is at another stage of the run than whoever came to it."""
 
 
-def connect(folder: Path, number: int, stage: str, **who: Any) -> tuple[Line, Frame]:
+def connect(folder: Path, number: int, stage: str, **who: Any) -> tuple[FrameConnection, Frame]:
     """Open a line to a server and hear how it stands; ConnectionError where it is not there."""
     seat = read_seat(folder, number)
     if seat is None:
         raise ConnectionRefusedError(f"server {number} has not said where it is")
-    line = Line(socket.create_connection((seat.host, seat.port), timeout=CONNECT_S))
+    line = FrameConnection(socket.create_connection((seat.host, seat.port), timeout=CONNECT_S))
     line.patient()
     try:
         frame = line.ask(key=seat.key, stage=stage, **who)
@@ -66,7 +66,7 @@ class Peers:
     ) -> None:
         """`missed` returns the updates after a stamp; it raises CannotFollow where it does not know them."""
         self._folder, self._stage, self._life, self._missed = folder, stage, life, missed
-        self._lines: dict[int, Line | None] = dict.fromkeys(range(1, servers))
+        self._lines: dict[int, FrameConnection | None] = dict.fromkeys(range(1, servers))
 
     def ask_all(self, **head: Any) -> list[dict[str, Any]]:
         """Ask every other server the same, all at the same time; return what each answers."""
@@ -99,7 +99,7 @@ class Peers:
             except ConnectionError:
                 self._drop(number)
 
-    def _line(self, number: int) -> Line:
+    def _line(self, number: int) -> FrameConnection:
         """Return the line to a server, which knows all that was committed."""
         until = time.monotonic() + PATIENCE_S
         while (line := self._lines[number]) is None:
@@ -132,7 +132,7 @@ class StarCrew:
 
     rank = 0
 
-    def __init__(self, lines: Sequence[Line]) -> None:
+    def __init__(self, lines: Sequence[FrameConnection]) -> None:
         self._lines, self.world = lines, len(lines) + 1
 
     def share(self, fact: Any) -> list[Any]:
@@ -154,7 +154,7 @@ class StarCrew:
 class BranchCrew:
     """The same crew, as another server sees it."""
 
-    def __init__(self, line: Line, rank: int, world: int) -> None:
+    def __init__(self, line: FrameConnection, rank: int, world: int) -> None:
         self._line, self.rank, self.world = line, rank, world
 
     def share(self, fact: Any) -> list[Any]:

@@ -22,13 +22,13 @@ from torch import Tensor
 
 from windlass.spec.errors import StoreFailed
 from windlass.train.checkpoint.async_save import State
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 from windlass.train.server.peers import CannotFollow, Peers, StarCrew, check_followed
-from windlass.train.server.shard import Shard
+from windlass.train.server.shard import ServerShard
 from windlass.train.server.staff import wanted_workers
-from windlass.train.server.task import Course, Standing
-from windlass.train.server.updates import Update
-from windlass.train.server.work_queue import Dispenser, Done, Facts, Piece, Task
+from windlass.train.server.task import ServerTask, TaskProgress
+from windlass.train.server.updates import ServerUpdate
+from windlass.train.server.work_queue import BatchPart, Facts, FinishedWork, WorkerTask, WorkQueue
 
 Outcome = Literal["finished", "stopped"]
 
@@ -42,19 +42,21 @@ LATE_S, LATE_FACTOR, FIRST_TASK_S, REMEMBERED = 30.0, 10.0, 600.0, 64
 the first of a run may have to compile the model."""
 
 
-class Chief:
+class PrimaryServer:
     """What the first server decides."""
 
-    def __init__(self, folder: Path, record: Record, shard: Shard, *, servers: int, workers: int) -> None:
+    def __init__(
+        self, folder: Path, record: EventLog, shard: ServerShard, *, servers: int, workers: int
+    ) -> None:
         """`workers` are those that the run was planned for, where nobody has asked for others."""
         self.folder, self.record, self.shard = folder, record, shard
         self._planned_workers = workers
         self._life = secrets.token_hex(4)
         self._bell = threading.Condition()
-        self._ready: deque[Done] = deque()
+        self._ready: deque[FinishedWork] = deque()
         self._worker = 0
         self._over = False
-        self._updates: list[Update] = []
+        self._updates: list[ServerUpdate] = []
         """Those since the last checkpoint."""
         self.samples = 0
         """Positions that were committed."""
@@ -63,7 +65,7 @@ class Chief:
         self.train_s = 0.0
         self._peers = Peers(folder, shard.part.stage, servers, self._life, self._missed)
 
-    def begin(self, course: Course) -> None:
+    def begin(self, course: ServerTask) -> None:
         """Take up the run where this server stands, before anybody is let in."""
         self.course = course
         updates, passed_over = self.shard.restore()
@@ -73,8 +75,8 @@ class Chief:
         self.train_s = updates[-1].train_s if updates else base.train_s
         self.shard.drop(self.shard.staged())  # whoever computed them will hear that nobody waits for them
         course.begin(base, updates, passed_over)
-        pieces = [Piece(update.batch, update.part, update.parts) for update in updates]
-        self._dispenser = Dispenser(course.sync, self._life, committed=pieces, first=base.step)
+        pieces = [BatchPart(update.batch, update.part, update.parts) for update in updates]
+        self._dispenser = WorkQueue(course.sync, self._life, committed=pieces, first=base.step)
         self._dispenser.committed = self.step
         self.since = time.perf_counter()
 
@@ -161,7 +163,7 @@ class Chief:
         self._peers.close()
         self.shard.close(CLOSE_S)
 
-    def look(self) -> Done:
+    def look(self) -> FinishedWork:
         """Let workers look at held-out text, each at a part of it; at a border."""
         with self._bell:
             self._dispenser.look(self.step, max(1, self._dispenser.workers))
@@ -188,7 +190,7 @@ class Chief:
         """Return all that the servers hold, one dictionary of arrays for each."""
         return [self.shard.pull({})[1], *(frame.arrays for frame in self._peers.frames(do="pull"))]
 
-    def await_done(self, seconds: float = LOOK_EVERY_S) -> Done | None:
+    def await_done(self, seconds: float = LOOK_EVERY_S) -> FinishedWork | None:
         """Wait for what can be committed, or for a look that is complete."""
         with self._bell:
             if not self._ready:
@@ -200,7 +202,7 @@ class Chief:
         with self._bell:
             return self.step == self._dispenser.limit and self._dispenser.quiet
 
-    def _take(self, worker: int, told: Facts) -> Done | None:
+    def _take(self, worker: int, told: Facts) -> FinishedWork | None:
         self.bytes_sent += told.pop("sent")
         self.bytes_received += told.pop("received")
         self._took_s.append(float(told.pop("took_s")))
@@ -210,7 +212,7 @@ class Chief:
             self._bell.notify_all()
         return done
 
-    def _order(self, task: Task) -> Facts:
+    def _order(self, task: WorkerTask) -> Facts:
         known = {"stamp": self.shard.stamp, "mode": self.course.sync.mode}
         return {**asdict(task), **known, **self.course.order(task)}
 
@@ -243,13 +245,13 @@ class Chief:
                 message = f"worker number {worker} is late: others do what it was given"
                 self.record.tell("warning", message=message)
 
-    def _commit(self, done: Done) -> None:
+    def _commit(self, done: FinishedWork) -> None:
         """Let an update happen: written down here first, then on all servers."""
         with self._bell:
             dropped, self._dispenser.dropped = self._dispenser.dropped, []
         square = self._square(done.tasks) if self.course.squared and len(done.tasks) > 1 else None
         train_s = self.train_s + time.perf_counter() - self.since
-        standing = Standing(self.shard.version, self.samples, self.step, square, train_s)
+        standing = TaskProgress(self.shard.version, self.samples, self.step, square, train_s)
         update = self.course.draw_up(done, standing)
         self.shard.drop(dropped)
         told = [self.shard.commit(update)]
@@ -279,7 +281,7 @@ class Chief:
             check_followed(number, answer)
         return answers
 
-    def _missed(self, stamp: Sequence[int]) -> list[Update]:
+    def _missed(self, stamp: Sequence[int]) -> list[ServerUpdate]:
         """Return the updates after those of a server that stands there."""
         base, version = stamp
         followed = base == self.shard.base.step or version == self.shard.base.step

@@ -15,41 +15,41 @@ from pathlib import Path
 from typing import Any
 
 from windlass.spec.errors import StoreFailed, WindlassError
-from windlass.spec.protocol.server_registry import Seat, take_seat
+from windlass.spec.protocol.server_registry import ServerAddress, take_seat
 from windlass.train.checkpoint.async_save import State
-from windlass.train.server.frames import FIRST_HEAD_BYTES, Frame, Line
+from windlass.train.server.frames import FIRST_HEAD_BYTES, Frame, FrameConnection
 from windlass.train.server.peers import BranchCrew
-from windlass.train.server.primary import Chief
-from windlass.train.server.shard import Shard
-from windlass.train.server.updates import Update
+from windlass.train.server.primary import PrimaryServer
+from windlass.train.server.shard import ServerShard
+from windlass.train.server.updates import ServerUpdate
 
 HELLO_S = 5.0
 BACKLOG = 128
 
 
 def open_hall(
-    folder: Path, number: int, host: str, shard: Shard, servers: int, chief: Chief | None = None
-) -> Hall:
+    folder: Path, number: int, host: str, shard: ServerShard, servers: int, chief: PrimaryServer | None = None
+) -> RpcServer:
     """Listen for whoever has read this server's seat."""
     listener = socket.create_server((host, 0), backlog=BACKLOG)
     seat = take_seat(folder, number, host, listener.getsockname()[1])
-    return Hall(listener, seat, shard, number, servers, chief)
+    return RpcServer(listener, seat, shard, number, servers, chief)
 
 
-class Hall:
+class RpcServer:
     """One server's listening socket, and whom it speaks to."""
 
     def __init__(
         self,
         listener: socket.socket,
-        seat: Seat,
-        shard: Shard,
+        seat: ServerAddress,
+        shard: ServerShard,
         rank: int,
         world: int,
-        chief: Chief | None = None,
+        chief: PrimaryServer | None = None,
     ) -> None:
         self._listener, self._key, self._shard = listener, seat.key, shard
-        self._lines: set[Line] = set()
+        self._lines: set[FrameConnection] = set()
         self._rank, self._world = rank, world
         self.chief = chief
         self.failed: Callable[[BaseException], None] = lambda _error: None
@@ -73,7 +73,7 @@ class Hall:
 
     def _meet(self, connection: socket.socket) -> None:
         connection.settimeout(HELLO_S)
-        line = Line(connection)
+        line = FrameConnection(connection)
         self._lines.add(line)
         try:
             head = line.receive(most_head=FIRST_HEAD_BYTES, body=False).head
@@ -92,7 +92,7 @@ class Hall:
             self._lines.discard(line)
             line.close()
 
-    def _attend(self, line: Line, head: dict[str, Any]) -> None:
+    def _attend(self, line: FrameConnection, head: dict[str, Any]) -> None:
         if head.get("role") == "asks" and self.chief is not None:
             self._employ(line, self.chief)
             return
@@ -106,7 +106,7 @@ class Hall:
                 arrays, answer = self._answer(frame)
                 line.send(arrays, **answer)
 
-    def _employ(self, line: Line, chief: Chief) -> None:
+    def _employ(self, line: FrameConnection, chief: PrimaryServer) -> None:
         """Give a worker one task after the other, until it goes."""
         worker = chief.hello()
         try:
@@ -130,14 +130,14 @@ class Hall:
                 lost = shard.lost(head["tasks"])
                 return {}, {"missing": lost} if lost else {"square": shard.square(head["tasks"])}
             case "commit":
-                return {}, self._commit(Update.heard(head["update"]), head.get("drop", []))
+                return {}, self._commit(ServerUpdate.heard(head["update"]), head.get("drop", []))
             case "forget":
                 others = [task for task in shard.staged() if not task.startswith(head["life"])]
                 shard.drop(others)
                 return {}, {"forgot": len(others)}
         raise ConnectionResetError(f"nobody here knows how to {head['do']}")
 
-    def _commit(self, update: Update, dropped: list[str]) -> dict[str, Any]:
+    def _commit(self, update: ServerUpdate, dropped: list[str]) -> dict[str, Any]:
         missing = self._shard.missing(update)
         if missing:
             return {"missing": missing}

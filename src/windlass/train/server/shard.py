@@ -18,22 +18,22 @@ from windlass.spec.protocol.server_registry import log_file
 from windlass.spec.sync import Sync
 from windlass.train.checkpoint.async_save import State
 from windlass.train.server.frames import Frame
-from windlass.train.server.log import Log
-from windlass.train.server.shard_state import Part, ServerCrew, Share
-from windlass.train.server.updates import Update
+from windlass.train.server.log import UpdateLog
+from windlass.train.server.shard_state import ServerCrew, ShardState, Share
+from windlass.train.server.updates import ServerUpdate
 
 LOG_BYTES, LOG_UPDATES = 1 << 30, 32
 """A log longer than so many bytes, and so many times what the server holds, is due to be replaced by a
 checkpoint."""
 
 
-class Shard:
+class ServerShard:
     """One server's part of a run, with the updates that change it."""
 
-    def __init__(self, part: Part, sync: Sync, folder: Path, number: int) -> None:
+    def __init__(self, part: ShardState, sync: Sync, folder: Path, number: int) -> None:
         self.part = part
         self.lock = threading.RLock()
-        self._log = Log(
+        self._log = UpdateLog(
             log_file(folder, number), number=number, servers=sync.servers, stage=part.stage, kept=sync.log
         )
         self._staged: dict[str, Share] = {}
@@ -49,7 +49,7 @@ class Shard:
         """Which values are here: those of no other moment have the same."""
         return [self.base.step, self.version]
 
-    def restore(self) -> tuple[list[Update], list[str]]:
+    def restore(self) -> tuple[list[ServerUpdate], list[str]]:
         """Go on from the newest checkpoint and the log; return the updates since, and what was passed over.
 
         A log of another number of servers, or of another boot of the machine, is not used.
@@ -60,14 +60,14 @@ class Shard:
         frames = self._log.reopen(self.base.step)
         return [update for frame in frames for update in self._redo(frame)], passed_over
 
-    def _redo(self, frame: Frame) -> list[Update]:
+    def _redo(self, frame: Frame) -> list[ServerUpdate]:
         if "task" in frame.head:
             self._staged[frame.head["task"]] = frame.arrays
             return []
         if "kept" in frame.head:
             self.part.take_up(frame.head["kept"], frame.arrays)
             return []
-        update = Update.heard(frame.head["commit"])
+        update = ServerUpdate.heard(frame.head["commit"])
         self._apply(update)
         return [update]
 
@@ -101,7 +101,7 @@ class Shard:
         with self.lock:
             return self.part.square([self._staged[task] for task in tasks])
 
-    def commit(self, update: Update) -> dict[str, Any]:
+    def commit(self, update: ServerUpdate) -> dict[str, Any]:
         """Make an update, once; whoever is not sure whether it was made says it again."""
         with self.lock:
             if update.number <= self.version:
@@ -115,7 +115,7 @@ class Shard:
         with self.lock:
             self._log.append({"kept": head})
 
-    def missing(self, update: Update) -> list[str]:
+    def missing(self, update: ServerUpdate) -> list[str]:
         """Name what an update needs and is not here; nothing where it was made already."""
         with self.lock:
             if update.number <= self.version:
@@ -148,7 +148,7 @@ class Shard:
         self.part.close(within_s)
         self._log.close()
 
-    def _apply(self, update: Update) -> dict[str, Any]:
+    def _apply(self, update: ServerUpdate) -> dict[str, Any]:
         self._told = self.part.apply([self._staged[task] for task in update.tasks], update)
         for task in update.tasks:
             del self._staged[task]

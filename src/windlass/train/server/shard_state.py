@@ -14,7 +14,7 @@ from torch import Tensor
 
 from windlass.train.checkpoint.async_save import State
 from windlass.train.server.peers import BranchCrew, StarCrew
-from windlass.train.server.updates import Update
+from windlass.train.server.updates import ServerUpdate
 
 ROWS = "#rows"
 """Ends the name of an array that says which rows of a table another array holds."""
@@ -24,7 +24,7 @@ Share = Mapping[str, Tensor]
 ServerCrew = StarCrew | BranchCrew
 
 
-class Part(Protocol):
+class ShardState(Protocol):
     """One server's share of what is learnt."""
 
     stage: str
@@ -49,7 +49,7 @@ class Part(Protocol):
     def square(self, shares: Sequence[Share]) -> float:
         """Return the square of the norm of the sum of some pushes."""
 
-    def apply(self, shares: Sequence[Share], update: Update) -> dict[str, Any]:
+    def apply(self, shares: Sequence[Share], update: ServerUpdate) -> dict[str, Any]:
         """Make an update of some pushes; return what whoever commits it shall know."""
 
     def keepsakes(self) -> Iterator[tuple[dict[str, Any], Share]]:
@@ -58,7 +58,7 @@ class Part(Protocol):
     def take_up(self, head: Mapping[str, Any], share: Share) -> None:
         """Take up a keepsake from the log."""
 
-    def lacks(self, update: Update) -> list[str]:
+    def lacks(self, update: ServerUpdate) -> list[str]:
         """Return what this part would need for an update and has not."""
 
     def save(self, state: State, crew: ServerCrew) -> Path:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from windlass.parallel.param_shard import Box
+from windlass.parallel.param_shard import Slice
 
-Division = list[dict[str, Box]]
+Division = list[dict[str, Slice]]
 """For each server, its box of every weight of which it has one."""
 
 
@@ -25,7 +25,7 @@ def divide_weights(shapes: Mapping[str, Sequence[int]], servers: int) -> Divisio
         borders[-1] = shape[0]
         for number, (first, until) in enumerate(pairwise(borders)):
             if first < until:
-                division[number][name] = Box(((first, until), *((0, size) for size in shape[1:])))
+                division[number][name] = Slice(((first, until), *((0, size) for size in shape[1:])))
         begin += math.prod(shape)
     return division
 

@@ -12,11 +12,11 @@ from typing import Any
 from windlass.spec.run import Run
 from windlass.spec.shape import HmmShape
 from windlass.train.checkpoint.manager import Tell
-from windlass.train.event_log import Record
-from windlass.train.server.primary import Chief
-from windlass.train.server.shard import Shard
-from windlass.train.server.shard_state import Part
-from windlass.train.server.task import Course
+from windlass.train.event_log import EventLog
+from windlass.train.server.primary import PrimaryServer
+from windlass.train.server.shard import ServerShard
+from windlass.train.server.shard_state import ShardState
+from windlass.train.server.task import ServerTask
 from windlass.train.server.worker import Hand
 from windlass.train.word2vec.start import is_due
 
@@ -27,9 +27,9 @@ def stage_of(run: Run, folder: Path) -> str:
     return "vectors" if is_due(run, folder) else "network"
 
 
-def open_shard(stage: str, run: Run, folder: Path, number: int, tell: Tell) -> Shard:
+def open_shard(stage: str, run: Run, folder: Path, number: int, tell: Tell) -> ServerShard:
     """Build what one server holds at a stage."""
-    part: Part
+    part: ShardState
     match stage:
         case "hidden":
             from windlass.train.server.hmm.hmm_shard import HiddenPart
@@ -43,17 +43,17 @@ def open_shard(stage: str, run: Run, folder: Path, number: int, tell: Tell) -> S
             from windlass.train.server.network.network_shard import NetworkPart
 
             part = NetworkPart(run, folder, number, tell)
-    return Shard(part, run.job.sync, folder, number)
+    return ServerShard(part, run.job.sync, folder, number)
 
 
-def open_chief(run: Run, folder: Path, record: Record, shard: Shard) -> Chief:
+def open_chief(run: Run, folder: Path, record: EventLog, shard: ServerShard) -> PrimaryServer:
     """Build the first server's side of a stage, and take up the run where it stands."""
-    chief = Chief(folder, record, shard, servers=run.job.sync.servers, workers=run.layout.dp)
+    chief = PrimaryServer(folder, record, shard, servers=run.job.sync.servers, workers=run.layout.dp)
     chief.begin(_course(run, folder, record, chief))
     return chief
 
 
-def _course(run: Run, folder: Path, record: Record, chief: Chief) -> Course:
+def _course(run: Run, folder: Path, record: EventLog, chief: PrimaryServer) -> ServerTask:
     match chief.shard.part.stage:
         case "hidden":
             from windlass.train.server.hmm.hmm_task import HiddenCourse
@@ -69,7 +69,7 @@ def _course(run: Run, folder: Path, record: Record, chief: Chief) -> Course:
             return NetworkCourse(run, folder, record, chief)
 
 
-def open_hand(stage: str, run: Run, folder: Path, record: Record, threads: int) -> Hand:
+def open_hand(stage: str, run: Run, folder: Path, record: EventLog, threads: int) -> Hand:
     """Build what a worker computes with at a stage."""
     match stage:
         case "hidden":

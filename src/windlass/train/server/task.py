@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 from windlass.spec.sync import Sync
 from windlass.train.checkpoint.async_save import State
-from windlass.train.event_log import Record
-from windlass.train.server.updates import Update
-from windlass.train.server.work_queue import Done, Facts, Task
+from windlass.train.event_log import EventLog
+from windlass.train.server.updates import ServerUpdate
+from windlass.train.server.work_queue import Facts, FinishedWork, WorkerTask
 
 
 @dataclass(frozen=True)
-class Standing:
+class TaskProgress:
     """Where the run stands when an update is drawn up."""
 
     version: int
@@ -30,10 +30,10 @@ class Standing:
     train_s: float
 
 
-class Course(Protocol):
+class ServerTask(Protocol):
     """Decides what the batches of a run are, and what happens between them."""
 
-    record: Record
+    record: EventLog
     size: int
     """Positions of a batch."""
     squared: bool
@@ -49,7 +49,7 @@ class Course(Protocol):
     def waiting(self) -> bool:
         """Whether somebody asked for something that is done at a border."""
 
-    def begin(self, base: State, updates: Sequence[Update], passed_over: Sequence[str]) -> None:
+    def begin(self, base: State, updates: Sequence[ServerUpdate], passed_over: Sequence[str]) -> None:
         """Take up the run after a checkpoint and the updates that followed it."""
 
     def limit(self, step: int) -> int:
@@ -61,12 +61,12 @@ class Course(Protocol):
     def parts(self, workers: int) -> int:
         """Return into how many parts a batch is divided for so many workers."""
 
-    def order(self, task: Task) -> Facts:
+    def order(self, task: WorkerTask) -> Facts:
         """Return what a worker must know of a task, beside which it is."""
 
-    def draw_up(self, done: Done, standing: Standing) -> Update: ...
+    def draw_up(self, done: FinishedWork, standing: TaskProgress) -> ServerUpdate: ...
 
-    def entered(self, update: Update, told: Sequence[dict[str, Any]], seconds: float) -> None:
+    def entered(self, update: ServerUpdate, told: Sequence[dict[str, Any]], seconds: float) -> None:
         """Tell of an update that is committed; `told` is what the servers say of it."""
 
     def border(self, stopped: Callable[[], bool]) -> bool:

@@ -10,7 +10,7 @@ from windlass.corpus.batches import DIGEST_BITS
 
 
 @dataclass(frozen=True)
-class Update:
+class ServerUpdate:
     """One change of what the servers hold, on all of them.
 
     In synchronous mode it is a whole batch; in the others one part of a batch, as one worker pushed it.
@@ -44,7 +44,7 @@ class Update:
         return self.until - self.first
 
     @classmethod
-    def heard(cls, facts: Mapping[str, Any]) -> Update:
+    def heard(cls, facts: Mapping[str, Any]) -> ServerUpdate:
         return cls(**{**facts, "tasks": tuple(facts["tasks"])})
 
 

@@ -24,7 +24,7 @@ Facts = dict[str, Any]
 Kind = Literal["learn", "look"]
 
 
-class Piece(NamedTuple):
+class BatchPart(NamedTuple):
     """A part of a batch; the whole of it is part 0 of 1."""
 
     batch: int
@@ -33,7 +33,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Task:
+class WorkerTask:
     """Something for one worker to compute."""
 
     id: str
@@ -45,11 +45,11 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Done:
+class FinishedWork:
     """What can be committed, or a look that is complete: the tasks in order, and what was told of each."""
 
     kind: Kind
-    piece: Piece
+    piece: BatchPart
     tasks: tuple[str, ...]
     facts: tuple[Facts, ...]
     worker: int
@@ -64,10 +64,10 @@ class _Round:
     done: dict[int, tuple[str, Facts]] = field(default_factory=dict)
 
 
-class Dispenser:
+class WorkQueue:
     """Hands out tasks, and gathers what came of them."""
 
-    def __init__(self, sync: Sync, life: str, *, committed: Iterable[Piece] = (), first: int = 0) -> None:
+    def __init__(self, sync: Sync, life: str, *, committed: Iterable[BatchPart] = (), first: int = 0) -> None:
         """`committed` are pieces of batches from `first` on that are done already; all before `first` are."""
         self.sync, self._life = sync, life
         self.limit = self.committed = first
@@ -75,8 +75,8 @@ class Dispenser:
         self.parts = 1
         """Into how many a batch is divided from the next one on."""
         self._issued = 0
-        self._waiting: deque[Task] = deque()
-        self._open: dict[str, tuple[int, Task, float]] = {}
+        self._waiting: deque[WorkerTask] = deque()
+        self._open: dict[str, tuple[int, WorkerTask, float]] = {}
         self._rounds: dict[tuple[Kind, int], _Round] = {}
         self._ended: dict[int, int] = {}
         """By worker that is there, how many parts of it are committed; one that comes has as many as the
@@ -105,7 +105,7 @@ class Dispenser:
     def join(self, worker: int) -> None:
         self._ended.setdefault(worker, min(self._ended.values(), default=0))
 
-    def ask(self, worker: int, now_s: float = 0.0) -> Task | None:
+    def ask(self, worker: int, now_s: float = 0.0) -> WorkerTask | None:
         """Return what a worker shall do next, None if it has to wait."""
         self.join(worker)  # one that was late once is welcome again
         if not self._waiting and self._left:
@@ -123,7 +123,7 @@ class Dispenser:
         """Return the workers whose tasks were handed out before that time."""
         return [worker for worker, _, since_s in self._open.values() if since_s < before_s]
 
-    def finish(self, worker: int, task_id: str, facts: Facts) -> Done | None:
+    def finish(self, worker: int, task_id: str, facts: Facts) -> FinishedWork | None:
         """Take what a worker did; return what is complete by it."""
         held, task, _ = self._open.get(task_id, (None, None, 0.0))
         if task is None or held != worker:
@@ -135,13 +135,15 @@ class Dispenser:
         if complete:
             del self._rounds[(task.kind, task.batch)]
         if task.kind == "learn" and self.sync.mode != "synchronous":
-            return Done("learn", Piece(task.batch, task.part, task.parts), (task_id,), (facts,), worker)
+            return FinishedWork(
+                "learn", BatchPart(task.batch, task.part, task.parts), (task_id,), (facts,), worker
+            )
         if not complete:
             return None
         ids, told = zip(*(gathered.done[part] for part in range(gathered.parts)), strict=True)
-        return Done(task.kind, Piece(task.batch), ids, told, worker)
+        return FinishedWork(task.kind, BatchPart(task.batch), ids, told, worker)
 
-    def settle(self, done: Done) -> None:
+    def settle(self, done: FinishedWork) -> None:
         """Count what is committed, for whoever did it if they are still there."""
         if done.kind == "learn" and done.worker in self._ended:
             self._ended[done.worker] += 1
@@ -153,7 +155,7 @@ class Dispenser:
             del self._open[task.id]
             if task.kind == "learn":
                 self.dropped.append(task.id)
-            self._waiting.appendleft(Task(self._new_id(), task.kind, task.batch, task.part, task.parts))
+            self._waiting.appendleft(WorkerTask(self._new_id(), task.kind, task.batch, task.part, task.parts))
 
     def look(self, batch: int, parts: int) -> None:
         """Let everybody look at held-out text, at a border."""
@@ -172,9 +174,9 @@ class Dispenser:
 
     def _begin(self, kind: Kind, batch: int, parts: int) -> None:
         self._rounds[(kind, batch)] = _Round(parts)
-        self._waiting += [Task(self._new_id(), kind, batch, part, parts) for part in range(parts)]
+        self._waiting += [WorkerTask(self._new_id(), kind, batch, part, parts) for part in range(parts)]
 
-    def _go_on_with(self, committed: list[Piece]) -> None:
+    def _go_on_with(self, committed: list[BatchPart]) -> None:
         """Hand out what is left of batches of which some parts are committed."""
         begun: dict[int, _Round] = {}
         for batch, part, parts in sorted(committed):
@@ -183,7 +185,9 @@ class Dispenser:
             left = [part for part in range(gathered.parts) if part not in gathered.done]
             if left:
                 self._rounds[("learn", batch)] = gathered
-            self._waiting += [Task(self._new_id(), "learn", batch, part, gathered.parts) for part in left]
+            self._waiting += [
+                WorkerTask(self._new_id(), "learn", batch, part, gathered.parts) for part in left
+            ]
 
     def _new_id(self) -> str:
         self._issued += 1

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-class Wire:
+class CountedGroup:
     """Collectives along one group; None is a single replica, which has nobody to talk to."""
 
     def __init__(self, group: dist.ProcessGroup | None) -> None:

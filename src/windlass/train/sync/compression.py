@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from windlass.spec.sync import Sync
-from windlass.train.sync.comm_counter import Wire
+from windlass.train.sync.comm_counter import CountedGroup
 
 Payload = dict[str, Tensor]
 End = Callable[[], None]
@@ -42,18 +42,18 @@ class Compressor(Protocol):
         """Drop what only speeds up convergence, so that whoever loads a checkpoint is in the same place."""
 
 
-def build_compressor(sync: Sync, wire: Wire) -> Compressor:
+def build_compressor(sync: Sync, wire: CountedGroup) -> Compressor:
     if sync.compress == "bfloat16":
         return Halves(wire)
     if sync.compress == "powersgd":
         return Factors(wire, sync.rank)
-    return Largest(wire, sync.keep_share) if sync.compress == "top-k" else Whole(wire)
+    return Largest(wire, sync.keep_share) if sync.compress == "top-k" else Uncompressed(wire)
 
 
-class Whole:
+class Uncompressed:
     """The values as they are. Large tensors travel in place, small ones together."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: CountedGroup) -> None:
         self._wire, self.residual = wire, Payload()
 
     def start(self, payload: Payload) -> End:
@@ -78,7 +78,7 @@ class Whole:
 class Halves:
     """Values and sums rounded to bfloat16: half the bytes."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: CountedGroup) -> None:
         self._wire, self.residual = wire, Payload()
 
     def start(self, payload: Payload) -> End:
@@ -99,9 +99,9 @@ class Halves:
 class Largest:
     """The largest values of each tensor with their places: top-k, Aji and Heafield 2017, arXiv:1704.05021."""
 
-    def __init__(self, wire: Wire, share: float) -> None:
+    def __init__(self, wire: CountedGroup, share: float) -> None:
         self._wire, self._share, self.residual = wire, share, Payload()
-        self._rest = Whole(wire)
+        self._rest = Uncompressed(wire)
 
     def start(self, payload: Payload) -> End:
         _join(payload, self.residual)
@@ -144,9 +144,9 @@ class Factors:
     as a hook of DDP, whose chain of futures now and then ends a gloo process in an abort.
     """
 
-    def __init__(self, wire: Wire, rank: int) -> None:
+    def __init__(self, wire: CountedGroup, rank: int) -> None:
         self._wire, self._rank, self.residual = wire, rank, Payload()
-        self._rest = Whole(wire)
+        self._rest = Uncompressed(wire)
         self._q: Payload = {}
 
     def start(self, payload: Payload) -> End:

@@ -18,10 +18,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from windlass.parallel.param_shard import Holding
+from windlass.parallel.param_shard import ParamShard
 from windlass.spec.sync import Sync
-from windlass.train.sync.comm_counter import Wire
-from windlass.train.sync.compression import End, Payload, Whole, build_compressor
+from windlass.train.sync.comm_counter import CountedGroup
+from windlass.train.sync.compression import End, Payload, Uncompressed, build_compressor
 from windlass.train.sync.policy import cut_into_fragments, first_schedule, keeps_residual, outer_numbers
 
 KEPT_SHARE = 0.5
@@ -29,16 +29,16 @@ KEPT_SHARE = 0.5
 throw away the steps made meanwhile, all would ignore the others."""
 
 
-class Replicas:
+class DataParallel:
     """The exchange between replicas along dp. Made when all of them hold equal weights."""
 
     def __init__(
-        self, holdings: Sequence[Holding], group: dist.ProcessGroup | None, sync: Sync, step: int = 0
+        self, holdings: Sequence[ParamShard], group: dist.ProcessGroup | None, sync: Sync, step: int = 0
     ) -> None:
         self._weights = {h.name: h.tensor for h in holdings if h.tensor.numel()}
         self._shared = {h.name for h in holdings if h.copies > 1}
         self._device = holdings[0].tensor.device
-        self._wire = Wire(group)
+        self._wire = CountedGroup(group)
         self._momentum: Payload = {}
         self._step = step
         self._adopt(sync)
@@ -125,7 +125,7 @@ class Replicas:
             return {}
         self.agree()
         left = {name: t.clone() for name, t in self._compressor.residual.items()}
-        Whole(self._wire).start(left)()
+        Uncompressed(self._wire).start(left)()
         self._share_out(left)
         self._compressor.forget()
         kinds = {"momentum": dict(self._momentum), "residual": left}

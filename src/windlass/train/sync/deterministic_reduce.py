@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from windlass.corpus.batches import divided
-from windlass.parallel.param_shard import Holding
+from windlass.parallel.param_shard import ParamShard
 from windlass.spec.job import Job
 
 
@@ -30,7 +30,7 @@ def parts_of(parts: int, workers: int) -> list[range]:
 class OrderedSum:
     """The gradients of a step, part by part."""
 
-    def __init__(self, holdings: Sequence[Holding], group: dist.ProcessGroup | None, parts: int) -> None:
+    def __init__(self, holdings: Sequence[ParamShard], group: dist.ProcessGroup | None, parts: int) -> None:
         self._holdings = [h for h in holdings if h.tensor.numel()]
         self._group, self._parts = group, parts
         self._workers = 1 if group is None else group.size()

@@ -13,7 +13,7 @@ from windlass.spec.sync import Sync
 
 
 @dataclass(frozen=True)
-class Schedule:
+class SyncSchedule:
     """When each fragment of the model is exchanged. A step here is a number of finished steps."""
 
     sync: Sync
@@ -45,11 +45,11 @@ class Schedule:
             return True
         return self.has_borders and bool(self.starts(step))
 
-    def begun_at(self, step: int) -> Schedule:
+    def begun_at(self, step: int) -> SyncSchedule:
         """Return the same schedule with a period that begins at a step where all are equal."""
         return replace(self, origin=step)
 
-    def paced(self, step: int, step_s: float) -> Schedule:
+    def paced(self, step: int, step_s: float) -> SyncSchedule:
         """Return the schedule after an exchange of the timed policy.
 
         Everybody knows the slowest replica's seconds per step, and so the number of steps until the next
@@ -58,12 +58,12 @@ class Schedule:
         return replace(self, origin=step, every=steps_within(self.sync.seconds, step_s))
 
 
-def first_schedule(sync: Sync, step: int) -> Schedule:
+def first_schedule(sync: Sync, step: int) -> SyncSchedule:
     """Return the schedule of a policy that begins at a step where all replicas are equal.
 
     How long a step takes is unknown then, so the timed policy looks after one step.
     """
-    return Schedule(sync, step, 1 if sync.policy == "timed" else sync.every)
+    return SyncSchedule(sync, step, 1 if sync.policy == "timed" else sync.every)
 
 
 def steps_within(seconds: float, step_s: float) -> int:

@@ -18,11 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.corpus.shards import TokenPart
-from windlass.models.word2vec import Learnt, Options, Sampler, first_matrices, matrices_of, pass_key, run
+from windlass.models.word2vec import (
+    Learnt,
+    Sampler,
+    Word2VecOptions,
+    first_matrices,
+    matrices_of,
+    pass_key,
+    run,
+)
 from windlass.models.word2vec_files import TokenVectors, load_vectors, save_vectors
 from windlass.spec.errors import BadInput
 from windlass.store.manifest import load_manifest
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 CHUNK_TOKENS = 1 << 20
 """Read and learnt at once: a few seconds at most between two looks at whether to stop."""
@@ -37,7 +45,7 @@ PASSES = "word2vec-passes"
 
 
 @dataclass(frozen=True)
-class Plan:
+class Word2VecPlan:
     """All that decides the vectors, beside the text; with one thread, to the last bit."""
 
     vocabulary: int
@@ -45,7 +53,7 @@ class Plan:
     end_token: int
     epochs: int
     seed: int
-    options: Options
+    options: Word2VecOptions
     rate: float = RATE
 
 
@@ -61,10 +69,12 @@ class Stood:
     tokens_per_s: float
 
 
-class Learner:
+class Word2VecLearner:
     """One learning of vectors, from where it was left."""
 
-    def __init__(self, part: TokenPart, plan: Plan, folder: Path, *, digest: str, threads: int) -> None:
+    def __init__(
+        self, part: TokenPart, plan: Word2VecPlan, folder: Path, *, digest: str, threads: int
+    ) -> None:
         self.plan, self.epoch, self.position = plan, 0, 0
         self._part, self._passes, self._threads = part, folder / PASSES, threads
         self._digest = digest
@@ -133,13 +143,13 @@ class Learner:
         save_vectors(self._passes / name, self._vectors())
         for other in self._passes.iterdir():
             if other.name != name:
-                Place(other).remove()
+                StoreDir(other).remove()
 
     def finish(self, target: Path) -> TokenVectors:
         """Write the result; checkpoints are needed no more."""
         vectors = self._vectors()
         save_vectors(target, vectors)
-        Place(self._passes).remove()
+        StoreDir(self._passes).remove()
         return vectors
 
     @property
@@ -211,7 +221,7 @@ def newest_pass(folder: Path) -> tuple[Path, TokenVectors] | None:
     """Load the newest whole checkpoint in a run's folder; None where there is none."""
     passes = folder / PASSES
     kept = sorted(passes.iterdir()) if passes.is_dir() else []
-    whole = [path for path in kept if load_manifest(Place(path)) is not None]
+    whole = [path for path in kept if load_manifest(StoreDir(path)) is not None]
     vectors = load_vectors(whole[-1]) if whole else None
     return None if vectors is None else (whole[-1], vectors)
 

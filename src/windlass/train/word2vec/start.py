@@ -11,24 +11,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 from windlass.corpus.corpus_dir import BuiltCorpus, load_corpus
-from windlass.models.word2vec import Options
+from windlass.models.word2vec import Word2VecOptions
 from windlass.models.word2vec_files import VECTORS
-from windlass.parallel.process_group import Crew
+from windlass.parallel.process_group import ProcessGroup
 from windlass.spec.protocol.progress import Progress
 from windlass.spec.run import CHECKPOINTS, Run
 from windlass.spec.shape import MlpShape
 from windlass.store.manifest import load_manifest
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.async_save import committed
 from windlass.train.collective_errors import accord
-from windlass.train.event_log import Record
-from windlass.train.word2vec.learner import Learner, Plan
+from windlass.train.event_log import EventLog
+from windlass.train.word2vec.learner import Word2VecLearner, Word2VecPlan
 
 THREADS = 1
 """Several would be quicker, but their vectors never the same twice, and so no run."""
 
 
-def prepare(run: Run, folder: Path, record: Record, crew: Crew, stopped: Callable[[], bool]) -> bool:
+def prepare(
+    run: Run, folder: Path, record: EventLog, crew: ProcessGroup, stopped: Callable[[], bool]
+) -> bool:
     """See to it that the vectors are there, if the model starts from them; return False where it was stopped.
 
     The processes tell each other after every chunk how it stands, so that none waits long in silence.
@@ -54,7 +56,7 @@ def is_due(run: Run, folder: Path) -> bool:
     """Whether vectors are to be learnt before the first step."""
     if not starts_from_vectors(run) or committed(folder / CHECKPOINTS):
         return False
-    return load_manifest(Place(folder / VECTORS)) is None
+    return load_manifest(StoreDir(folder / VECTORS)) is None
 
 
 def starts_from_vectors(run: Run) -> bool:
@@ -62,25 +64,25 @@ def starts_from_vectors(run: Run) -> bool:
     return wanted and run.start_from is None
 
 
-def plan_of(run: Run, corpus: BuiltCorpus) -> Plan:
+def plan_of(run: Run, corpus: BuiltCorpus) -> Word2VecPlan:
     asked = run.job.model.mlp
-    return Plan(
+    return Word2VecPlan(
         vocabulary=run.network.vocabulary,
         width=run.network.width,
         end_token=corpus.tokenizer.end_id,
         epochs=asked.word2vec_epochs,
         seed=run.job.seed,
-        options=Options(distance=asked.distance, negatives=asked.negatives),
+        options=Word2VecOptions(distance=asked.distance, negatives=asked.negatives),
     )
 
 
 class _Stage:
     """The stage as the process sees it that does it."""
 
-    def __init__(self, run: Run, folder: Path, record: Record) -> None:
+    def __init__(self, run: Run, folder: Path, record: EventLog) -> None:
         corpus = load_corpus(Path(run.corpus))
         self._record, self._target = record, folder / VECTORS
-        self._learner = Learner(
+        self._learner = Word2VecLearner(
             corpus.train, plan_of(run, corpus), folder, digest=corpus.digest, threads=THREADS
         )
         self._counting = self._learner.counting()

@@ -13,10 +13,10 @@ import pytest
 
 from windlass.http.errors import ApiError
 from windlass.serve.gateway.fleet import fleet as fleet_module
-from windlass.serve.gateway.fleet.fleet import Fleet
-from windlass.serve.gateway.fleet.request_handle import Ticket
+from windlass.serve.gateway.fleet.fleet import ReplicaFleet
+from windlass.serve.gateway.fleet.request_handle import RequestHandle
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
-from windlass.spec.protocol.routing import Demand, Outcome, Outcomes, RoutedReplica, Routing, Suspect
+from windlass.spec.protocol.routing import AnswerOutcome, Demand, Outcomes, RoutedReplica, Routing, Suspect
 from windlass.spec.protocol.wire import (
     LENGTH,
     Failed,
@@ -93,7 +93,7 @@ class Scene:
         self.versions = dict(zip(self.engines, versions, strict=True))
         self.states: dict[str, Any] = dict.fromkeys(self.engines, "ready")
         self.metrics = Metrics()
-        self.fleet = Fleet(self.metrics, self.routing(), queue=100, patience_s=patience_s)
+        self.fleet = ReplicaFleet(self.metrics, self.routing(), queue=100, patience_s=patience_s)
 
     def routing(self) -> Routing:
         return Routing(
@@ -105,7 +105,7 @@ class Scene:
             ],
         )
 
-    def ask(self, *, version: str = "1", fallbacks: tuple[str, ...] = (), **more: Any) -> Ticket:
+    def ask(self, *, version: str = "1", fallbacks: tuple[str, ...] = (), **more: Any) -> RequestHandle:
         request = Generate("id", [1], 6, model=f"m@{version}", **more)
         return self.fleet.ask([request], [f"m@{each}" for each in fallbacks])
 
@@ -117,7 +117,7 @@ class Scene:
     def asked(self) -> dict[str, int]:
         return {name: len(engine.asked) for name, engine in self.engines.items() if engine.asked}
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[AnswerOutcome]:
         said = self.fleet.reports.take([], [])
         return [each for message in said if isinstance(message, Outcomes) for each in message.outcomes]
 
@@ -146,7 +146,7 @@ async def scene(
                 engine.end()
 
 
-async def answer(ticket: Ticket) -> list[int]:
+async def answer(ticket: RequestHandle) -> list[int]:
     """Read an answer to its end."""
     tokens: list[int] = []
     async with asyncio.timeout(PATIENCE_S):

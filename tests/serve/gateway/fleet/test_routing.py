@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from windlass.serve.gateway.fleet.reports import repetition
 from windlass.serve.gateway.fleet.retry_budget import MOST, RetryBudget
 from windlass.serve.gateway.fleet.routing import (
-    Candidate,
+    ReplicaCandidate,
     affinity,
     choose_replica,
     choose_version,
@@ -22,8 +22,8 @@ PLACES = st.floats(0.0, 1.0, exclude_max=True)
 names = st.lists(st.sampled_from([f"engine-{n}" for n in range(9)]), unique=True, min_size=1)
 
 
-def idle(*names: str) -> list[Candidate]:
-    return [Candidate(name, 0, 8) for name in names]
+def idle(*names: str) -> list[ReplicaCandidate]:
+    return [ReplicaCandidate(name, 0, 8) for name in names]
 
 
 @given(names, st.binary(min_size=1))
@@ -36,7 +36,7 @@ def test_a_prefix_returns_to_its_replica_whoever_else_comes_or_goes(there: list[
 
 @given(st.lists(st.integers(0, 40), min_size=2, max_size=6), st.binary(min_size=1))
 def test_nobody_waits_for_a_warm_prefix_longer_than_the_margin(busy: list[int], key: bytes) -> None:
-    candidates = [Candidate(f"engine-{n}", each, 32) for n, each in enumerate(busy)]
+    candidates = [ReplicaCandidate(f"engine-{n}", each, 32) for n, each in enumerate(busy)]
     assert choose_replica(candidates, key).busy <= min(busy) + candidates[0].margin
 
 

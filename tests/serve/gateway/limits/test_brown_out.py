@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from windlass.serve.gateway.limits.brown_out import Lately, Pressure, Rung, cause_of, decide
 from windlass.serve.gateway.limits.limit_errors import less
-from windlass.serve.gateway.limits.request_cost import Wish
+from windlass.serve.gateway.limits.request_cost import RequestCost
 from windlass.spec.limits import BrownOut
 
 POLICY = BrownOut()
@@ -59,21 +59,21 @@ def test_ten_times_too_many_ordinary_requests_do_not_shut_ordinary_requests_out(
         lately.count(0, now, let_in=number % 10 == 0, no_room=number % 10 != 0)
     level = cause_of(lately.pressure(2.0, wait=1.0), POLICY)
     assert level == 3
-    assert less(level, Wish("m", 1, 10, 10, priority=0), 5.0) is None
-    assert less(level, Wish("m", 1, 10, 10, priority=-1), 5.0) is not None
+    assert less(level, RequestCost("m", 1, 10, 10, priority=0), 5.0) is None
+    assert less(level, RequestCost("m", 1, 10, 10, priority=-1), 5.0) is not None
 
 
 @pytest.mark.parametrize(
     ("level", "wish", "taken"),
     [
-        (1, Wish("m", 4, 10, 10, priority=-5, alternatives=5), True),
-        (2, Wish("m", 2, 10, 10), False),
-        (2, Wish("m", 1, 10, 10, alternatives=1), False),
-        (2, Wish("m", 1, 10, 10, priority=-1), True),
-        (3, Wish("m", 1, 10, 10, priority=-1), False),
-        (4, Wish("m", 1, 10, 10, priority=0), False),
-        (4, Wish("m", 1, 10, 10, priority=1), True),
+        (1, RequestCost("m", 4, 10, 10, priority=-5, alternatives=5), True),
+        (2, RequestCost("m", 2, 10, 10), False),
+        (2, RequestCost("m", 1, 10, 10, alternatives=1), False),
+        (2, RequestCost("m", 1, 10, 10, priority=-1), True),
+        (3, RequestCost("m", 1, 10, 10, priority=-1), False),
+        (4, RequestCost("m", 1, 10, 10, priority=0), False),
+        (4, RequestCost("m", 1, 10, 10, priority=1), True),
     ],
 )
-def test_a_level_leaves_out_what_the_ladder_says(level: int, wish: Wish, taken: bool) -> None:
+def test_a_level_leaves_out_what_the_ladder_says(level: int, wish: RequestCost, taken: bool) -> None:
     assert (less(level, wish, 5.0) is None) == taken

@@ -6,45 +6,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.serve.gateway.limits.estimate import START_TOKENS, Load, Pace, Typical
-from windlass.serve.gateway.limits.request_cost import Wish
+from windlass.serve.gateway.limits.estimate import START_TOKENS, EngineSpeed, LoadAhead, Typical
+from windlass.serve.gateway.limits.request_cost import RequestCost
 
-ASKED = Wish(model="m", answers=1, prompt_tokens=84, most_tokens=50)
+ASKED = RequestCost(model="m", answers=1, prompt_tokens=84, most_tokens=50)
 
 
-def learned() -> Pace:
+def learned() -> EngineSpeed:
     """A pace of 1 ms a token read, 20 ms a token written, and 0.98 s for each answer."""
-    pace = Pace()
+    pace = EngineSpeed()
     pace.began(0.1, 100 - START_TOKENS)
     pace.ended(ASKED, after_first_s=0.98, written=50)
     return pace
 
 
 def test_nothing_waits_before_anything_was_learned() -> None:
-    pace = Pace()
+    pace = EngineSpeed()
     unread_s = 100 * pace.reading_s(100)
-    assert pace.estimate(ASKED, Load(answers=40, unread_s=unread_s, slots=4)).wait_s < 0.1
+    assert pace.estimate(ASKED, LoadAhead(answers=40, unread_s=unread_s, slots=4)).wait_s < 0.1
 
 
 def test_an_idle_engine_is_begun_with_at_once() -> None:
-    estimate = learned().estimate(ASKED, Load(slots=4))
+    estimate = learned().estimate(ASKED, LoadAhead(slots=4))
     assert estimate.wait_s == 0
     assert estimate.first_s == pytest.approx(0.1)
     assert estimate.whole_s == pytest.approx(0.1 + 49 * 0.02)
 
 
 def test_prompts_that_wait_are_read_first() -> None:
-    assert learned().estimate(ASKED, Load(2, 0.3, slots=4)).wait_s == pytest.approx(0.3)
+    assert learned().estimate(ASKED, LoadAhead(2, 0.3, slots=4)).wait_s == pytest.approx(0.3)
 
 
 def test_a_request_without_a_slot_waits_for_answers_to_end() -> None:
-    assert learned().estimate(ASKED, Load(4, 0, slots=4)).wait_s == pytest.approx(0.245)
-    assert learned().estimate(ASKED, Load(7, 0, slots=4)).wait_s == pytest.approx(0.98)
+    assert learned().estimate(ASKED, LoadAhead(4, 0, slots=4)).wait_s == pytest.approx(0.245)
+    assert learned().estimate(ASKED, LoadAhead(7, 0, slots=4)).wait_s == pytest.approx(0.98)
 
 
 def test_a_request_larger_than_the_engine_is_begun_with_when_it_is_idle() -> None:
-    many = Wish(model="m", answers=9, prompt_tokens=84, most_tokens=9 * 50)
-    assert learned().estimate(many, Load(0, 0, slots=4)).wait_s == 0
+    many = RequestCost(model="m", answers=9, prompt_tokens=84, most_tokens=9 * 50)
+    assert learned().estimate(many, LoadAhead(0, 0, slots=4)).wait_s == 0
 
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60))

@@ -9,21 +9,23 @@ import pytest
 
 from windlass.http.errors import ApiError
 from windlass.serve.gateway.caller import Caller
-from windlass.serve.gateway.limits.admission_controller import Gate
-from windlass.serve.gateway.limits.request_cost import Room, Wish
+from windlass.serve.gateway.limits.admission_controller import AdmissionController
+from windlass.serve.gateway.limits.request_cost import EngineCapacity, RequestCost
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
 from windlass.spec.limits import Limits, ServeLimits
 
-WISH = Wish(model="m", answers=1, prompt_tokens=100, most_tokens=20)
+WISH = RequestCost(model="m", answers=1, prompt_tokens=100, most_tokens=20)
 ADA = Caller(key="k1", tenant="ada", scopes=frozenset({"use"}))
 SLOTS = 4
 
 
-def gate(**limits: object) -> Gate:
-    return Gate(ServeLimits(**limits), None, lambda _: Room(SLOTS), Metrics(), holder="g")  # type: ignore[arg-type]
+def gate(**limits: object) -> AdmissionController:
+    return AdmissionController(
+        ServeLimits(**limits), None, lambda _: EngineCapacity(SLOTS), Metrics(), holder="g"
+    )  # type: ignore[arg-type]
 
 
-def run(work: Callable[[Gate], Awaitable[None]], given: Gate) -> None:
+def run(work: Callable[[AdmissionController], Awaitable[None]], given: AdmissionController) -> None:
     """Do the work while the gate exchanges beside it."""
 
     async def both() -> None:
@@ -37,19 +39,19 @@ def run(work: Callable[[Gate], Awaitable[None]], given: Gate) -> None:
     asyncio.run(both())
 
 
-async def code_of(given: Gate, wish: Wish = WISH, caller: Caller = ADA) -> str:
+async def code_of(given: AdmissionController, wish: RequestCost = WISH, caller: Caller = ADA) -> str:
     with pytest.raises(ApiError) as refused:
         await given.admit(caller, wish)
     return refused.value.code
 
 
-def slow(given: Gate) -> None:
+def slow(given: AdmissionController) -> None:
     """Have the gate believe that an answer holds its slot for 8 s."""
     given._lines["m"].pace.ended(WISH, after_first_s=8.0, written=20)
 
 
 def test_what_finds_no_slot_in_time_is_refused_and_an_end_makes_room() -> None:
-    async def work(given: Gate) -> None:
+    async def work(given: AdmissionController) -> None:
         slow(given)
         running = [await given.admit(ADA, WISH) for _ in range(SLOTS)]
         for each in running:
@@ -62,22 +64,22 @@ def test_what_finds_no_slot_in_time_is_refused_and_an_end_makes_room() -> None:
 
 
 def test_nobody_is_refused_for_time_while_no_engine_is_connected() -> None:
-    rooms = [Room(SLOTS)]
-    given = Gate(ServeLimits(wait=1.0), None, lambda _: rooms[-1], Metrics(), holder="g")
+    rooms = [EngineCapacity(SLOTS)]
+    given = AdmissionController(ServeLimits(wait=1.0), None, lambda _: rooms[-1], Metrics(), holder="g")
 
-    async def work(given: Gate) -> None:
+    async def work(given: AdmissionController) -> None:
         slow(given)
         for _ in range(SLOTS):
             (await given.admit(ADA, WISH)).began()
         assert await code_of(given) == "queue_full"
-        rooms.append(Room(0))
+        rooms.append(EngineCapacity(0))
         await given.admit(ADA, WISH)
 
     run(work, given)
 
 
 def test_many_refusals_take_the_ladder_up_and_leave_out_what_it_says() -> None:
-    async def work(given: Gate) -> None:
+    async def work(given: AdmissionController) -> None:
         slow(given)
         for _ in range(SLOTS):
             (await given.admit(ADA, WISH)).began()
@@ -85,15 +87,15 @@ def test_many_refusals_take_the_ladder_up_and_leave_out_what_it_says() -> None:
             assert await code_of(given) == "queue_full"
         given.step(asyncio.get_running_loop().time())
         assert given.level == 3
-        assert await code_of(given, Wish("m", 1, 10, 10, priority=-1)) == "overloaded"
-        assert await code_of(given, Wish("m", 2, 10, 10)) == "overloaded"
+        assert await code_of(given, RequestCost("m", 1, 10, 10, priority=-1)) == "overloaded"
+        assert await code_of(given, RequestCost("m", 2, 10, 10)) == "overloaded"
         assert await code_of(given) == "queue_full"
 
     run(work, gate(wait=1.0))
 
 
 def test_a_refused_request_leaves_nothing_behind() -> None:
-    async def work(given: Gate) -> None:
+    async def work(given: AdmissionController) -> None:
         first = await given.admit(ADA, WISH)
         assert await code_of(given) == "too_many_concurrent"
         assert (given._lines["m"].answers, given._lines["m"].unread) == (1, 1)
@@ -105,7 +107,7 @@ def test_a_refused_request_leaves_nothing_behind() -> None:
 
 
 def test_the_queue_counts_only_requests_without_a_first_token() -> None:
-    async def work(given: Gate) -> None:
+    async def work(given: AdmissionController) -> None:
         first = await given.admit(ADA, WISH)
         assert await code_of(given) == "queue_full"
         first.began()
@@ -115,7 +117,7 @@ def test_the_queue_counts_only_requests_without_a_first_token() -> None:
 
 
 def test_one_tenant_at_its_limit_does_not_hold_up_another() -> None:
-    async def work(given: Gate) -> None:
+    async def work(given: AdmissionController) -> None:
         await given.admit(ADA, WISH)
         assert await code_of(given) == "rate_limited"
         await given.admit(Caller(key="k2", tenant="bob", scopes=ADA.scopes), WISH)
@@ -124,7 +126,7 @@ def test_one_tenant_at_its_limit_does_not_hold_up_another() -> None:
 
 
 def test_a_flood_of_refusals_waits_for_nothing() -> None:
-    async def work(given: Gate) -> None:
+    async def work(given: AdmissionController) -> None:
         await given.admit(ADA, WISH)
         await code_of(given)
         for _ in range(200):
@@ -137,9 +139,9 @@ def test_a_flood_of_refusals_waits_for_nothing() -> None:
 
 def test_long_prompts_of_one_tenant_do_not_use_up_the_time_of_another() -> None:
     bob = Caller(key="k2", tenant="bob", scopes=ADA.scopes)
-    long, short = Wish("m", 1, 5000, 20), Wish("m", 1, 10, 20)
+    long, short = RequestCost("m", 1, 5000, 20), RequestCost("m", 1, 10, 20)
 
-    async def work(given: Gate) -> None:
+    async def work(given: AdmissionController) -> None:
         line = given._lines["m"]
         line.pace.began(1.0, 1000 - 16)  # a thousand tokens a second
         await given.admit(ADA, long)

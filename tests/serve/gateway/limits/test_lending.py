@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.serve.gateway.limits.quota_lease import CLOCKS_DIFFER, TERM_S, Purse
-from windlass.serve.records.bucket import DAY_S, Budget, Order, Rule, exchange, new_budget
+from windlass.serve.gateway.limits.quota_lease import CLOCKS_DIFFER, TERM_S, QuotaLease
+from windlass.serve.records.bucket import DAY_S, Budget, LeaseRequest, Rule, exchange, new_budget
 from windlass.serve.records.quotas import Received
 
 ROUNDING = 1e-6
@@ -36,8 +36,8 @@ class Gateway:
     name: str
     offset: float
     speed: float
-    purse: Purse
-    sent: tuple[Order, float] | None = None
+    purse: QuotaLease
+    sent: tuple[LeaseRequest, float] | None = None
     heard: tuple[Received, float] | None = None
     running: list[tuple[Charge, int]] = field(default_factory=list)
 
@@ -52,7 +52,7 @@ class World:
         self.rule, self.now = rule, start
         self.budget: Budget = new_budget(rule, start)
         self.gateways = [
-            Gateway(f"g{n}", offset, speed, Purse(rule)) for n, (offset, speed) in enumerate(clocks)
+            Gateway(f"g{n}", offset, speed, QuotaLease(rule)) for n, (offset, speed) in enumerate(clocks)
         ]
         self.charges: list[Charge] = []
         self.born = len(clocks)
@@ -107,7 +107,7 @@ class World:
             for charge, _ in gateway.running:
                 charge.amount = 0.0
         at = self.gateways.index(gateway)
-        self.gateways[at] = Gateway(f"g{self.born}", gateway.offset, gateway.speed, Purse(self.rule))
+        self.gateways[at] = Gateway(f"g{self.born}", gateway.offset, gateway.speed, QuotaLease(self.rule))
 
 
 DEEDS = {"ask": 8, "trade": 3, "send": 2, "exchange": 2, "hear": 2, "settle": 3, "lose": 0.3, "die": 0.2}
@@ -165,32 +165,36 @@ def test_no_more_permits_are_in_use_than_there_are_while_gateways_renew_in_time(
 
 def test_permits_of_a_gateway_that_was_cut_off_are_made_up_for_when_it_is_back() -> None:
     rule = Rule("permits", 4)
-    budget, granted = exchange(rule, new_budget(rule, 0.0), "cut off", Order(want=4), now=0.0, term_s=TERM_S)
+    budget, granted = exchange(
+        rule, new_budget(rule, 0.0), "cut off", LeaseRequest(want=4), now=0.0, term_s=TERM_S
+    )
     assert granted == 4
-    budget, granted = exchange(rule, budget, "other", Order(want=4), now=TERM_S + 1, term_s=TERM_S)
+    budget, granted = exchange(rule, budget, "other", LeaseRequest(want=4), now=TERM_S + 1, term_s=TERM_S)
     assert granted == 4
-    budget, granted = exchange(rule, budget, "cut off", Order(keep=3), now=TERM_S + 2, term_s=TERM_S)
+    budget, granted = exchange(rule, budget, "cut off", LeaseRequest(keep=3), now=TERM_S + 2, term_s=TERM_S)
     assert budget.left == -3
-    budget, granted = exchange(rule, budget, "other", Order(keep=2, want=2), now=TERM_S + 3, term_s=TERM_S)
+    budget, granted = exchange(
+        rule, budget, "other", LeaseRequest(keep=2, want=2), now=TERM_S + 3, term_s=TERM_S
+    )
     assert granted == 0
 
 
 def test_a_clock_that_is_set_back_does_not_stop_a_budget_from_filling() -> None:
     rule = Rule("flow", 10, 1.0)
-    budget, _ = exchange(rule, new_budget(rule, 1e6), "a", Order(want=10), now=1e6, term_s=TERM_S)
+    budget, _ = exchange(rule, new_budget(rule, 1e6), "a", LeaseRequest(want=10), now=1e6, term_s=TERM_S)
     for second in range(1, 11):
-        order = Order(want=10)
+        order = LeaseRequest(want=10)
         budget, granted = exchange(rule, budget, "a", order, now=1e6 - 3600 + second, term_s=TERM_S)
     assert granted == 1
 
 
 def test_a_limit_that_is_raised_gives_the_difference_at_once_and_one_that_is_lowered_takes_it() -> None:
     budget, _ = exchange(
-        Rule("day", 10), new_budget(Rule("day", 10), 0.0), "a", Order(want=10), now=0, term_s=1
+        Rule("day", 10), new_budget(Rule("day", 10), 0.0), "a", LeaseRequest(want=10), now=0, term_s=1
     )
-    budget, _ = exchange(Rule("day", 10), budget, "a", Order(), now=0, term_s=1)
-    _, granted = exchange(Rule("day", 25), budget, "a", Order(want=20), now=1, term_s=1)
+    budget, _ = exchange(Rule("day", 10), budget, "a", LeaseRequest(), now=0, term_s=1)
+    _, granted = exchange(Rule("day", 25), budget, "a", LeaseRequest(want=20), now=1, term_s=1)
     assert granted == 15
-    lowered, granted = exchange(Rule("day", 4), budget, "a", Order(want=20), now=1, term_s=1)
+    lowered, granted = exchange(Rule("day", 4), budget, "a", LeaseRequest(want=20), now=1, term_s=1)
     assert granted == 0
     assert lowered.left == -6

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from windlass.serve.records.audit_log import Actor
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.state import open_state
 from windlass.serve.records.tenants import Tenants
 from windlass.spec.limits import Limits
@@ -127,7 +127,7 @@ def test_a_key_is_held_to_its_own_limits_and_to_its_tenants(start: Start, tmp_pa
     state = sqlite_url(tmp_path / "service.db")
     database = open_state(state)
     Tenants(database).make("ada", ME, limits=Limits(requests_per_second=0.01, burst=3))
-    keys = Keys(database)
+    keys = ApiKeys(database)
     _, tight = keys.make("tight", ME, tenant="ada", limits=Limits(requests_per_second=0.01, burst=2))
     _, loose = keys.make("loose", ME, tenant="ada")
     client = start(state=state, open=False)

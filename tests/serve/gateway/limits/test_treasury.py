@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from windlass.serve.gateway.limits.limit_errors import short
-from windlass.serve.gateway.limits.quota_client import Part, Short, Treasury
+from windlass.serve.gateway.limits.quota_client import QuotaClient, QuotaShare, Short
 from windlass.serve.records.bucket import Rule
 from windlass.serve.records.quotas import ALL, QUOTAS, Name
 from windlass.spec.errors import StoreFailed
@@ -18,7 +18,7 @@ from windlass.store.database import grow
 from windlass.store.on_sqlite import SqliteDatabase
 from windlass.store.sql import Transaction
 
-REQUEST = Part(Name(ALL, "requests"), Rule("flow", 5, 0.001), 1)
+REQUEST = QuotaShare(Name(ALL, "requests"), Rule("flow", 5, 0.001), 1)
 
 
 class Moody(SqliteDatabase):
@@ -41,9 +41,9 @@ def database(tmp_path: Path) -> Moody:
     return database
 
 
-def run(database: Moody, work: Callable[[Treasury], Awaitable[None]], holder: str = "a") -> None:
+def run(database: Moody, work: Callable[[QuotaClient], Awaitable[None]], holder: str = "a") -> None:
     async def both() -> None:
-        treasury = Treasury(database, holder)
+        treasury = QuotaClient(database, holder)
         beside = asyncio.create_task(treasury.run())
         try:
             await work(treasury)
@@ -54,7 +54,7 @@ def run(database: Moody, work: Callable[[Treasury], Awaitable[None]], holder: st
     asyncio.run(both())
 
 
-async def spend(treasury: Treasury, times: int) -> int:
+async def spend(treasury: QuotaClient, times: int) -> int:
     """Ask so often; return how often there was enough."""
     got = 0
     for _ in range(times):
@@ -68,10 +68,10 @@ async def spend(treasury: Treasury, times: int) -> int:
 
 
 def test_a_treasury_that_ends_gives_back_what_it_did_not_spend(database: Moody) -> None:
-    async def two(treasury: Treasury) -> None:
+    async def two(treasury: QuotaClient) -> None:
         assert await spend(treasury, 2) == 2
 
-    async def rest(treasury: Treasury) -> None:
+    async def rest(treasury: QuotaClient) -> None:
         assert await spend(treasury, 10) == 3
 
     run(database, two)
@@ -79,14 +79,14 @@ def test_a_treasury_that_ends_gives_back_what_it_did_not_spend(database: Moody) 
 
 
 def test_several_that_wait_for_the_same_exchange_are_all_paid(database: Moody) -> None:
-    async def work(treasury: Treasury) -> None:
+    async def work(treasury: QuotaClient) -> None:
         assert await asyncio.gather(*(spend(treasury, 1) for _ in range(5))) == [1] * 5
 
     run(database, work)
 
 
 def test_a_database_that_is_away_is_told_of_and_used_again_when_it_is_back(database: Moody) -> None:
-    async def work(treasury: Treasury) -> None:
+    async def work(treasury: QuotaClient) -> None:
         database.is_away = True
         with pytest.raises(Short) as refused:
             await treasury.take([REQUEST])
@@ -98,9 +98,9 @@ def test_a_database_that_is_away_is_told_of_and_used_again_when_it_is_back(datab
 
 
 def test_all_parts_are_taken_or_none(database: Moody) -> None:
-    dear = Part(Name("tenant:ada", "tokens_day"), Rule("day", 10), 11)
+    dear = QuotaShare(Name("tenant:ada", "tokens_day"), Rule("day", 10), 11)
 
-    async def work(treasury: Treasury) -> None:
+    async def work(treasury: QuotaClient) -> None:
         with pytest.raises(Short) as refused:
             await treasury.take([REQUEST, dear])
         assert refused.value.part is dear
@@ -111,12 +111,12 @@ def test_all_parts_are_taken_or_none(database: Moody) -> None:
 
 def test_a_refusal_names_the_limit_that_takes_the_longest(database: Moody) -> None:
     parts = [
-        Part(Name(ALL, "requests"), Rule("flow", 5, 1.0), 5),
-        Part(Name("tenant:ada", "requests"), Rule("flow", 5, 0.01), 5),
-        Part(Name("key:k", "concurrent"), Rule("permits", 1), 1),
+        QuotaShare(Name(ALL, "requests"), Rule("flow", 5, 1.0), 5),
+        QuotaShare(Name("tenant:ada", "requests"), Rule("flow", 5, 0.01), 5),
+        QuotaShare(Name("key:k", "concurrent"), Rule("permits", 1), 1),
     ]
 
-    async def work(treasury: Treasury) -> None:
+    async def work(treasury: QuotaClient) -> None:
         for taken in await treasury.take(parts):
             if taken.part.rule.fills == "flow":
                 taken.settle(5)

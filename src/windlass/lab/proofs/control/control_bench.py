@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from windlass.cluster.backend import Group, Resources
-from windlass.control.api.control_keys import Keys
-from windlass.control.plane.job_store import Records, Submission, open_plane, plane_url
+from windlass.control.api.control_keys import ControlKeys
+from windlass.control.plane.job_store import JobStore, Submission, open_plane, plane_url
 from windlass.control.plane.leader_lease import DatabaseLease
-from windlass.control.plane.leader_store import FencedLedger
-from windlass.control.plane.queued_job import Entry, Need
+from windlass.control.plane.leader_store import FencedLeaderStore
+from windlass.control.plane.queued_job import JobEntry, ResourceNeeds
 from windlass.control.plane.reconcile import Reconciler
 from windlass.control.scheduler.decide import decide
-from windlass.control.scheduler.snapshot import Decision, View
-from windlass.lab.proofs.control.control_client import Asking
+from windlass.control.scheduler.snapshot import JobDecision, Snapshot
+from windlass.lab.proofs.control.control_client import ControlClient
 from windlass.lab.proofs.control.memory_cluster import TableBackend
 from windlass.lab.proofs.control.pair import Controller
 from windlass.spec.protocol.progress import Progress, Report
@@ -54,7 +54,7 @@ def reconcile_jobs(folder: Path, jobs: int, nodes: int, report: Report) -> dict[
     clock = lambda: now_s[0]  # noqa: E731
     database = open_plane(plane_url(folder))
     try:
-        records = Records(database, clock=clock)
+        records = JobStore(database, clock=clock)
         began = time.perf_counter()
         for asked in _submissions(jobs):
             records.submit(asked)
@@ -62,10 +62,10 @@ def reconcile_jobs(folder: Path, jobs: int, nodes: int, report: Report) -> dict[
         lease = DatabaseLease(database, "bench")
         lease.step(0.0)
         backend = TableBackend(nodes, CORES, clock)
-        ledger = FencedLedger(records, lambda: lease.epoch)
+        ledger = FencedLeaderStore(records, lambda: lease.epoch)
         decisions, busy, steps = list[float](), list[float](), list[float]()
 
-        def timed(view: View) -> list[Decision]:
+        def timed(view: Snapshot) -> list[JobDecision]:
             began_s, cpu_s = time.perf_counter(), time.thread_time()
             told = decide(view)
             decisions.append(time.perf_counter() - began_s)
@@ -103,11 +103,11 @@ def reconcile_jobs(folder: Path, jobs: int, nodes: int, report: Report) -> dict[
 def submit_jobs(home: Path, submits: int, report: Report) -> dict[str, float]:
     """Submit to a real control process, one after the other."""
     home.mkdir()
-    key = Keys(home).make("bench")
+    key = ControlKeys(home).make("bench")
     control = Controller(home, plane_url(home), 1)
     try:
         waits = list[float]()
-        asking = Asking([control.listen()], key)
+        asking = ControlClient([control.listen()], key)
         for number in range(submits):
             began = time.perf_counter()
             asking.submit(TEXT.format(name=f"j{number}"))
@@ -135,7 +135,7 @@ def _submissions(jobs: int) -> list[Submission]:
             name=f"j{number}",
             kind="train",
             text=str(rng.choice((30, 60, 120))),
-            need=Need(members=rng.choice((1, 1, 1, 2, 4)), cores=rng.choice((1.0, 2.0, 4.0))),
+            need=ResourceNeeds(members=rng.choice((1, 1, 1, 2, 4)), cores=rng.choice((1.0, 2.0, 4.0))),
             by="bench",
             priority=rng.choice((0, 0, 0, 1)),
         )
@@ -143,6 +143,6 @@ def _submissions(jobs: int) -> list[Submission]:
     ]
 
 
-def _group(entry: Entry) -> Group:
+def _group(entry: JobEntry) -> Group:
     need = Resources(entry.need.cores)
     return Group(entry.group, "made.up", (entry.text,), entry.members, entry.tenant, resources=need)

@@ -15,7 +15,7 @@ import httpx
 AGAIN_S = 0.1
 
 
-class Asking:
+class ControlClient:
     """Submits jobs; a submit whose answer was lost is sent again, with the key that it had."""
 
     def __init__(self, urls: Sequence[str], key: str) -> None:

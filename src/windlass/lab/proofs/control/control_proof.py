@@ -20,11 +20,11 @@ from typing import Any
 
 from windlass.cluster.backends import LOCAL
 from windlass.cluster.local.local_backend import LocalBackend
-from windlass.control.api.control_keys import Keys
-from windlass.control.plane.job_store import Records, open_plane, plane_url
+from windlass.control.api.control_keys import ControlKeys
+from windlass.control.plane.job_store import JobStore, open_plane, plane_url
 from windlass.control.plane.leader_lease import STALE_S, leader
-from windlass.control.plane.queued_job import OVER, Entry
-from windlass.lab.proofs.control.control_client import Asking
+from windlass.control.plane.queued_job import OVER, JobEntry
+from windlass.lab.proofs.control.control_client import ControlClient
 from windlass.lab.proofs.control.pair import Controller, pair, seconds_to_another
 from windlass.lab.proofs.control.proof_process import FOLDER, SECONDS
 from windlass.lab.proofs.control.recording_job import TOLD
@@ -51,11 +51,11 @@ def prove_control(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     url = plane_url(folder, state)
-    database, key = open_plane(url), Keys(folder).make("proof")
-    records, rng = Records(database), random.Random(seed)
+    database, key = open_plane(url), ControlKeys(folder).make("proof")
+    records, rng = JobStore(database), random.Random(seed)
     try:
         with pair(folder, url) as both:
-            load = Load(records, [each.url for each in both], key, random.Random(seed))
+            load = SubmitLoad(records, [each.url for each in both], key, random.Random(seed))
             with load:
                 deaths = [_strike(both, records, rng, number, kills, tell) for number in range(kills)]
             began = time.monotonic()
@@ -67,12 +67,12 @@ def prove_control(
         _clear(folder)
 
 
-class Load:
+class SubmitLoad:
     """Submits jobs for as long as it lasts, through whichever process answers."""
 
-    def __init__(self, records: Records, urls: Sequence[str], key: str, rng: random.Random) -> None:
+    def __init__(self, records: JobStore, urls: Sequence[str], key: str, rng: random.Random) -> None:
         self._records, self._rng = records, rng
-        self._asking = Asking(urls, key)
+        self._asking = ControlClient(urls, key)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load")
         self.taken: list[str] = []
@@ -80,7 +80,7 @@ class Load:
         self.submit_s: list[float] = []
         self.refused = 0
 
-    def __enter__(self) -> Load:
+    def __enter__(self) -> SubmitLoad:
         self._thread.start()
         return self
 
@@ -110,7 +110,7 @@ class Load:
 
 
 def _strike(
-    both: Sequence[Controller], records: Records, rng: random.Random, number: int, kills: int, tell: Tell
+    both: Sequence[Controller], records: JobStore, rng: random.Random, number: int, kills: int, tell: Tell
 ) -> dict[str, Any]:
     """Kill one process at a random moment and start it again; every tenth is frozen and woken besides."""
     time.sleep(rng.uniform(0.0, PAUSE_S))
@@ -136,7 +136,7 @@ def _strike(
     return {"failover_s": failover_s, "froze": freezes, "frozen_s": frozen_s, "back_s": back_s}
 
 
-def _freeze(led: Controller, records: Records) -> float | None:
+def _freeze(led: Controller, records: JobStore) -> float | None:
     """Freeze whoever leads for longer than its lease; return how long it took until another led.
 
     None: one that is frozen within a write holds the file of SQLite, and nobody else writes until it wakes.
@@ -150,7 +150,7 @@ def _freeze(led: Controller, records: Records) -> float | None:
     return found
 
 
-def _await_over(records: Records, backend: LocalBackend, tell: Tell) -> None:
+def _await_over(records: JobStore, backend: LocalBackend, tell: Tell) -> None:
     """Wait until all jobs are over and their groups removed."""
     until, said = time.monotonic() + LAST_S, 0.0
     while time.monotonic() < until:
@@ -164,7 +164,7 @@ def _await_over(records: Records, backend: LocalBackend, tell: Tell) -> None:
 
 
 def _result(
-    folder: Path, records: Records, load: Load, deaths: Sequence[dict[str, Any]], settle_s: float
+    folder: Path, records: JobStore, load: SubmitLoad, deaths: Sequence[dict[str, Any]], settle_s: float
 ) -> dict[str, Any]:
     entries = {entry.uid: entry for entry in _all(records)}
     told = {uid: _told(folder, entry) for uid, entry in entries.items()}
@@ -203,14 +203,14 @@ def is_safe(figures: dict[str, float]) -> bool:
     return harmless and figures["failover_worst_s"] <= PROMISED_S
 
 
-def _all(records: Records) -> list[Entry]:
-    entries: list[Entry] = []
+def _all(records: JobStore) -> list[JobEntry]:
+    entries: list[JobEntry] = []
     while page := records.list(after=(entries[-1].asked_s, entries[-1].uid) if entries else None, most=500):
         entries += page
     return entries
 
 
-def _told(folder: Path, entry: Entry) -> Counter[str]:
+def _told(folder: Path, entry: JobEntry) -> Counter[str]:
     file = folder / FOLDER / entry.group / TOLD
     lines = file.read_text().splitlines() if file.exists() else []
     return Counter(line.partition(" ")[0] for line in lines)

@@ -9,7 +9,16 @@ import heapq
 from collections.abc import Callable
 from dataclasses import replace
 
-from windlass.cluster.backend import Group, Member, Node, Resources, Standing, Survey, check, refuse_other
+from windlass.cluster.backend import (
+    ClusterState,
+    Group,
+    GroupStatus,
+    Member,
+    Node,
+    Resources,
+    check,
+    refuse_other,
+)
 from windlass.spec.errors import InUse, NotFound
 
 
@@ -19,7 +28,7 @@ class TableBackend:
     def __init__(self, nodes: int, cores: float, clock: Callable[[], float]) -> None:
         self._clock, self._cores = clock, cores
         self._free = {f"node{number:05d}": cores for number in range(nodes)}
-        self._groups: dict[str, Standing] = {}
+        self._groups: dict[str, GroupStatus] = {}
         self._ends: list[tuple[float, str]] = []
         self.ended: dict[str, int] = {}
         """How often each group has come to its end."""
@@ -37,10 +46,10 @@ class TableBackend:
         for index, name in enumerate(roomiest):
             self._free[name] -= need
             members.append(Member(index, "running", node=name, since_s=self._clock()))
-        self._groups[group.key] = Standing(group, tuple(members))
+        self._groups[group.key] = GroupStatus(group, tuple(members))
         self._ends.append((self._clock() + float(group.args[0]), group.key))
 
-    def observe(self, key: str) -> Standing | None:
+    def observe(self, key: str) -> GroupStatus | None:
         return self._groups.get(key)
 
     def stop(self, key: str) -> None:
@@ -51,7 +60,7 @@ class TableBackend:
     def scale(self, key: str, count: int) -> None:
         raise NotFound(f"group {key} does not change")
 
-    def survey(self, tenant: str | None = None) -> Survey:
+    def survey(self, tenant: str | None = None) -> ClusterState:
         self._pass()
         total = Resources(self._cores, 1 << 40)
         nodes = tuple(
@@ -59,7 +68,7 @@ class TableBackend:
             for name, free in self._free.items()
         )
         every = self._groups.values()
-        return Survey(nodes, tuple(s for s in every if tenant in (None, s.group.tenant)))
+        return ClusterState(nodes, tuple(s for s in every if tenant in (None, s.group.tenant)))
 
     def _pass(self) -> None:
         """Let those end whose time has come."""
@@ -74,6 +83,6 @@ class TableBackend:
                 self._groups[key] = replace(standing, members=members)
                 self.ended[key] = self.ended.get(key, 0) + 1
 
-    def _leave(self, standing: Standing) -> None:
+    def _leave(self, standing: GroupStatus) -> None:
         for member in standing.members:
             self._free[member.node] += standing.group.resources.cores or 0.0

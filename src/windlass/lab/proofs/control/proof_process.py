@@ -13,12 +13,12 @@ from windlass.cluster.backend import Group, Resources, Restart
 from windlass.cluster.backends import LOCAL
 from windlass.cluster.local.local_backend import LocalBackend
 from windlass.control.api.control_server import serve_control
-from windlass.control.plane.control_plane import Setting
+from windlass.control.plane.control_plane import ControlPlaneConfig
 from windlass.control.plane.job_store import plane_url
 from windlass.control.plane.job_to_group import job_of
-from windlass.control.plane.queued_job import Entry
+from windlass.control.plane.queued_job import JobEntry
 from windlass.spec.processes import RECORDING_JOB
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 
 FOLDER = "witnesses"
 SECONDS = "WITNESS_SECONDS"
@@ -28,7 +28,7 @@ LEAST_RUN_S = 0.5
 def main(argv: list[str]) -> int:
     args = _parse(argv)
     home: Path = args.home
-    setting = Setting(
+    setting = ControlPlaneConfig(
         home=home,
         state=plane_url(home, args.state),
         backend_name="local",
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def witness_group(entry: Entry, home: Path) -> Group:
+def witness_group(entry: JobEntry, home: Path) -> Group:
     """Return the group of a witness, which works for as long as [cluster.env] of its job says."""
     seconds = job_of(entry.text, home).cluster.env.get(SECONDS, "1")
     return Group(
@@ -56,7 +56,7 @@ def witness_group(entry: Entry, home: Path) -> Group:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = DoorParser(prog="python -m windlass.lab.proofs.control.proof_process")
+    parser = EntrypointParser(prog="python -m windlass.lab.proofs.control.proof_process")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--state")
     parser.add_argument("--port", type=int, default=0)

@@ -13,13 +13,13 @@ import os
 import time
 from pathlib import Path
 
-from windlass.spec.protocol.entrypoint import DoorParser, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, run_door
 
 TOLD, OVER, LOCK = "told", "over", "lock"
 
 
 def main(argv: list[str]) -> int:
-    parser = DoorParser(prog="python -m windlass.lab.proofs.control.recording_job")
+    parser = EntrypointParser(prog="python -m windlass.lab.proofs.control.recording_job")
     parser.add_argument("folder", type=Path)
     parser.add_argument("seconds", type=float)
     args = parser.parse_args(argv)

@@ -11,14 +11,14 @@ import threading
 from pathlib import Path
 from typing import Literal
 
-from windlass.supervisor.processes import Replica
+from windlass.supervisor.processes import EngineReplica
 
 Kind = Literal["kill", "freeze", "tear"]
 KINDS: tuple[Kind, ...] = ("kill", "freeze", "tear")
 READ_BYTES = 1 << 16
 
 
-class Door:
+class FaultySocket:
     """A socket in front of an engine's own; it passes everything on until it is told to tear."""
 
     def __init__(self, path: Path, behind: Path) -> None:
@@ -72,14 +72,14 @@ class Arsenal:
     """Doors to all engines, and the faults that can be done to one."""
 
     def __init__(self) -> None:
-        self._doors: dict[str, Door] = {}
+        self._doors: dict[str, FaultySocket] = {}
 
     def door(self, name: str, socket_path: Path) -> Path:
         """Put a door in front of an engine's socket; the supervisor asks for it."""
-        door = self._doors[name] = Door(socket_path.with_name(f"{name}.door"), socket_path)
+        door = self._doors[name] = FaultySocket(socket_path.with_name(f"{name}.door"), socket_path)
         return door.path
 
-    def strike(self, replica: Replica, kind: Kind) -> None:
+    def strike(self, replica: EngineReplica, kind: Kind) -> None:
         with contextlib.suppress(ProcessLookupError):
             if kind == "kill":
                 os.kill(replica.pid, signal.SIGKILL)

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from windlass.lab.proofs.failover.engine_faults import KINDS, Arsenal, Kind
-from windlass.lab.proofs.failover.requests import MODEL, WHOLE, Ask, asks, write_model
-from windlass.lab.proofs.failover.stream_reader import Heard, listen
+from windlass.lab.proofs.failover.requests import MODEL, WHOLE, StreamRequest, asks, write_model
+from windlass.lab.proofs.failover.stream_reader import StreamContent, listen
 from windlass.spec.errors import ProcessFailed
 from windlass.spec.serve import Serve
 from windlass.supervisor.background_service import watched
-from windlass.supervisor.processes import Replica
-from windlass.supervisor.service_spec import Offer
+from windlass.supervisor.processes import EngineReplica
+from windlass.supervisor.service_spec import ServiceSpec
 from windlass.supervisor.supervisor import Supervisor
 
 CLIENTS = 6
@@ -40,11 +40,11 @@ MOST_TOLD = 20
 
 
 @dataclass
-class Tally:
+class FailoverCounts:
     """What the clients have heard so far; several threads add to it."""
 
-    wanted: dict[str, Heard]
-    answers: list[tuple[Ask, Heard]] = field(default_factory=list)
+    wanted: dict[str, StreamContent]
+    answers: list[tuple[StreamRequest, StreamContent]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     broken: int = 0
     different: int = 0
@@ -54,7 +54,7 @@ class Tally:
         said = f"{faults} faults, {len(self.answers)} answers"
         return f"{said}: {self.broken} broken, {self.different} different"
 
-    def add(self, ask: Ask, heard: Heard) -> None:
+    def add(self, ask: StreamRequest, heard: StreamContent) -> None:
         with self.lock:
             self.answers.append((ask, heard))
             if heard.trouble:
@@ -88,7 +88,7 @@ def prove_failover(
     with tempfile.TemporaryDirectory(prefix="windlass-failover-") as made:
         folder = Path(made)
         serve = Serve(port=0, open=True, replicas=replicas, threads=1, slots=CLIENTS * 2)
-        offer = Offer(MODEL, write_model(folder, family), serve)
+        offer = ServiceSpec(MODEL, write_model(folder, family), serve)
         arsenal = Arsenal()
         try:
             with watched(Supervisor(offer, logs or folder / "logs", door=arsenal.door)) as service:
@@ -107,8 +107,8 @@ def _prove(
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     wanted, asked = _undisturbed(service.url)
-    calm = _calm(service.url, asked, Tally(wanted))
-    tally, stop = Tally(wanted), threading.Event()
+    calm = _calm(service.url, asked, FailoverCounts(wanted))
+    tally, stop = FailoverCounts(wanted), threading.Event()
     clients = [
         threading.Thread(target=_ask_on, args=(service.url, asked, place, tally, stop))
         for place in range(CLIENTS)
@@ -132,7 +132,9 @@ def _prove(
     return {"figures": figures(tally, calm, faults), "longest": worst, "wrong": tally.wrong[:MOST_TOLD]}
 
 
-def figures(tally: Tally, calm: Sequence[tuple[Ask, Heard]], faults: Sequence[Fault]) -> dict[str, float]:
+def figures(
+    tally: FailoverCounts, calm: Sequence[tuple[StreamRequest, StreamContent]], faults: Sequence[Fault]
+) -> dict[str, float]:
     """Sum up; a pause counts for answers that were under way at a fault, beyond the longest of calm times."""
     usual_s = {name: max(heard.pause_s for ask, heard in calm if ask.name == name) for name in tally.wanted}
     struck = [
@@ -157,7 +159,7 @@ def figures(tally: Tally, calm: Sequence[tuple[Ask, Heard]], faults: Sequence[Fa
 
 
 def longest(
-    tally: Tally, calm: Sequence[tuple[Ask, Heard]], faults: Sequence[Fault]
+    tally: FailoverCounts, calm: Sequence[tuple[StreamRequest, StreamContent]], faults: Sequence[Fault]
 ) -> list[tuple[float, str, list[Kind]]]:
     """Return the pauses of struck streams, the longest first, with what was asked and what befell it."""
     usual_s = {name: max(heard.pause_s for ask, heard in calm if ask.name == name) for name in tally.wanted}
@@ -174,7 +176,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
-def _undisturbed(url: str) -> tuple[dict[str, Heard], list[Ask]]:
+def _undisturbed(url: str) -> tuple[dict[str, StreamContent], list[StreamRequest]]:
     """Ask everything once, alone; add requests that stop at a text of their answer."""
     asked = asks()
     wanted = {ask.name: _whole(url, ask) for ask in asked}
@@ -187,14 +189,16 @@ def _undisturbed(url: str) -> tuple[dict[str, Heard], list[Ask]]:
     return wanted, asked
 
 
-def _whole(url: str, ask: Ask) -> Heard:
+def _whole(url: str, ask: StreamRequest) -> StreamContent:
     heard = listen(url, ask)
     if heard.trouble:
         raise ProcessFailed(f"{ask.name}: no answer even without a fault: {heard.trouble}")
     return heard
 
 
-def _calm(url: str, asked: Sequence[Ask], tally: Tally) -> list[tuple[Ask, Heard]]:
+def _calm(
+    url: str, asked: Sequence[StreamRequest], tally: FailoverCounts
+) -> list[tuple[StreamRequest, StreamContent]]:
     """Have all clients ask everything with nothing to disturb them; return what they heard."""
     stop = threading.Event()
     rounds = CALM_ROUNDS * len(asked)
@@ -213,7 +217,12 @@ def _calm(url: str, asked: Sequence[Ask], tally: Tally) -> list[tuple[Ask, Heard
 
 
 def _ask_on(
-    url: str, asked: Sequence[Ask], first: int, tally: Tally, stop: threading.Event, most: int | None = None
+    url: str,
+    asked: Sequence[StreamRequest],
+    first: int,
+    tally: FailoverCounts,
+    stop: threading.Event,
+    most: int | None = None,
 ) -> None:
     """Be one client: ask one thing after the other."""
     for number in itertools.count():
@@ -227,7 +236,7 @@ def _strike(service: Supervisor, arsenal: Arsenal, kind: Kind, draw: random.Rand
     """Wait until the last fault is got over, and a random moment more; then strike an engine that writes."""
     _settle(service)
     time.sleep(draw.random() * MOST_PAUSE_S)
-    busy: list[Replica] = []
+    busy: list[EngineReplica] = []
     while not busy:
         time.sleep(LOOK_S)
         busy = [each for each in list(service.replicas.values()) if _is_up(each) and each.pulse.in_flight]
@@ -248,11 +257,11 @@ def _settle(service: Supervisor) -> None:
         time.sleep(LOOK_S)
 
 
-def _is_up(replica: Replica) -> bool:
+def _is_up(replica: EngineReplica) -> bool:
     return replica.phase == "ready" and replica.pulse.silent_s < 1.0
 
 
-def _apart(heard: Heard, wanted: Heard) -> str:
+def _apart(heard: StreamContent, wanted: StreamContent) -> str:
     """Say where an answer leaves the undisturbed one."""
     for place, text in wanted.texts.items():
         other = heard.texts.get(place, "")

@@ -33,7 +33,7 @@ SCHEMA = {
 
 
 @dataclass(frozen=True)
-class Ask:
+class StreamRequest:
     """One request, by a name of its own."""
 
     name: str
@@ -48,7 +48,7 @@ class Ask:
     def streams(self) -> bool:
         return self.name != WHOLE
 
-    def stopping_at(self, text: str) -> Ask:
+    def stopping_at(self, text: str) -> StreamRequest:
         """Return the same request, to end where its answer has this text."""
         return replace(self, name=f"{self.name}, stop string", body={**self.body, "stop": [text]})
 
@@ -62,21 +62,27 @@ def write_model(folder: Path, family: str = "llama") -> Path:
     return model
 
 
-def asks() -> list[Ask]:
+def asks() -> list[StreamRequest]:
     """Return what is asked; answers end by their length, unless a form ends them."""
     said = [{"role": "user", "content": "Tell me of windlasses and of the sea."}]
     penalties = {"presence_penalty": 0.4, "frequency_penalty": 0.3, "repetition_penalty": 1.1}
     scored = {"logprobs": 2, "echo": True}
     usage = {"stream_options": {"include_usage": True}}
     return [
-        Ask("greedy text", TEXT, {"prompt": "The anchor", **STEADY, **usage}),
-        Ask("sampled text", TEXT, {"prompt": "def load(self", **SAMPLED}),
-        Ask("sampled text with penalties", TEXT, {"prompt": "A rope", **SAMPLED, **penalties}),
-        Ask("scored text with its prompt", TEXT, {"prompt": "The pawl", **SAMPLED, **scored}),
-        Ask("two sampled texts", TEXT, {"prompt": "Why", **SAMPLED, "n": 2, "max_tokens": TOKENS // 2}),
-        Ask("greedy chat", CHAT, {"messages": said, **STEADY}),
-        Ask("scored chat", CHAT, {"messages": said, **SAMPLED, "logprobs": True, "top_logprobs": 3}),
-        Ask("chat in a form", CHAT, {"messages": said, **SAMPLED, "guided_json": SCHEMA}),
-        Ask("text in a form", TEXT, {"prompt": "Words:", **SAMPLED, "guided_regex": "([a-z]{2,9} ){90}"}),
-        Ask(WHOLE, TEXT, {"prompt": "The crew", **SAMPLED, "stream": False}),
+        StreamRequest("greedy text", TEXT, {"prompt": "The anchor", **STEADY, **usage}),
+        StreamRequest("sampled text", TEXT, {"prompt": "def load(self", **SAMPLED}),
+        StreamRequest("sampled text with penalties", TEXT, {"prompt": "A rope", **SAMPLED, **penalties}),
+        StreamRequest("scored text with its prompt", TEXT, {"prompt": "The pawl", **SAMPLED, **scored}),
+        StreamRequest(
+            "two sampled texts", TEXT, {"prompt": "Why", **SAMPLED, "n": 2, "max_tokens": TOKENS // 2}
+        ),
+        StreamRequest("greedy chat", CHAT, {"messages": said, **STEADY}),
+        StreamRequest(
+            "scored chat", CHAT, {"messages": said, **SAMPLED, "logprobs": True, "top_logprobs": 3}
+        ),
+        StreamRequest("chat in a form", CHAT, {"messages": said, **SAMPLED, "guided_json": SCHEMA}),
+        StreamRequest(
+            "text in a form", TEXT, {"prompt": "Words:", **SAMPLED, "guided_regex": "([a-z]{2,9} ){90}"}
+        ),
+        StreamRequest(WHOLE, TEXT, {"prompt": "The crew", **SAMPLED, "stream": False}),
     ]

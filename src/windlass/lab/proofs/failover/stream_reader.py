@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from windlass.lab.proofs.failover.requests import Ask
+from windlass.lab.proofs.failover.requests import StreamRequest
 
 PATIENCE_S = 120.0
 DATA = b"data: "
@@ -17,7 +17,7 @@ DONE = b"[DONE]"
 
 
 @dataclass
-class Heard:
+class StreamContent:
     """All that one answer said, apart from its id and its time."""
 
     texts: dict[int, str] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Heard:
     pause_s: float = field(default=0.0, compare=False)
     """The longest time without a word, from the request on."""
 
-    def says_the_same(self, other: Heard) -> bool:
+    def says_the_same(self, other: StreamContent) -> bool:
         return (self.texts, self.scores, self.finishes, self.usage) == (
             other.texts, other.scores, other.finishes, other.usage,
         )  # fmt: skip
@@ -49,9 +49,9 @@ class Heard:
                 self.finishes[place] = choice["finish_reason"]
 
 
-def listen(url: str, ask: Ask) -> Heard:
+def listen(url: str, ask: StreamRequest) -> StreamContent:
     """Send a request and read its answer to the end."""
-    heard = Heard(began=time.monotonic())
+    heard = StreamContent(began=time.monotonic())
     address = urlsplit(url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=PATIENCE_S)
     try:
@@ -71,7 +71,7 @@ def listen(url: str, ask: Ask) -> Heard:
     return heard
 
 
-def _read_events(response: http.client.HTTPResponse, heard: Heard) -> None:
+def _read_events(response: http.client.HTTPResponse, heard: StreamContent) -> None:
     last, name = heard.began, b""
     for line in response:
         now = time.monotonic()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from windlass.spec.config_model import Table
-from windlass.spec.job import Machine, Model, Train
+from windlass.spec.config_model import ConfigModel
+from windlass.spec.job import MachineSpec, ModelSpec, Train
 from windlass.spec.layout import parse_layout
 from windlass.spec.shape import FAMILIES
 
@@ -52,7 +52,7 @@ def fits(family: str, layout: str) -> bool:
     return family in FAMILIES or asked.tp * asked.pp * asked.cp == 1
 
 
-class Proof(Table):
+class LayoutsProof(ConfigModel):
     """A list of runs to compare."""
 
     kind: Literal["layouts", "reshard"]
@@ -60,13 +60,13 @@ class Proof(Table):
     layouts: tuple[str, ...]
     """As `--layout` takes them; "" is one process."""
     steps: int
-    model: Model
+    model: ModelSpec
     train: Train
-    machine: Machine
+    machine: MachineSpec
     corpus: dict[str, Any]
 
 
-class Outcome(Table):
+class CaseDifference(ConfigModel):
     """How far one case is from one process."""
 
     family: str
@@ -84,7 +84,7 @@ class Outcome(Table):
         )
 
 
-def figures_of(outcomes: Sequence[Outcome]) -> dict[str, float]:
+def figures_of(outcomes: Sequence[CaseDifference]) -> dict[str, float]:
     """Sum up: how far apart at worst, and how many cases are equal. A failed case has no differences."""
     done = [outcome for outcome in outcomes if outcome.failure is None]
     return {

@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from windlass.cluster.launch.launcher import Launch, free_port, interrupts
-from windlass.cluster.launch.local_ranks import Task
-from windlass.cluster.launch.rendezvous import Company
+from windlass.cluster.launch.local_ranks import RankTask
+from windlass.cluster.launch.rendezvous import NodeGroup
 from windlass.corpus.build import build_corpus
-from windlass.lab.proofs.layouts.comparison import PROOF, RESULT, Proof
+from windlass.lab.proofs.layouts.comparison import PROOF, RESULT, LayoutsProof
 from windlass.runs.training import corpus_facts
-from windlass.spec.job import Corpus, Machine, Model, Tokenizer, Train
+from windlass.spec.job import Corpus, MachineSpec, ModelSpec, TokenizerSpec, Train
 from windlass.spec.layout import parse_layout
 from windlass.spec.processes import LAYOUT_PROOF
 from windlass.spec.protocol.entrypoint import INTERRUPTED
 from windlass.spec.protocol.progress import Report
 
-MODEL = Model(layers=4, width=64, heads=4, context=64)
+MODEL = ModelSpec(layers=4, width=64, heads=4, context=64)
 TRAIN = Train(batch_sequences=12, learning_rate=1e-3)
 VOCABULARY = 509
 """A prime number: no layout divides it evenly."""
@@ -42,19 +42,19 @@ def prove(
     steps: int,
     report: Report,
     tell: Callable[[dict[str, Any]], None],
-    company: Company | None = None,
+    company: NodeGroup | None = None,
 ) -> dict[str, Any]:
     """Do a proof and return its result; INTERRUPTED is raised as KeyboardInterrupt."""
-    company = company or Company()
+    company = company or NodeGroup()
     corpus = build_corpus(_corpus(), home, report)
-    proof = Proof(
+    proof = LayoutsProof(
         kind=kind,
         families=tuple(families),
         layouts=tuple(layouts),
         steps=steps,
         model=MODEL,
         train=TRAIN.model_copy(update={"warmup_steps": min(5, steps // 2)}),
-        machine=Machine(compile="off", threads=1),
+        machine=MachineSpec(compile="off", threads=1),
         corpus=asdict(corpus_facts(corpus)),
     )
     world = max(parse_layout(layout).world for layout in layouts)
@@ -65,7 +65,7 @@ def prove(
         launch = Launch(company.hands(world, LAYOUT_PROOF))
         port = free_port(company.host, time.monotonic_ns())
         with interrupts(launch.interrupt):
-            done = launch.run(Task(str(folder), world, f"{company.host}:{port}", threads=1), tell)
+            done = launch.run(RankTask(str(folder), world, f"{company.host}:{port}", threads=1), tell)
         if not done:
             raise KeyboardInterrupt(INTERRUPTED)
         result: dict[str, Any] = json.loads((folder / RESULT).read_bytes())
@@ -74,4 +74,4 @@ def prove(
 
 def _corpus() -> Corpus:
     topics = Path(sysconfig.get_path("stdlib")) / "pydoc_data"
-    return Corpus(sources=(str(topics),), tokenizer=Tokenizer(vocabulary=VOCABULARY))
+    return Corpus(sources=(str(topics),), tokenizer=TokenizerSpec(vocabulary=VOCABULARY))

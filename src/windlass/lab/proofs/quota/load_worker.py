@@ -14,12 +14,12 @@ import random
 import sys
 import time
 
-from windlass.serve.gateway.limits.quota_client import Part, Short, Taken, Treasury
+from windlass.serve.gateway.limits.quota_client import HeldQuota, QuotaClient, QuotaShare, Short
 from windlass.serve.records.bucket import Kind, rules_of
 from windlass.serve.records.quotas import ALL, QUOTAS, Name
 from windlass.spec.limits import Limits
 from windlass.spec.processes import QUOTA_LOAD
-from windlass.spec.protocol.entrypoint import DoorParser, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, run_door
 from windlass.store.database import open_database
 
 MOST_TOKENS = 40
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
 async def hammer(args: argparse.Namespace) -> None:
     """Ask at a steady rate, far above what is allowed, from several callers at once; each takes one kind."""
     database = open_database(args.state, [QUOTAS])
-    treasury = Treasury(database, f"hammer-{args.number}")
+    treasury = QuotaClient(database, f"hammer-{args.number}")
     rules = rules_of(Limits.model_validate_json(args.limits))
     running = asyncio.create_task(treasury.run())
     rng = random.Random(args.number)
@@ -46,7 +46,7 @@ async def hammer(args: argparse.Namespace) -> None:
     await asyncio.sleep(begin - time.time())
     until = begin + args.seconds
     callers = [
-        _call(treasury, Part(Name(ALL, kind), rules[kind], 1), rng, until, args.rate) for kind in KINDS
+        _call(treasury, QuotaShare(Name(ALL, kind), rules[kind], 1), rng, until, args.rate) for kind in KINDS
     ]
     await asyncio.gather(*callers)
     running.cancel()
@@ -54,12 +54,14 @@ async def hammer(args: argparse.Namespace) -> None:
     database.close()
 
 
-async def _call(treasury: Treasury, part: Part, rng: random.Random, until: float, rate: float) -> None:
+async def _call(
+    treasury: QuotaClient, part: QuotaShare, rng: random.Random, until: float, rate: float
+) -> None:
     open_: set[asyncio.Task[None]] = set()
     while time.time() < until:
         amount = rng.randint(1, MOST_TOKENS) if part.name.kind == "tokens_day" else 1
         try:
-            (taken,) = await treasury.take([Part(part.name, part.rule, amount)])
+            (taken,) = await treasury.take([QuotaShare(part.name, part.rule, amount)])
         except Short:
             pass
         else:
@@ -70,7 +72,7 @@ async def _call(treasury: Treasury, part: Part, rng: random.Random, until: float
     await asyncio.gather(*open_)
 
 
-async def _use(taken: Taken, rng: random.Random) -> None:
+async def _use(taken: HeldQuota, rng: random.Random) -> None:
     """Do with what was taken as a request does; tokens count from when they were taken."""
     kind, amount, at = taken.part.name.kind, int(taken.part.amount), time.time()
     if kind == "requests":
@@ -93,7 +95,7 @@ def _tell(at: float, what: str, amount: int) -> None:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = DoorParser(prog=QUOTA_LOAD, description="Take as much as there is.")
+    parser = EntrypointParser(prog=QUOTA_LOAD, description="Take as much as there is.")
     parser.add_argument("--state", required=True)
     parser.add_argument("--limits", required=True, help="the table, as JSON")
     parser.add_argument("--number", type=int, required=True)

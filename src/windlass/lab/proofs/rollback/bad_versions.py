@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from windlass.store.manifest import DirectoryWriter, load_manifest
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 SLOW_LAYERS = 80
@@ -28,10 +28,10 @@ Tensors = dict[str, NDArray[np.generic]]
 
 def spoil(kind: str, good: Path, target: Path) -> Path:
     """Write a spoilt copy of a model directory."""
-    manifest = load_manifest(Place(good))
+    manifest = load_manifest(StoreDir(good))
     assert manifest is not None
     files = SPOILERS[kind]({name: (good / name).read_bytes() for name in manifest.files})
-    writer = DirectoryWriter(Place(target))
+    writer = DirectoryWriter(StoreDir(target))
     for name, data in files.items():
         writer.write(name, data)
     writer.commit({key: manifest.meta[key] for key in manifest.meta if key not in ("name", "version")})

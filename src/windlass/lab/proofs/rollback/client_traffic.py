@@ -22,7 +22,7 @@ DONE = b"data: [DONE]"
 
 
 @dataclass
-class Tally:
+class TrafficCounts:
     """What all clients saw together."""
 
     answered: int = 0
@@ -38,9 +38,9 @@ class Tally:
 
 
 @contextmanager
-def traffic(url: str, model: str, texts: Sequence[str], clients: int) -> Iterator[Tally]:
+def traffic(url: str, model: str, texts: Sequence[str], clients: int) -> Iterator[TrafficCounts]:
     """Keep clients asking while the block runs; on its end they finish what they asked last."""
-    tally, stop = Tally(), threading.Event()
+    tally, stop = TrafficCounts(), threading.Event()
     threads = [
         threading.Thread(target=_client, args=(number, url, model, texts, tally, stop), daemon=True)
         for number in range(clients)
@@ -56,7 +56,7 @@ def traffic(url: str, model: str, texts: Sequence[str], clients: int) -> Iterato
 
 
 def _client(
-    number: int, url: str, model: str, texts: Sequence[str], tally: Tally, stop: threading.Event
+    number: int, url: str, model: str, texts: Sequence[str], tally: TrafficCounts, stop: threading.Event
 ) -> None:
     draw = random.Random(number)
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=ANSWER_S)

@@ -14,30 +14,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windlass.lab.proofs.rollback.client_traffic import Tally, traffic
+from windlass.lab.proofs.rollback.client_traffic import TrafficCounts, traffic
 from windlass.lab.proofs.rollback.versions import NAME, STEPS, make_cast
 from windlass.registry.versions import Registry, Version
 from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.rollouts import RolloutRecord, Rollouts
 from windlass.serve.records.state import open_state
 from windlass.spec.errors import ProcessFailed
-from windlass.spec.rollout import Health, Rollout
+from windlass.spec.rollout import HealthChecks, Rollout
 from windlass.spec.serve import Serve
 from windlass.store.database import sqlite_url
 from windlass.supervisor.background_service import watched
 from windlass.supervisor.controllers import deciders_of
-from windlass.supervisor.service_spec import Offer
+from windlass.supervisor.service_spec import ServiceSpec
 from windlass.supervisor.supervisor import Supervisor
 
 POLICY = Rollout(seconds=1.0, requests=10, standby=1.0, patience=300.0, slower_by_s=0.001)
-HEALTH = Health(every=1.0)
+HEALTH = HealthChecks(every=1.0)
 MOST_S = 400.0
 LOOK_EVERY_S = 0.1
 PROVER = Actor("", "windlass prove rollback")
 
 
 @dataclass(frozen=True)
-class Case:
+class RollbackCase:
     """One roll-out of the proof."""
 
     kind: str
@@ -49,11 +49,11 @@ class Case:
 
 
 @dataclass
-class Proof:
+class RollbackResult:
     """What happened."""
 
-    cases: list[Case] = field(default_factory=list)
-    tally: Tally = field(default_factory=Tally)
+    cases: list[RollbackCase] = field(default_factory=list)
+    tally: TrafficCounts = field(default_factory=TrafficCounts)
     seconds: float = 0.0
 
     def figures(self, trials: int) -> dict[str, float]:
@@ -85,7 +85,7 @@ def prove_rollback(
     folder.mkdir(parents=True, exist_ok=True)
     cast = make_cast(folder, say, steps)
     Registry(folder).promote(str(cast.good[0]))
-    proof, began = Proof(), time.monotonic()
+    proof, began = RollbackResult(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="state-", dir=folder) as scratch:
         state = sqlite_url(Path(scratch) / "service.db")
         with _served(folder, state, cast.good[0]) as url, traffic(url, NAME, _texts(), clients) as tally:
@@ -115,7 +115,7 @@ def is_taken_back(figures: dict[str, float]) -> bool:
 def _served(home: Path, state: str, version: Version) -> Iterator[str]:
     """Serve a version, with all that decides about a service; yield where."""
     serve = Serve(port=0, open=True, threads=1, state=state, health=HEALTH, rollout=POLICY)
-    offer = Offer(str(version), version.path, serve, ("prod",))
+    offer = ServiceSpec(str(version), version.path, serve, ("prod",))
     with (
         deciders_of(home, serve) as deciders,
         watched(Supervisor(offer, home / "logs", deciders=deciders)) as service,
@@ -124,7 +124,7 @@ def _served(home: Path, state: str, version: Version) -> Iterator[str]:
 
 
 def _try(
-    proof: Proof, state: str, kind: str, version: Version, gate: bool, say: Callable[[str], None]
+    proof: RollbackResult, state: str, kind: str, version: Version, gate: bool, say: Callable[[str], None]
 ) -> None:
     began = time.monotonic()
     database = open_state(state)
@@ -136,7 +136,7 @@ def _try(
     finally:
         database.close()
     most = max((float(step["weight"]) for step in record.report.get("history", [])), default=0.0)
-    case = Case(kind, gate, record.state, record.reason, most, round(time.monotonic() - began, 2))
+    case = RollbackCase(kind, gate, record.state, record.reason, most, round(time.monotonic() - began, 2))
     proof.cases.append(case)
     say(f"{case.state.replace('_', ' '):12}  {kind:13}  {case.seconds:6.1f} s  {case.reason}")
 

@@ -16,13 +16,13 @@ from windlass.lab.proofs.rollback.bad_versions import SPOILERS, spoil
 from windlass.registry.versions import Registry, Version
 from windlass.runs.training import prepare, train
 from windlass.spec.errors import ProcessFailed
-from windlass.spec.job import Corpus, Job, Machine, Model, Tokenizer, Train
+from windlass.spec.job import Corpus, Job, MachineSpec, ModelSpec, TokenizerSpec, Train
 from windlass.spec.protocol.progress import Progress
 
 NAME = "proof"
 VOCABULARY = 512
 STEPS = 300
-MODEL = Model(family="llama", layers=2, width=64, heads=4, context=128)
+MODEL = ModelSpec(family="llama", layers=2, width=64, heads=4, context=128)
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ def _train(home: Path, seed: int, steps: int) -> None:
     job = Job(
         name=NAME,
         seed=seed,
-        corpus=Corpus(sources=(str(_topics()),), tokenizer=Tokenizer(vocabulary=VOCABULARY)),
+        corpus=Corpus(sources=(str(_topics()),), tokenizer=TokenizerSpec(vocabulary=VOCABULARY)),
         model=MODEL,
         train=Train(
             steps=steps, batch_sequences=8, learning_rate=3e-3, warmup_steps=min(20, steps // 2),
             evaluate_every=steps, checkpoint_every=steps,
         ),
-        machine=Machine(compile="off", threads=1),
+        machine=MachineSpec(compile="off", threads=1),
     )  # fmt: skip
     folder = prepare(job, home, _quietly)
     if not train(folder, lambda _: None):

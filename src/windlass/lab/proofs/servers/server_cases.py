@@ -68,7 +68,7 @@ STRIKES_VECTORS: tuple[Strike, ...] = ((1, "worker", 0), (3, "server", 1), (5, "
 
 
 @dataclass(frozen=True)
-class Case:
+class ServerCase:
     """A run to make, and who dies in it."""
 
     name: str
@@ -93,17 +93,19 @@ def server(mode: str = "synchronous", *more: str) -> tuple[str, ...]:
 
 
 CASES = (
-    Case("local", workers=1),
-    Case("one", workers=1, settings=server()),
-    Case("calm", settings=server()),
-    Case("struck", settings=server(), strikes=STRIKES),
-    Case("async", settings=server("asynchronous")),
-    Case("async-struck", settings=server("asynchronous"), strikes=STRIKES),
-    Case("unlogged", settings=server("synchronous", "sync.log=false"), strikes=STRIKES[1:2]),
-    Case("hmm-local", HIDDEN, workers=1),
-    Case("hmm-struck", HIDDEN, settings=server(), strikes=STRIKES_HIDDEN),
-    Case("hmm-async-struck", HIDDEN, workers=2, settings=server("asynchronous"), strikes=STRIKES_HIDDEN),
-    Case("mlp-local", VECTORS, workers=1),
-    Case("mlp-one-struck", VECTORS, workers=1, settings=server(), strikes=STRIKES_VECTORS),
-    Case("mlp-async-struck", VECTORS, settings=server("asynchronous"), strikes=STRIKES_VECTORS),
+    ServerCase("local", workers=1),
+    ServerCase("one", workers=1, settings=server()),
+    ServerCase("calm", settings=server()),
+    ServerCase("struck", settings=server(), strikes=STRIKES),
+    ServerCase("async", settings=server("asynchronous")),
+    ServerCase("async-struck", settings=server("asynchronous"), strikes=STRIKES),
+    ServerCase("unlogged", settings=server("synchronous", "sync.log=false"), strikes=STRIKES[1:2]),
+    ServerCase("hmm-local", HIDDEN, workers=1),
+    ServerCase("hmm-struck", HIDDEN, settings=server(), strikes=STRIKES_HIDDEN),
+    ServerCase(
+        "hmm-async-struck", HIDDEN, workers=2, settings=server("asynchronous"), strikes=STRIKES_HIDDEN
+    ),
+    ServerCase("mlp-local", VECTORS, workers=1),
+    ServerCase("mlp-one-struck", VECTORS, workers=1, settings=server(), strikes=STRIKES_VECTORS),
+    ServerCase("mlp-async-struck", VECTORS, settings=server("asynchronous"), strikes=STRIKES_VECTORS),
 )

@@ -25,7 +25,7 @@ from typing import Any
 
 import psutil
 
-from windlass.lab.proofs.servers.server_cases import CASES, HIDDEN, Case
+from windlass.lab.proofs.servers.server_cases import CASES, HIDDEN, ServerCase
 from windlass.runs.audit import audit
 from windlass.runs.tail import Tail
 from windlass.runs.training import RunFolder
@@ -33,14 +33,14 @@ from windlass.spec.errors import ProcessFailed
 from windlass.spec.processes import CLI
 from windlass.spec.run import JOURNAL
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 WITHIN_S = 420.0
 """For one run, on a machine that has much else to do."""
 
 
 @dataclass(frozen=True)
-class Found:
+class ServerRunResult:
     """What came of a run."""
 
     name: str
@@ -61,14 +61,16 @@ class Found:
     staleness: dict[str, int]
 
 
-def prove_server(home: Path, tell: Callable[[str], None], cases: Sequence[Case] = CASES) -> dict[str, Any]:
+def prove_server(
+    home: Path, tell: Callable[[str], None], cases: Sequence[ServerCase] = CASES
+) -> dict[str, Any]:
     """Make all runs. Return the figures, and what was found of each."""
     folder = home / "prove" / "server"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     texts = list(pydoc_data.topics.topics.values())[:20]
     (folder / "topics.txt").write_text("\n\n".join(texts), encoding="utf-8")
-    found: dict[str, Found] = {}
+    found: dict[str, ServerRunResult] = {}
     for case in cases:
         one = found[case.name] = _made(folder, case)
         tell(
@@ -78,7 +80,7 @@ def prove_server(home: Path, tell: Callable[[str], None], cases: Sequence[Case] 
     return {"figures": figures(found), "runs": [asdict(one) for one in found.values()]}
 
 
-def figures(found: dict[str, Found]) -> dict[str, float]:
+def figures(found: dict[str, ServerRunResult]) -> dict[str, float]:
     """Sum up: what is equal to what, what was lost, and what asynchrony costs."""
     runs = found.values()
     return {
@@ -117,7 +119,7 @@ def is_proved(told: dict[str, float]) -> bool:
     )
 
 
-def _made(folder: Path, case: Case) -> Found:
+def _made(folder: Path, case: ServerCase) -> ServerRunResult:
     begin = time.monotonic()
     (folder / f"{case.name}.toml").write_text(f'name = "{case.name}"\n{case.job}')
     run = RunFolder(folder / "home" / "runs" / case.name / "1")
@@ -141,7 +143,7 @@ def _made(folder: Path, case: Case) -> Found:
     return _found(case, run, killed, time.monotonic() - begin)
 
 
-def _struck(process: subprocess.Popen[bytes], run: RunFolder, case: Case) -> int:
+def _struck(process: subprocess.Popen[bytes], run: RunFolder, case: ServerCase) -> int:
     """Kill whom the strikes name as soon as their step is over; return how many were."""
     tail, step, killed, until = Tail(run.path / JOURNAL), 0, 0, time.monotonic() + WITHIN_S
     key = {"step": "step", "vectors": "epoch"}[case.paced_by]
@@ -165,12 +167,12 @@ def _kill(folder: Path, role: str, number: int) -> bool:
     return False
 
 
-def _found(case: Case, run: RunFolder, killed: int, seconds: float) -> Found:
-    records = list(Journal(Place(run.path), JOURNAL).read())
+def _found(case: ServerCase, run: RunFolder, killed: int, seconds: float) -> ServerRunResult:
+    records = list(Journal(StoreDir(run.path), JOURNAL).read())
     finished = next(record for record in records if record.get("event") == "finished")
     measured = [record for record in records if record.get("event") == "evaluation"]
     weights = (run.result / "model.safetensors").read_bytes()
-    return Found(
+    return ServerRunResult(
         name=case.name,
         digest=hashlib.blake2b(weights, digest_size=16).hexdigest(),
         loss=float(measured[-1]["loss"]),

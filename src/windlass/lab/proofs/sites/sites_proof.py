@@ -100,7 +100,11 @@ def _proved(
 
 
 def _measured(
-    network: Network, visits: list[Heard], watching: Heard, ttl_s: int, say: Callable[[str], None]
+    network: Network,
+    visits: list[OutputReader],
+    watching: OutputReader,
+    ttl_s: int,
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
     by_name, by_sdk = visits
     east, west = network.address(EAST), network.address(WEST)
@@ -130,7 +134,7 @@ def _measured(
     return {"figures": figures}
 
 
-def _longest_gap(heard: Heard, cut: float) -> float:
+def _longest_gap(heard: OutputReader, cut: float) -> float:
     """Return the longest time without an answer from the last one before the cut on."""
     times = [one["time"] for one in heard.lines if one.get("answered")]
     since = [at for at in times if at < cut][-1:] + [at for at in times if at >= cut]
@@ -166,7 +170,7 @@ def _key(home: Path) -> str:
     return str(json.loads(done.stdout)["key"])
 
 
-class Heard:
+class OutputReader:
     """What a process says, line by line, with the time at which it was heard."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -198,12 +202,12 @@ class Heard:
 
 
 @contextlib.contextmanager
-def _running(command: list[str], environment: dict[str, str]) -> Iterator[Heard]:
+def _running(command: list[str], environment: dict[str, str]) -> Iterator[OutputReader]:
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     )
     try:
-        yield Heard(process)
+        yield OutputReader(process)
     finally:
         process.terminate()
         try:
@@ -215,13 +219,13 @@ def _running(command: list[str], environment: dict[str, str]) -> Iterator[Heard]
 
 def _windlass(
     within: tuple[str, ...], words: list[str], key: str
-) -> contextlib.AbstractContextManager[Heard]:
+) -> contextlib.AbstractContextManager[OutputReader]:
     command = [*within, sys.executable, "-m", CLI, *words, "--json"]
     return _running(command, {**os.environ, "WINDLASS_KEY": key})
 
 
 def _visitor(
     network: Network, key: str, module: str, *words: str
-) -> contextlib.AbstractContextManager[Heard]:
+) -> contextlib.AbstractContextManager[OutputReader]:
     command = [*network.within(HOME), sys.executable, "-m", module, *words]
     return _running(command, {**os.environ, "WINDLASS_KEY": key})

@@ -22,14 +22,14 @@ import httpx
 
 from windlass.lab.proofs.failover.requests import MODEL, SHAPE, write_model
 from windlass.serve.records.audit_log import Actor
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.state import open_state
 from windlass.serve.records.tenants import Tenants
 from windlass.spec.limits import Limits
 from windlass.spec.serve import Serve
 from windlass.store.database import sqlite_url
 from windlass.supervisor.background_service import watched
-from windlass.supervisor.service_spec import Offer
+from windlass.supervisor.service_spec import ServiceSpec
 from windlass.supervisor.supervisor import Supervisor
 
 ME = Actor("", "proof")
@@ -50,7 +50,7 @@ DOORS = (
 
 
 @dataclass
-class Answers:
+class TenantAnswers:
     """What one tenant was answered, and how long that took."""
 
     took_s: list[float] = field(default_factory=list)
@@ -59,21 +59,23 @@ class Answers:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-def ask_beside(folder: Path, count: int, say: Callable[[str], None]) -> tuple[Answers, Answers, Answers]:
+def ask_beside(
+    folder: Path, count: int, say: Callable[[str], None]
+) -> tuple[TenantAnswers, TenantAnswers, TenantAnswers]:
     """Return what the victim was answered alone and beside the hostile tenant, and what that one was."""
     state = open_state(sqlite_url(folder / "service.db"))
-    keys, tenants = Keys(state), Tenants(state)
+    keys, tenants = ApiKeys(state), Tenants(state)
     tenants.make("victim", ME)
     tenants.make("hostile", ME, limits=Limits(concurrent=CONCURRENT))
     victim = keys.make("victim-key", ME, tenant="victim")[1]
     hostile = keys.make("hostile.key", ME, tenant="hostile", scopes=["use", "admin", "metrics"])[1]
     serve = Serve(port=0, state=sqlite_url(folder / "service.db"), threads=1, slots=8)
-    offer = Offer(MODEL, write_model(folder), serve)
+    offer = ServiceSpec(MODEL, write_model(folder), serve)
     try:
         with watched(Supervisor(offer, folder / "logs")) as service:
             say(f"a service answers at {service.url}")
-            _ask(service.url, victim, 2, Answers())
-            alone, beside, theirs = Answers(), Answers(), Answers()
+            _ask(service.url, victim, 2, TenantAnswers())
+            alone, beside, theirs = TenantAnswers(), TenantAnswers(), TenantAnswers()
             _ask(service.url, victim, count, alone)
             with _flood(service.url, hostile, theirs):
                 _ask(service.url, victim, count, beside)
@@ -82,7 +84,7 @@ def ask_beside(folder: Path, count: int, say: Callable[[str], None]) -> tuple[An
         state.close()
 
 
-def _ask(url: str, key: str, count: int, answers: Answers) -> None:
+def _ask(url: str, key: str, count: int, answers: TenantAnswers) -> None:
     """Ask for a short answer, one after another."""
     with httpx.Client(base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=60) as client:
         for _ in range(count):
@@ -93,7 +95,7 @@ def _ask(url: str, key: str, count: int, answers: Answers) -> None:
 
 
 @contextlib.contextmanager
-def _flood(url: str, key: str, answers: Answers) -> Iterator[None]:
+def _flood(url: str, key: str, answers: TenantAnswers) -> Iterator[None]:
     over = threading.Event()
     deeds = [_long] * FLOODERS + [_huge, _pry, _hold]
     threads = [threading.Thread(target=_repeat, args=(deed, url, key, answers, over)) for deed in deeds]
@@ -111,7 +113,7 @@ def _flood(url: str, key: str, answers: Answers) -> Iterator[None]:
 Deed = Callable[[httpx.Client, int, threading.Event], httpx.Response | None]
 
 
-def _repeat(deed: Deed, url: str, key: str, answers: Answers, over: threading.Event) -> None:
+def _repeat(deed: Deed, url: str, key: str, answers: TenantAnswers, over: threading.Event) -> None:
     with httpx.Client(base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=60) as client:
         for number in itertools.count():
             if over.is_set():

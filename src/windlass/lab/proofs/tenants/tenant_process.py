@@ -13,12 +13,12 @@ from windlass.cluster.backend import Group, Resources, Restart
 from windlass.cluster.backends import LOCAL
 from windlass.cluster.local.local_backend import LocalBackend
 from windlass.control.api.control_server import serve_control
-from windlass.control.plane.control_plane import Setting
+from windlass.control.plane.control_plane import ControlPlaneConfig
 from windlass.control.plane.job_store import plane_url
-from windlass.control.plane.queued_job import Entry
-from windlass.control.tenants.tenant_registry import House, users_from
+from windlass.control.plane.queued_job import JobEntry
+from windlass.control.tenants.tenant_registry import TenantRegistry, users_from
 from windlass.spec.processes import HOSTILE_JOB
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 
 LEAST_RUN_S = 0.5
 
@@ -27,9 +27,9 @@ def main(argv: list[str]) -> int:
     args = _parse(argv)
     home: Path = args.home
     users = None if args.users is None else users_from(args.users)
-    house = House(home, users=users, python=args.python)
+    house = TenantRegistry(home, users=users, python=args.python)
     house.prepare()
-    setting = Setting(
+    setting = ControlPlaneConfig(
         home=home,
         state=plane_url(home),
         backend_name="local",
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def guest_group(entry: Entry) -> Group:
+def guest_group(entry: JobEntry) -> Group:
     """Return the group of a guest that does the deed in its name."""
     deed, amount = entry.name.split(".")[:2]
     need = entry.need
@@ -59,7 +59,7 @@ def guest_group(entry: Entry) -> Group:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = DoorParser(prog="python -m windlass.lab.proofs.tenants.tenant_process")
+    parser = EntrypointParser(prog="python -m windlass.lab.proofs.tenants.tenant_process")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--users")
     parser.add_argument("--python", default="")

@@ -33,14 +33,14 @@ from windlass.cluster.backends import LOCAL
 from windlass.cluster.local.local_backend import LocalBackend
 from windlass.cluster.process.disk_usage import bytes_of
 from windlass.cluster.process.sandbox import others_can_execute
-from windlass.control.api.control_keys import Keys
-from windlass.control.tenants.tenant_registry import House
+from windlass.control.api.control_keys import ControlKeys
+from windlass.control.tenants.tenant_registry import TenantRegistry
 from windlass.lab.proofs.tenants.hostile_client import JOB, Assault
 from windlass.lab.proofs.tenants.hostile_job import CANARY
 from windlass.lab.proofs.tenants.shared_service import PAUSE_S, TOKENS, ask_beside
 from windlass.spec.errors import ProcessFailed
 from windlass.spec.processes import HOSTILE_JOB, TENANT_PROOF
-from windlass.spec.tenancy import Allowance, Quota
+from windlass.spec.tenancy import Allowance, TenantResourceQuota
 
 USERS = range(291_500, 291_510)
 PYTHONS = (sys.executable, "/usr/bin/python3")
@@ -66,7 +66,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass
-class Course:
+class VictimTimes:
     """What the victim found: how long its jobs took from submit to end, and its questions to be answered."""
 
     jobs_s: list[float] = field(default_factory=list)
@@ -79,7 +79,7 @@ def prove_tenants(tell: Tell, *, jobs: int = 6, requests: int = 60) -> dict[str,
     folder = Path(tempfile.mkdtemp(prefix="windlass-tenants-", dir="/var/tmp"))
     folder.chmod(0o711)
     try:
-        result = Proof(folder, jobs, tell).run()
+        result = TenantsProof(folder, jobs, tell).run()
         _add_requests(result, folder, requests, tell)
         return result
     finally:
@@ -115,23 +115,25 @@ def _add_requests(result: dict[str, Any], folder: Path, count: int, tell: Tell) 
     }
 
 
-class Proof:
+class TenantsProof:
     """One proof in a scratch home."""
 
     def __init__(self, home: Path, jobs: int, tell: Tell) -> None:
         self._home, self._jobs, self._tell = home, jobs, tell
         self._python = next((p for p in PYTHONS if others_can_execute(p)), "")
         apart = os.geteuid() == 0 and bool(self._python)
-        self._house = House(home, users=USERS if apart else None, python=self._python if apart else "")
+        self._house = TenantRegistry(
+            home, users=USERS if apart else None, python=self._python if apart else ""
+        )
         self._mark = secrets.token_hex(8)
-        keys = Keys(home)
+        keys = ControlKeys(home)
         names = {VICTIM: f"{VICTIM}-{self._mark}", HOSTILE: HOSTILE}
         self._keys = {tenant: keys.make(name, tenant=tenant) for tenant, name in names.items()}
         self._backend = LocalBackend(home / LOCAL)
 
     def run(self) -> dict[str, Any]:
         half = max(1.0, len(os.sched_getaffinity(0)) / 2)
-        quota = Quota(
+        quota = TenantResourceQuota(
             cores=half, memory=MEMORY, disk=DISK, log=LOG, processes=PROCESSES, waiting=200, jobs=50
         )
         self._house.allow(HOSTILE, lambda _: Allowance(quota=quota), "proof")
@@ -150,9 +152,9 @@ class Proof:
             self._clear()  # once nobody launches what waits
         return self._result(alone, beside, assault, deeds)
 
-    def _course(self, url: str, what: str) -> Course:
+    def _course(self, url: str, what: str) -> VictimTimes:
         """Do the victim's work: one job after another, and a question every now and then meanwhile."""
-        course, over = Course(), threading.Event()
+        course, over = VictimTimes(), threading.Event()
         headers = {"authorization": f"Bearer {self._keys[VICTIM]}"}
         with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
             asking = threading.Thread(target=_ask, args=(client, course, over))
@@ -165,7 +167,7 @@ class Proof:
                 asking.join()
         return course
 
-    def _job(self, client: httpx.Client, name: str, course: Course) -> None:
+    def _job(self, client: httpx.Client, name: str, course: VictimTimes) -> None:
         began_s = time.monotonic()
         text = JOB.format(name=name, source="python:stdlib", cores=1, memory="64MiB")
         answer = client.post("/v1/queue", json={"job": text})
@@ -249,7 +251,7 @@ class Proof:
                     common.unlink()
 
     def _result(
-        self, alone: Course, beside: Course, assault: Assault, deeds: dict[str, dict[str, Any]]
+        self, alone: VictimTimes, beside: VictimTimes, assault: Assault, deeds: dict[str, dict[str, Any]]
     ) -> dict[str, Any]:
         before, after = _middle(alone.jobs_s), _middle(beside.jobs_s)
         seen = [*assault.seen, *deeds["peek"].get("seen", ["the guest that looks around left no word"])]
@@ -281,7 +283,7 @@ class Proof:
 
 
 @contextlib.contextmanager
-def _control(home: Path, house: House) -> Iterator[str]:
+def _control(home: Path, house: TenantRegistry) -> Iterator[str]:
     """Run a control process with secrets in its environment that no tenant may find."""
     command = [sys.executable, "-m", TENANT_PROOF, "--home", str(home)]
     if house.users is not None:
@@ -309,7 +311,7 @@ def _control(home: Path, house: House) -> Iterator[str]:
             process.stdout.close()
 
 
-def _ask(client: httpx.Client, course: Course, over: threading.Event) -> None:
+def _ask(client: httpx.Client, course: VictimTimes, over: threading.Event) -> None:
     while not over.wait(0.05):
         began_s = time.monotonic()
         with contextlib.suppress(httpx.HTTPError):
@@ -317,7 +319,7 @@ def _ask(client: httpx.Client, course: Course, over: threading.Event) -> None:
             course.asks_s.append(time.monotonic() - began_s)
 
 
-def _left(house: House) -> int:
+def _left(house: TenantRegistry) -> int:
     """Count processes of tenants' users that are still there."""
     users, found = house.users or range(0), 0
     for entry in Path("/proc").iterdir():

@@ -22,15 +22,15 @@ from windlass.models.files import COMPANIONS, CONFIG, SINGLE, read_config
 from windlass.models.huggingface import load_model, save_weights
 from windlass.models.mmap_tensors import narrowed
 from windlass.models.quantised import BITS, FIELD, FORMAT, METHOD
-from windlass.models.tensors import Promise, write_file
-from windlass.models.weights import Weights, load_weights
+from windlass.models.tensors import LazyTensor, write_file
+from windlass.models.weights import ModelWeights, load_weights
 from windlass.serve.engine.compression.calibrate import Moments, sampled_windows, second_moments
 from windlass.serve.engine.quantise import quantise
 from windlass.spec.config import config_from_shape, special_tokens_of
 from windlass.spec.errors import BadInput
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import Place
+from windlass.store.store_dir import StoreDir
 
 MOST_MOMENT_BYTES = 1 << 30
 HEAD_BITS = 8
@@ -43,7 +43,7 @@ def compress(source: Path, target: Path, precision: str, corpus: Path | None) ->
     """Write the smaller model; the target appears whole, with its manifest, or not at all."""
     weights = load_weights(source)
     _refuse(weights, source, precision)
-    writer = DirectoryWriter(Place(target))
+    writer = DirectoryWriter(StoreDir(target))
     special_tokens = special_tokens_of(read_config(source))
     if precision == "bfloat16":
         save_weights(weights.shape, _Bfloat16(weights), writer, special_tokens=special_tokens)
@@ -61,7 +61,7 @@ def compress(source: Path, target: Path, precision: str, corpus: Path | None) ->
     return {**told, "was": weights.precision, "weights": precision, "bytes": manifest.bytes}
 
 
-def _refuse(weights: Weights, source: Path, precision: str) -> None:
+def _refuse(weights: ModelWeights, source: Path, precision: str) -> None:
     if weights.precision in BITS:
         raise BadInput(
             f"{source}: is {weights.precision} already, and what was rounded away does not come back",
@@ -77,7 +77,7 @@ def _refuse(weights: Weights, source: Path, precision: str) -> None:
 class _Bfloat16:
     """The weights of a directory, rounded as they are asked for."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: ModelWeights) -> None:
         self._weights = weights
 
     def dtype(self, _: str) -> torch.dtype:
@@ -90,7 +90,9 @@ class _Bfloat16:
         return _bfloat16(self._weights.get(name).widened())
 
 
-def _tensors(weights: Weights, source: Path, precision: str, corpus: Path | None) -> dict[str, Promise]:
+def _tensors(
+    weights: ModelWeights, source: Path, precision: str, corpus: Path | None
+) -> dict[str, LazyTensor]:
     """Quantise matrix after matrix; besides one of them there are only the small results in memory."""
     made: dict[str, Tensor] = {}
     matrices = [name for name, size in weights.sizes.items() if _is_quantised(weights, name, size)]
@@ -108,15 +110,17 @@ def _tensors(weights: Weights, source: Path, precision: str, corpus: Path | None
     for name in weights.names():
         if name not in matrices:
             made[name] = _kept(weights, name)
-    return {name: Promise(tensor.dtype, tuple(tensor.shape), tensor.detach) for name, tensor in made.items()}
+    return {
+        name: LazyTensor(tensor.dtype, tuple(tensor.shape), tensor.detach) for name, tensor in made.items()
+    }
 
 
-def _is_quantised(weights: Weights, name: str, size: tuple[int, ...]) -> bool:
+def _is_quantised(weights: ModelWeights, name: str, size: tuple[int, ...]) -> bool:
     looked_up = name in TABLES or (name == "embedding.weight" and weights.head_name != name)
     return len(size) == 2 and not looked_up
 
 
-def _kept(weights: Weights, name: str) -> Tensor:
+def _kept(weights: ModelWeights, name: str) -> Tensor:
     """Return a weight that is not quantised: tables in two bytes, vectors in four."""
     values = weights.get(name).widened()
     return _bfloat16(values) if values.ndim == 2 else torch.from_numpy(values.copy())
@@ -127,7 +131,7 @@ def _bfloat16(values: np.ndarray) -> Tensor:
 
 
 def _moments(
-    weights: Weights, source: Path, matrices: list[str], corpus: Path | None
+    weights: ModelWeights, source: Path, matrices: list[str], corpus: Path | None
 ) -> Iterator[tuple[str, Moments | None]]:
     """Yield every matrix with the second moments of its inputs, measured for as many at a time as fit.
 
@@ -142,7 +146,7 @@ def _moments(
     yield from ((name, None) for name in matrices if corpus is None or name == weights.head_name)
 
 
-def _batches(weights: Weights, matrices: list[str]) -> Iterator[list[str]]:
+def _batches(weights: ModelWeights, matrices: list[str]) -> Iterator[list[str]]:
     batch: list[str] = []
     held = 0
     for name in matrices:
@@ -160,7 +164,7 @@ def _progress(stage: str, done: int, total: int, unit: str) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    parser = DoorParser(prog="python -m windlass.serve.engine.compression.compress")
+    parser = EntrypointParser(prog="python -m windlass.serve.engine.compression.compress")
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--weights", choices=("bfloat16", *BITS), required=True)

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from windlass.corpus.batches import read_windows, sample_count
 from windlass.corpus.corpus_dir import load_corpus
-from windlass.serve.engine.load import Options, open_runner, shape_in
+from windlass.serve.engine.load import LoadOptions, open_runner, shape_in
 from windlass.serve.engine.runner import BLOCK_TOKENS, Runner, Span
-from windlass.serve.engine.step import Settings
+from windlass.serve.engine.step import EngineSettings
 from windlass.spec.errors import BadInput
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 
 MOST_ROWS = 256
 """Scores of so many tokens are in memory at once; a vocabulary may be large."""
@@ -40,7 +40,7 @@ def measure(directory: Path, corpus_path: Path, sequences: int | None = None) ->
             f"but the model knows {shape.vocabulary}",
             hint="build the corpus with the model's own tokenizer",
         )
-    runner = open_runner(directory, Options(Settings(slots=max(1, MOST_ROWS // shape.context))))
+    runner = open_runner(directory, LoadOptions(EngineSettings(slots=max(1, MOST_ROWS // shape.context))))
     total = min(sequences or (1 << 62), sample_count(len(part), shape.context))
     loss, seen = 0.0, 0
     for windows in _batches(total, max(1, MOST_ROWS // shape.context)):
@@ -88,7 +88,7 @@ def _batches(total: int, size: int) -> Iterator[NDArray[np.int64]]:
 
 
 def main(argv: list[str]) -> int:
-    parser = DoorParser(prog="python -m windlass.serve.engine.compression.perplexity")
+    parser = EntrypointParser(prog="python -m windlass.serve.engine.compression.perplexity")
     parser.add_argument("model", type=Path)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--sequences", type=int)

@@ -28,7 +28,7 @@ from windlass.serve.engine.grammar.compile_grammar import (
     load_vocabulary,
     reason_of,
 )
-from windlass.serve.engine.grammar.trial import Trial
+from windlass.serve.engine.grammar.trial import GrammarTrial
 from windlass.spec.protocol.wire import Grammar
 
 KEPT_GRAMMARS = 32
@@ -36,7 +36,7 @@ IDLE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Refused:
+class GrammarRefused:
     """Why there is no matcher."""
 
     reason: str
@@ -89,7 +89,7 @@ class Matcher:
         return Matcher(self._matcher.deep_copy(), self._words)
 
 
-Outcome = Literal["wait"] | Matcher | Refused
+Outcome = Literal["wait"] | Matcher | GrammarRefused
 
 
 class Pending:
@@ -104,7 +104,7 @@ class Pending:
         if self._outcome is None:
             return "wait"
         if isinstance(self._outcome, str):
-            return Refused(self._outcome)
+            return GrammarRefused(self._outcome)
         return Matcher(self._outcome.deep_copy(), self._words)
 
     @property
@@ -142,7 +142,7 @@ class Grammars:
         self._asked: queue.SimpleQueue[Asked | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._trial = Trial(model, vocabulary, stop_tokens)
+        self._trial = GrammarTrial(model, vocabulary, stop_tokens)
         self._vocabulary: LLTokenizer | str
         try:
             self._vocabulary = load_vocabulary(model, vocabulary, stop_tokens)

@@ -26,7 +26,7 @@ PATIENCE_S = 5.0
 READ_BYTES = 1 << 16
 
 
-class Trial:
+class GrammarTrial:
     """Asks the process about one grammar after the other; for use by one thread."""
 
     def __init__(

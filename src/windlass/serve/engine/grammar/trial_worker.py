@@ -23,7 +23,7 @@ from windlass.serve.engine.grammar.compile_grammar import (
     load_vocabulary,
     reason_of,
 )
-from windlass.spec.protocol.entrypoint import DoorParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 from windlass.spec.protocol.wire import Grammar
 
 MOST_DATA_BYTES = 1 << 30
@@ -68,7 +68,7 @@ def _walk(matcher: LLMatcher) -> str | None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = DoorParser(prog="python -m windlass.serve.engine.grammar.trial_worker")
+    parser = EntrypointParser(prog="python -m windlass.serve.engine.grammar.trial_worker")
     parser.add_argument("--model", type=Path, required=True, help="directory with tokenizer.json")
     parser.add_argument("--vocabulary", type=int, required=True, help="tokens that the model has")
     parser.add_argument("--stop", type=int, nargs="*", default=[], help="tokens that end an answer")

@@ -23,7 +23,7 @@ from windlass.http.json_body import read_bytes
 from windlass.http.openapi import QUERIES, REQUEST_ID, gives, refers, takes
 from windlass.http.streaming import EventStream, while_connected
 from windlass.serve.gateway.admin.shared import NO_STORE, actor_of, number_of, record, service_of
-from windlass.serve.gateway.control_client import Answer, Upstream
+from windlass.serve.gateway.control_client import ControlReply, Upstream
 from windlass.serve.records.audit_log import Act, Actor
 from windlass.spec.protocol import control as told
 
@@ -41,7 +41,7 @@ MEANINGS = {"name": "Of a job, or of a model without its version.", "number": "W
 
 
 @dataclass(frozen=True)
-class Door:
+class ControlRoute:
     """One thing that is passed on; `action` is what the audit log calls it, where it changes something."""
 
     method: str
@@ -49,46 +49,46 @@ class Door:
     name: str
     about: str
     reply: type[BaseModel]
-    body: type[told.Body] | None = None
+    body: type[told.ControlBody] | None = None
     action: str = ""
     streams: bool = False
 
 
 DOORS = (
-    Door("GET", "/v1/jobs", "list_runs", "List all runs and how they stand.", told.JobList),
-    Door("GET", RUN, "show_run", "Show how a run stands, and what was changed in it by whom.", told.JobReply),
-    Door(
+    ControlRoute("GET", "/v1/jobs", "list_runs", "List all runs and how they stand.", told.JobList),
+    ControlRoute("GET", RUN, "show_run", "Show how a run stands, and what was changed in it by whom.", told.JobReply),
+    ControlRoute(
         "GET", f"{RUN}/journal", "show_run_journal",
         "Read what a run told; with `Accept: text/event-stream`, record by record until it ends.",
-        told.Records, streams=True,
+        told.JournalPart, streams=True,
     ),
-    Door("GET", f"{RUN}/audit", "audit_run", "Prove that every sample was used once.", told.AuditReply),
-    Door("GET", f"{RUN}/goodput", "show_run_goodput", "Say where every second went.", told.GoodputReply),
-    Door("GET", f"{RUN}/incidents", "list_run_incidents", "Say what went wrong in a run.", told.Incidents),
-    Door("POST", f"{RUN}/set", "set_run", "Change settings of a run.", told.Asked, told.SetBody, "run.set"),
-    Door(
+    ControlRoute("GET", f"{RUN}/audit", "audit_run", "Prove that every sample was used once.", told.AuditReply),
+    ControlRoute("GET", f"{RUN}/goodput", "show_run_goodput", "Say where every second went.", told.GoodputReply),
+    ControlRoute("GET", f"{RUN}/incidents", "list_run_incidents", "Say what went wrong in a run.", told.Incidents),
+    ControlRoute("POST", f"{RUN}/set", "set_run", "Change settings of a run.", told.SettingsRequested, told.SetBody, "run.set"),
+    ControlRoute(
         "POST", f"{RUN}/scale", "scale_run", "Change the number of workers of an elastic run.", told.Scaled,
         told.ScaleBody, "run.scale",
     ),
-    Door("POST", f"{RUN}/pause", "pause_run", "Let a run wait.", told.Asked, None, "run.pause"),
-    Door("POST", f"{RUN}/resume", "resume_run", "Let a run go on.", told.Asked, None, "run.resume"),
-    Door("POST", f"{RUN}/stop", "stop_run", "Let a run save and end.", told.Asked, None, "run.stop"),
-    Door("POST", f"{RUN}/undo", "undo_run", "Take the last change back.", told.Asked, None, "run.undo"),
-    Door("GET", "/v1/models", "list_registered_models", "List registered models.", told.RegistryReply),
-    Door("GET", MODEL, "show_registered_model", "Show versions, aliases, lineage.", told.ModelReply),
-    Door(
+    ControlRoute("POST", f"{RUN}/pause", "pause_run", "Let a run wait.", told.SettingsRequested, None, "run.pause"),
+    ControlRoute("POST", f"{RUN}/resume", "resume_run", "Let a run go on.", told.SettingsRequested, None, "run.resume"),
+    ControlRoute("POST", f"{RUN}/stop", "stop_run", "Let a run save and end.", told.SettingsRequested, None, "run.stop"),
+    ControlRoute("POST", f"{RUN}/undo", "undo_run", "Take the last change back.", told.SettingsRequested, None, "run.undo"),
+    ControlRoute("GET", "/v1/models", "list_registered_models", "List registered models.", told.RegistryReply),
+    ControlRoute("GET", MODEL, "show_registered_model", "Show versions, aliases, lineage.", told.ModelReply),
+    ControlRoute(
         "POST", f"{MODEL}/promote", "promote_model", "Make a version @prod. What is served stays as it is.",
         told.VersionReply, told.PromoteBody, "model.promote",
     ),
-    Door(
+    ControlRoute(
         "POST", f"{MODEL}/rollback", "roll_back_model", "Make @previous @prod again.", told.VersionReply,
         None, "model.rollback",
     ),
-    Door(
+    ControlRoute(
         "POST", "/v1/plan", "plan_job", "Plan a job for a fleet. No solution is an answer, too.",
         told.PlanReply, told.PlanBody,
     ),
-    Door("GET", "/v1/plan/choices", "list_plan_choices", "List devices and known sizes.", told.PlanChoices),
+    ControlRoute("GET", "/v1/plan/choices", "list_plan_choices", "List devices and known sizes.", told.PlannerChoices),
 )  # fmt: skip
 BODIES = tuple(door.body for door in DOORS if door.body is not None)
 
@@ -105,7 +105,7 @@ EITHER = refers(ErrorReply, told.ControlRefusal)
 router = APIRouter()
 
 
-def passes(door: Door) -> Callable[[Request], Awaitable[Response]]:
+def passes(door: ControlRoute) -> Callable[[Request], Awaitable[Response]]:
     """Return the route of a door."""
 
     async def pass_on(request: Request) -> Response:
@@ -127,7 +127,7 @@ def upstream_of(request: Request) -> Upstream:
     return upstream
 
 
-def path_of(door: Door, request: Request) -> str:
+def path_of(door: ControlRoute, request: Request) -> str:
     """Return the path for the process, made of parts that were looked at."""
     for part, value in request.path_params.items():
         if not re.fullmatch(SHAPES[part], value):
@@ -139,7 +139,7 @@ def path_of(door: Door, request: Request) -> str:
     return f"{path}?after={after}&most={number_of(request, 'most', 1000, 1, MOST_RECORDS)}"
 
 
-def headers_of(door: Door, request: Request, actor: Actor) -> dict[str, str]:
+def headers_of(door: ControlRoute, request: Request, actor: Actor) -> dict[str, str]:
     """Return what the process must know beside the path: who asks, under which id, and how to answer."""
     headers = {
         "x-windlass-by": actor.name if actor.key_id else NOBODY,
@@ -153,13 +153,13 @@ def headers_of(door: Door, request: Request, actor: Actor) -> dict[str, str]:
     return headers
 
 
-async def write_down(request: Request, door: Door, actor: Actor, body: bytes) -> None:
+async def write_down(request: Request, door: ControlRoute, actor: Actor, body: bytes) -> None:
     """Put a change into the audit log; a gateway without a state has none."""
     target = "/".join(request.path_params.values())
     await record(request, actor, Act(door.action, target, "asked", body.decode("utf-8", "replace")))
 
 
-async def relay(request: Request, asking: Awaitable[Answer]) -> Response:
+async def relay(request: Request, asking: Awaitable[ControlReply]) -> Response:
     """Send the answer of the process as ours; a client that leaves ends it there, too."""
     answer = await while_connected(request, asking)
     if answer is None:
@@ -177,7 +177,7 @@ async def relay(request: Request, asking: Awaitable[Answer]) -> Response:
     return Response(body, answer.status, NO_STORE, media_type="application/json")
 
 
-def parameters_of(door: Door) -> list[dict[str, Any]]:
+def parameters_of(door: ControlRoute) -> list[dict[str, Any]]:
     """Describe the parts of a path, and what a query may say."""
     parts = [
         _parameter(part, "path", {"type": "string", "pattern": f"^{SHAPES[part]}$"}, MEANINGS[part])
@@ -198,7 +198,7 @@ def _parameter(name: str, where: str, schema: dict[str, Any], about: str) -> dic
     return {"name": name, "in": where, "required": where == "path", "schema": schema, "description": about}
 
 
-def answers_of(door: Door) -> dict[int | str, dict[str, Any]]:
+def answers_of(door: ControlRoute) -> dict[int | str, dict[str, Any]]:
     """Describe the answers: the gateway's own refusals, and those of the process."""
     codes = ["control_unavailable", *(QUERIES if door.streams else ())]
     if door.body is not None:

@@ -14,7 +14,7 @@ from windlass.serve.gateway.admin.replies import KeyList, KeyReply, NewKeyReply
 from windlass.serve.gateway.admin.requests import KeyLimits, NewKey, Rotation
 from windlass.serve.gateway.admin.shared import act, actor_of, bound_of, state_of, told
 from windlass.serve.gateway.schemas.request_body import read
-from windlass.serve.records.keys import Key, Keys
+from windlass.serve.records.keys import ApiKey, ApiKeys
 
 router = APIRouter()
 
@@ -22,7 +22,7 @@ router = APIRouter()
 @router.get("/admin/keys", responses=gives(KeyList))
 async def list_keys(request: Request) -> Response:
     """List all keys, or those of the tenant whose key asks; those that were revoked too, without tokens."""
-    keys = await act(lambda: Keys(state_of(request)).list(bound_of(request)))
+    keys = await act(lambda: ApiKeys(state_of(request)).list(bound_of(request)))
     return told(KeyList(object="list", data=[_reply(key) for key in keys]))
 
 
@@ -31,7 +31,7 @@ async def make_key(request: Request) -> Response:
     """Make a key; its token is in this answer and nowhere else."""
     ask = await read(request, NewKey)
     check_own(ask, bound_of(request))
-    keys, by = Keys(state_of(request)), await actor_of(request)
+    keys, by = ApiKeys(state_of(request)), await actor_of(request)
     expires_s = None if ask.expires_in_s is None else time.time() + ask.expires_in_s
     key, token = await act(
         lambda: keys.make(
@@ -44,13 +44,13 @@ async def make_key(request: Request) -> Response:
 @router.get("/admin/keys/{name}", responses=gives(KeyReply))
 async def show_key(request: Request, name: str) -> Response:
     """Show a key, by its id or name."""
-    return told(_reply(await act(lambda: Keys(state_of(request)).get(name, bound_of(request)))))
+    return told(_reply(await act(lambda: ApiKeys(state_of(request)).get(name, bound_of(request)))))
 
 
 @router.post("/admin/keys/{name}/revoke", responses=gives(KeyReply))
 async def revoke_key(request: Request, name: str) -> Response:
     """Make a key useless at once; what was begun with it is ended."""
-    keys, by = Keys(state_of(request)), await actor_of(request)
+    keys, by = ApiKeys(state_of(request)), await actor_of(request)
     return told(_reply(await act(lambda: keys.revoke(name, by, tenant=bound_of(request)))))
 
 
@@ -60,7 +60,7 @@ async def revoke_key(request: Request, name: str) -> Response:
 async def rotate_key(request: Request, name: str) -> Response:
     """Give a key another token, which is in this answer and nowhere else."""
     ask = await read(request, Rotation)
-    keys, by = Keys(state_of(request)), await actor_of(request)
+    keys, by = ApiKeys(state_of(request)), await actor_of(request)
     key, token = await act(lambda: keys.rotate(name, by, grace_s=ask.grace_s, tenant=bound_of(request)))
     return told(NewKeyReply(key=_reply(key), token=token))
 
@@ -69,7 +69,7 @@ async def rotate_key(request: Request, name: str) -> Response:
 async def limit_key(request: Request, name: str) -> Response:
     """Give a key limits of its own, or those that every key has."""
     ask = await read(request, KeyLimits)
-    keys, by = Keys(state_of(request)), await actor_of(request)
+    keys, by = ApiKeys(state_of(request)), await actor_of(request)
     return told(_reply(await act(lambda: keys.limit(name, ask.limits, by, tenant=bound_of(request)))))
 
 
@@ -87,5 +87,5 @@ def check_own(ask: NewKey, tenant: str | None) -> None:
         raise ApiError("invalid_value", f"a key of this tenant is called '{tenant}.NAME'", param="name")
 
 
-def _reply(key: Key) -> KeyReply:
+def _reply(key: ApiKey) -> KeyReply:
     return KeyReply.model_validate(key.facts(time.time()))

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from windlass.http.openapi import gives
 from windlass.serve.gateway.admin.replies import BudgetList, BudgetReply
 from windlass.serve.gateway.admin.shared import act, bound_of, state_of, told
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.quotas import known_budgets, standings
 
 router = APIRouter()
@@ -26,7 +26,9 @@ async def list_limits(request: Request) -> Response:
     def look() -> list[BudgetReply]:
         rules = known_budgets(state)
         own = (
-            None if bound is None else {f"tenant:{bound}", *(f"key:{k.id}" for k in Keys(state).list(bound))}
+            None
+            if bound is None
+            else {f"tenant:{bound}", *(f"key:{k.id}" for k in ApiKeys(state).list(bound))}
         )
         return [
             BudgetReply(

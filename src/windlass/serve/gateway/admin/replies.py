@@ -159,7 +159,7 @@ class AuditVerdict(BaseModel):
     reasons: list[str]
 
 
-class Done(BaseModel):
+class ActionDone(BaseModel):
     """What was asked for is done."""
 
     object: Literal["done"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from windlass.serve.gateway.schemas.requests import Body
+from windlass.serve.gateway.schemas.requests import RequestBody
 from windlass.serve.records.keys import Scope
 from windlass.serve.records.rollouts import Kind
 from windlass.spec.limits import Limits
@@ -15,7 +15,7 @@ LONGEST_S = 3_155_760_000
 """A hundred years."""
 
 
-class NewKey(Body):
+class NewKey(RequestBody):
     """POST /admin/keys."""
 
     name: str = Field(min_length=1, max_length=128, description="a-z, 0-9, '.', '_' and '-'")
@@ -25,33 +25,33 @@ class NewKey(Body):
     limits: Limits | None = Field(None, description="Those that every key has, if left out.")
 
 
-class KeyLimits(Body):
+class KeyLimits(RequestBody):
     """PUT /admin/keys/{name}/limits."""
 
     limits: Limits | None = Field(description="null: those that every key has.")
 
 
-class Rotation(Body):
+class Rotation(RequestBody):
     """POST /admin/keys/{name}/rotate."""
 
     grace_s: float = Field(0.0, ge=0, le=LONGEST_S, description="How long the former token still opens.")
 
 
-class NewTenant(Body):
+class NewTenant(RequestBody):
     """POST /admin/tenants."""
 
     name: str = Field(min_length=1, max_length=128, description="a-z, 0-9, '.', '_' and '-'")
     limits: Limits | None = None
 
 
-class TenantChange(Body):
+class TenantChange(RequestBody):
     """PATCH /admin/tenants/{name}: what is left out stays."""
 
     limits: Limits | None = Field(None, description="An empty object lifts those that there were.")
     suspended: bool | None = Field(None, description="A suspended tenant's keys open nothing.")
 
 
-class NewRollout(Body):
+class NewRollout(RequestBody):
     """POST /admin/rollouts."""
 
     candidate: str = Field(max_length=256, pattern=r"^[^@]+@[0-9]+$", description="NAME@VERSION")

@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from windlass.http.errors import ApiError, plain
 from windlass.serve.gateway.caller import caller_of
-from windlass.serve.gateway.service import Service
+from windlass.serve.gateway.service import GatewayService
 from windlass.serve.records.audit_log import Act, Actor, write_down
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.keys import ApiKeys
 from windlass.spec.errors import AskedWrongly, InUse, NotFound, did_you_mean
 from windlass.store.database import Database
 
@@ -24,8 +24,8 @@ NO_STORE = {"cache-control": "no-store"}
 T = TypeVar("T")
 
 
-def service_of(request: Request) -> Service:
-    service: Service = request.app.state.service
+def service_of(request: Request) -> GatewayService:
+    service: GatewayService = request.app.state.service
     return service
 
 
@@ -57,7 +57,7 @@ async def actor_of(request: Request) -> Actor:
     address = request.client.host if request.client else ""
     if not caller.key:
         return Actor("", "anyone: keys are off", address)
-    key = await asyncio.to_thread(Keys(state_of(request)).by_id, caller.key)
+    key = await asyncio.to_thread(ApiKeys(state_of(request)).by_id, caller.key)
     return Actor(caller.key, key.name if key else "", address)
 
 

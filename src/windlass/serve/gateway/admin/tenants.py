@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from windlass.http.errors import ApiError, plain
 from windlass.http.openapi import BODIES, gives, takes
-from windlass.serve.gateway.admin.replies import Done, TenantList, TenantReply
+from windlass.serve.gateway.admin.replies import ActionDone, TenantList, TenantReply
 from windlass.serve.gateway.admin.requests import NewTenant, TenantChange
 from windlass.serve.gateway.admin.shared import act, actor_of, bound_of, state_of, told
 from windlass.serve.gateway.schemas.request_body import read
@@ -53,13 +53,13 @@ async def change_tenant(request: Request, name: str) -> Response:
     return told(_reply(changed))
 
 
-@router.delete("/admin/tenants/{name}", responses=gives(Done, "invalid_value", "conflict"))
+@router.delete("/admin/tenants/{name}", responses=gives(ActionDone, "invalid_value", "conflict"))
 async def remove_tenant(request: Request, name: str) -> Response:
     """Remove a tenant that has no key in use."""
     check_own(request, name, changes=True)
     tenants, by = Tenants(state_of(request)), await actor_of(request)
     await act(lambda: tenants.remove(name, by))
-    return told(Done(object="done"))
+    return told(ActionDone(object="done"))
 
 
 def check_own(request: Request, name: str, *, changes: bool = False) -> None:

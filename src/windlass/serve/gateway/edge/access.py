@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from windlass.http.errors import ApiError, plain
-from windlass.http.headers import Sent
+from windlass.http.headers import RequestHeaders
 from windlass.serve.gateway.caller import ADMIN, ANYONE, METRICS, USE, Caller
 from windlass.spec.errors import StoreFailed, did_you_mean
 
@@ -45,7 +45,7 @@ _TOKEN = re.compile(rb"[Bb][Ee][Aa][Rr][Ee][Rr] +([\x21-\x7e]{1,512}) *")
 log = logging.getLogger(__name__)
 
 
-class Key(Protocol):
+class KnownKey(Protocol):
     """What is known of a key that is good right now."""
 
     @property
@@ -60,13 +60,13 @@ class Key(Protocol):
     def shared_prefix(self) -> bool: ...
 
 
-class Keys(Protocol):
+class KeyLookup(Protocol):
     """The keys of the service."""
 
-    def at_hand(self, token: str) -> Key | None:
+    def at_hand(self, token: str) -> KnownKey | None:
         """Return the key that a token is from memory, if it is good now; None where `find` must be asked."""
 
-    def find(self, token: str) -> Key | None:
+    def find(self, token: str) -> KnownKey | None:
         """Return the key that a token is, if it is good now; this may wait for a server."""
 
 
@@ -74,7 +74,7 @@ class Keys(Protocol):
 class Access:
     """How this gateway may be reached, and by whom; without `keys`, by anyone."""
 
-    keys: Keys | None = None
+    keys: KeyLookup | None = None
     loopback: bool = True
     origins: frozenset[str] = frozenset()
     draining: bool = False
@@ -91,7 +91,7 @@ def scope_of(raw_path: bytes) -> str | None:
     return next((DOORS[door] for door in _BELOW if raw_path.startswith(door)), None)
 
 
-async def admit(raw_path: bytes, sent: Sent, keys: Keys | None) -> tuple[Caller, str]:
+async def admit(raw_path: bytes, sent: RequestHeaders, keys: KeyLookup | None) -> tuple[Caller, str]:
     """Return who asks, and the token that says so ("" where none is needed); or refuse.
 
     Whoever has no key learns nothing about which paths exist.
@@ -115,7 +115,7 @@ def is_own_door(raw_path: bytes) -> bool:
     return any(raw_path == door or (door.endswith(b"/") and raw_path.startswith(door)) for door in OWN_DOORS)
 
 
-async def identify(sent: Sent, keys: Keys) -> tuple[Caller, str]:
+async def identify(sent: RequestHeaders, keys: KeyLookup) -> tuple[Caller, str]:
     """Return whose key came with a request, and the key."""
     given = sent.get(b"authorization")
     if given is None:
@@ -132,7 +132,7 @@ async def identify(sent: Sent, keys: Keys) -> tuple[Caller, str]:
     return Caller(key.id, key.tenant, frozenset(key.scopes), key.shared_prefix), token
 
 
-async def look_up(token: str, keys: Keys) -> Key | None:
+async def look_up(token: str, keys: KeyLookup) -> KnownKey | None:
     """Return the key that a token is, if it is good now; others are answered while a server is asked."""
     key = keys.at_hand(token)
     if key is not None:

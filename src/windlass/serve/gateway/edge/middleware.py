@@ -24,8 +24,8 @@ from windlass.http.errors import ApiError, envelope
 from windlass.http.headers import sent_with
 from windlass.http.origins import check, is_preflight, preflight_response
 from windlass.http.streaming import CLIENT_LEFT, error_event
-from windlass.serve.gateway.edge.access import Access, Keys, admit, look_up
-from windlass.serve.gateway.observe.request_observer import Witness
+from windlass.serve.gateway.edge.access import Access, KeyLookup, admit, look_up
+from windlass.serve.gateway.observe.request_observer import RequestObserver
 from windlass.serve.gateway.observe.request_trace import begin
 
 SMALL_BODY_BYTES = 65536
@@ -49,20 +49,20 @@ DRAIN_RETRY_S = 2.0
 log = logging.getLogger(__name__)
 
 
-class Guard:
+class GatewayMiddleware:
     """ASGI middleware around all routes."""
 
-    def __init__(self, app: ASGIApp, witness: Witness, access: Access) -> None:
+    def __init__(self, app: ASGIApp, witness: RequestObserver, access: Access) -> None:
         self._app = app
         self._witness = witness
         self._access = access
-        self._live: defaultdict[str, set[Passage]] = defaultdict(set)
+        self._live: defaultdict[str, set[ResponseScope]] = defaultdict(set)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._live_on(scope, receive, send)
             return
-        passage = Passage(scope, send)
+        passage = ResponseScope(scope, send)
         try:
             await self._pass(passage, scope, functools.partial(passage.journey.read, receive))
         except ApiError as error:
@@ -79,7 +79,7 @@ class Guard:
             passage.journey.route = str(getattr(scope.get("route"), "path", "other"))
             self._witness.see(passage.journey)
 
-    async def _pass(self, passage: Passage, scope: Scope, receive: Receive) -> None:
+    async def _pass(self, passage: ResponseScope, scope: Scope, receive: Receive) -> None:
         """Look at a request, and let it in."""
         access = self._access
         passage.origin = check(scope, loopback=access.loopback, origins=access.origins)
@@ -100,7 +100,7 @@ class Guard:
         finally:
             self._leave(token, passage)
 
-    def _leave(self, token: str, passage: Passage) -> None:
+    def _leave(self, token: str, passage: ResponseScope) -> None:
         passages = self._live[token]
         passages.discard(passage)
         if not passages:
@@ -116,20 +116,22 @@ class Guard:
             if watch is not None:
                 watch.cancel()
 
-    async def _watch(self, keys: Keys) -> None:
+    async def _watch(self, keys: KeyLookup) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             with contextlib.suppress(ApiError):  # look_up has said it; the next look may succeed
                 await self._withdraw(keys)
 
-    async def _withdraw(self, keys: Keys) -> None:
+    async def _withdraw(self, keys: KeyLookup) -> None:
         """End every request whose key is no longer good."""
         for token in list(self._live):
             if await look_up(token, keys) is None:
                 for passage in list(self._live.get(token, ())):
                     passage.withdraw()
 
-    async def _confess(self, error: Exception, passage: Passage, scope: Scope, receive: Receive) -> None:
+    async def _confess(
+        self, error: Exception, passage: ResponseScope, scope: Scope, receive: Receive
+    ) -> None:
         places = traceback.extract_tb(error.__traceback__)[-3:]
         where = " < ".join(f"{place.name}:{place.lineno}" for place in reversed(places))
         log.error("%s: %s at %s", passage.request_id, type(error).__name__, where)
@@ -138,7 +140,7 @@ class Guard:
             await respond(mistake, passage.request_id)(scope, receive, passage.send)
 
 
-class Passage:
+class ResponseScope:
     """One request on its way: its journey, and what was sent in answer so far."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
@@ -193,7 +195,7 @@ class Passage:
             await self._send({"type": "http.response.body", "body": part, "more_body": False})
 
 
-async def refuse(error: ApiError, passage: Passage, scope: Scope, receive: Receive) -> None:
+async def refuse(error: ApiError, passage: ResponseScope, scope: Scope, receive: Receive) -> None:
     """Answer a request that was not let in; a long body of it is not waited for."""
     response = respond(error, passage.request_id)
     sent = sent_with(scope)

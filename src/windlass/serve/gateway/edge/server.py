@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import uvicorn
 
 from windlass.http.listener import DRAIN_S
-from windlass.http.transport import Connections
+from windlass.http.transport import HttpConnections
 from windlass.serve.gateway.edge.access import Access
-from windlass.serve.gateway.fleet.fleet import Fleet
+from windlass.serve.gateway.fleet.fleet import ReplicaFleet
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
 from windlass.spec.protocol.entrypoint import emit
 
@@ -25,13 +25,13 @@ DRAIN_POLL_S = 0.05
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningGateway:
     """What belongs to a server that runs, beside its app."""
 
-    fleet: Fleet
+    fleet: ReplicaFleet
     metrics: Metrics
     access: Access
-    connections: Connections
+    connections: HttpConnections
     url: str
     shared: bool = False
     """Whether other gateways take the connections that this one no longer accepts."""
@@ -40,7 +40,7 @@ class Running:
 class GracefulServer(uvicorn.Server):
     """Tells its parent that it listens, and its clients that it stops."""
 
-    def __init__(self, config: uvicorn.Config, running: Running) -> None:
+    def __init__(self, config: uvicorn.Config, running: RunningGateway) -> None:
         super().__init__(config)
         self._running = running
         self._parent = os.getppid()

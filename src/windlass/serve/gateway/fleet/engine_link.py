@@ -11,20 +11,20 @@ from typing import Literal, Protocol, cast
 
 import msgspec
 
-from windlass.serve.gateway.fleet.request_handle import Answer, Task
+from windlass.serve.gateway.fleet.request_handle import Answer, EngineTask
 from windlass.spec.protocol.routing import RoutedReplica
 from windlass.spec.protocol.wire import (
     Cancel,
+    EmbeddingVectors,
+    EngineLoad,
     Failed,
     FromEngine,
-    Load,
-    Many,
     Message,
+    MessageBatch,
     Ping,
     Pong,
     Ready,
     Tokens,
-    Vectors,
     frame,
     from_engine,
     take_frames,
@@ -44,24 +44,24 @@ Loss = Literal["ended", "silent", "hung", "garbled", "removed"]
 class Hub(Protocol):
     """Whoever owns the links."""
 
-    def on_ready(self, link: Link) -> None: ...
+    def on_ready(self, link: EngineLink) -> None: ...
 
-    def on_lost(self, link: Link, why: Loss) -> None: ...
+    def on_lost(self, link: EngineLink, why: Loss) -> None: ...
 
-    def on_load(self, link: Link, load: Load) -> None: ...
+    def on_load(self, link: EngineLink, load: EngineLoad) -> None: ...
 
-    def on_answer(self, task: Task, message: Answer) -> None: ...
+    def on_answer(self, task: EngineTask, message: Answer) -> None: ...
 
-    def on_failed(self, task: Task, failed: Failed) -> None: ...
+    def on_failed(self, task: EngineTask, failed: Failed) -> None: ...
 
 
-class Link(asyncio.Protocol):
+class EngineLink(asyncio.Protocol):
     """One replica."""
 
     def __init__(self, replica: RoutedReplica, hub: Hub) -> None:
         self.replica = replica
         self.ready: Ready | None = None
-        self.tasks: dict[str, Task] = {}
+        self.tasks: dict[str, EngineTask] = {}
         self._hub = hub
         self.memory = 0.0
         """The share of its memory for keys and values that running requests hold."""
@@ -107,7 +107,7 @@ class Link(asyncio.Protocol):
         """Let go of a replica that is in the table no more."""
         self._let_go("removed")
 
-    def ask(self, task: Task) -> None:
+    def ask(self, task: EngineTask) -> None:
         """Send a task; it is this link's from now on."""
         if not self.tasks:
             self._silent = 0
@@ -115,7 +115,7 @@ class Link(asyncio.Protocol):
         first = self.replica.models[0] if self.replica.models else ""
         self._send(task.order("" if task.version == first else task.version))
 
-    def drop(self, task: Task) -> None:
+    def drop(self, task: EngineTask) -> None:
         """Want no more of a task."""
         if self.tasks.pop(task.id, None) is not None:
             self._send(Cancel(task.id))
@@ -166,7 +166,7 @@ class Link(asyncio.Protocol):
 
     def _receive(self, message: FromEngine) -> None:
         match message:
-            case Many():
+            case MessageBatch():
                 for id_, tokens in message.tokens.items():
                     task = self.tasks.get(id_)
                     if task is not None:
@@ -177,7 +177,7 @@ class Link(asyncio.Protocol):
                 self._told_busy = message.running + message.waiting
                 if message.is_hung:
                     self._let_go("hung")
-            case Load():
+            case EngineLoad():
                 self._told_busy = message.running + message.waiting
                 self._hub.on_load(self, message)
             case Ready():
@@ -197,7 +197,9 @@ class Link(asyncio.Protocol):
             del self.tasks[message.id]
             self._hub.on_failed(task, message)
             return
-        if isinstance(message, Vectors) or (isinstance(message, Tokens) and message.finish is not None):
+        if isinstance(message, EmbeddingVectors) or (
+            isinstance(message, Tokens) and message.finish is not None
+        ):
             del self.tasks[message.id]
         self._hub.on_answer(task, message)
 

@@ -15,17 +15,17 @@ from collections.abc import Sequence
 import msgspec
 
 from windlass.http.errors import ApiError
-from windlass.serve.gateway.fleet.engine_link import Link, Loss
-from windlass.serve.gateway.fleet.fleet_metrics import Counting
+from windlass.serve.gateway.fleet.engine_link import EngineLink, Loss
+from windlass.serve.gateway.fleet.fleet_metrics import FleetMetrics
 from windlass.serve.gateway.fleet.known_grammars import Forms
-from windlass.serve.gateway.fleet.replica_pool import Roster
+from windlass.serve.gateway.fleet.replica_pool import ReplicaPool
 from windlass.serve.gateway.fleet.reports import Reports
-from windlass.serve.gateway.fleet.request_handle import Answer, Task, Ticket
+from windlass.serve.gateway.fleet.request_handle import Answer, EngineTask, RequestHandle
 from windlass.serve.gateway.fleet.retry_budget import RetryBudget
-from windlass.serve.gateway.limits.request_cost import Room
+from windlass.serve.gateway.limits.request_cost import EngineCapacity
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
 from windlass.spec.protocol.routing import Routing
-from windlass.spec.protocol.wire import Failed, Load, Offered, Tokens, Vectors, Work
+from windlass.spec.protocol.wire import EmbeddingVectors, EngineLoad, Failed, ModelInfo, Tokens, Work
 
 TICK_S = 0.25
 MEET_S = 0.05
@@ -51,18 +51,18 @@ CODE_OF = {
 log = logging.getLogger(__name__)
 
 
-class Fleet:
+class ReplicaFleet:
     """Places tasks at replicas, and again when a replica is lost."""
 
     def __init__(
         self, metrics: Metrics, routing: Routing, *, queue: int, patience_s: float = PATIENCE_S
     ) -> None:
         self.reports = Reports()
-        self._counting = Counting(metrics)
+        self._counting = FleetMetrics(metrics)
         self._queue = queue
         self._patience_s = patience_s
-        self._roster = Roster(self)
-        self._tasks: dict[Task, Link | None] = {}
+        self._roster = ReplicaPool(self)
+        self._tasks: dict[EngineTask, EngineLink | None] = {}
         self._budget = RetryBudget()
         self._forms = Forms()
         self._routing = routing
@@ -72,7 +72,7 @@ class Fleet:
         return any(link.takes for link in self._roster)
 
     @property
-    def links(self) -> Sequence[Link]:
+    def links(self) -> Sequence[EngineLink]:
         """One for each replica of the routing table."""
         return list(self._roster)
 
@@ -82,7 +82,7 @@ class Fleet:
         return self._routing.revision
 
     @property
-    def tasks(self) -> Sequence[Task]:
+    def tasks(self) -> Sequence[EngineTask]:
         """Everything under way."""
         return list(self._tasks)
 
@@ -99,11 +99,11 @@ class Fleet:
         """Return the versions that have a replica which answers."""
         return self._roster.alive()
 
-    def room(self, version: str) -> Room:
+    def room(self, version: str) -> EngineCapacity:
         """Return what the replicas that take requests for a version have."""
         return self._roster.room(version)
 
-    def offered(self, version: str) -> Offered:
+    def offered(self, version: str) -> ModelInfo:
         """Return what a replica said about a version, also if it is gone since."""
         offered = self._roster.known(version)
         if offered is None:
@@ -137,14 +137,16 @@ class Fleet:
         self._roster.apply(routing.replicas)
         self._place_waiting()
 
-    def ask(self, requests: Sequence[Work], fallbacks: Sequence[str] = (), *, shadow: bool = False) -> Ticket:
+    def ask(
+        self, requests: Sequence[Work], fallbacks: Sequence[str] = (), *, shadow: bool = False
+    ) -> RequestHandle:
         """Have requests answered, each with its version as `model`; the caller closes the ticket."""
         version, now = requests[0].model, time.monotonic()
         if not shadow:
             self._admit(len(requests), version)
-        ticket = Ticket(self._forget)
+        ticket = RequestHandle(self._forget)
         for place, request in enumerate(requests):
-            ticket.tasks.append(Task(request, ticket, place, now, list(fallbacks), shadow))
+            ticket.tasks.append(EngineTask(request, ticket, place, now, list(fallbacks), shadow))
         for task in ticket.tasks:
             self._counting.asked(task)
             self._budget.earn()
@@ -156,12 +158,12 @@ class Fleet:
         for ticket in {task.ticket for task in self._tasks}:
             ticket.fail(ApiError(code, message, retry_after_s=1))
 
-    def on_ready(self, link: Link) -> None:
+    def on_ready(self, link: EngineLink) -> None:
         self._roster.note(link)
         self._counting.connected(link)
         self._place_waiting()
 
-    def on_lost(self, link: Link, why: Loss) -> None:
+    def on_lost(self, link: EngineLink, why: Loss) -> None:
         name = link.replica.name
         if why in ("silent", "hung"):
             self.reports.suspect(name, why)
@@ -172,23 +174,23 @@ class Fleet:
         for task in lost:
             self._move(task, why)
 
-    def on_load(self, link: Link, load: Load) -> None:
+    def on_load(self, link: EngineLink, load: EngineLoad) -> None:
         link.memory = load.blocks / load.blocks_in_all if load.blocks_in_all else 0.0
         self._counting.told(link, load)
 
-    def on_answer(self, task: Task, message: Answer) -> None:
+    def on_answer(self, task: EngineTask, message: Answer) -> None:
         now = time.monotonic()
         if isinstance(message, Tokens):
             self._counting.gained(task, message, now)
             if not task.gained:
                 self._forms.note(task.request)
         task.take(message, now)
-        if isinstance(message, Vectors):
+        if isinstance(message, EmbeddingVectors):
             self._end(task, finish="stop")
         elif isinstance(message, Tokens) and message.finish is not None:
             self._end(task, finish=message.finish)
 
-    def on_failed(self, task: Task, failed: Failed) -> None:
+    def on_failed(self, task: EngineTask, failed: Failed) -> None:
         """Refuse what the client got wrong; have anything else tried elsewhere, while the budget lasts."""
         if failed.code in CODE_OF:
             self._refuse(task, ApiError(CODE_OF[failed.code], failed.message))
@@ -223,7 +225,7 @@ class Fleet:
                 retry_after_s=1,
             )
 
-    def _place(self, task: Task) -> None:
+    def _place(self, task: EngineTask) -> None:
         """Hand a task to a replica; without one it waits, unless another version may answer at once."""
         links = self._roster.candidates(task, task.version)
         if not links and not task.sent and self._fall_back(task):
@@ -240,7 +242,7 @@ class Fleet:
         self._tasks[task] = link
         link.ask(task)
 
-    def _fall_back(self, task: Task) -> bool:
+    def _fall_back(self, task: EngineTask) -> bool:
         """Have another version answer, if one can; its vocabulary is the same."""
         for version in task.fallbacks:
             if version != task.version and self._roster.candidates(task, version):
@@ -248,7 +250,7 @@ class Fleet:
                 return True
         return False
 
-    def _move(self, task: Task, why: Loss) -> None:
+    def _move(self, task: EngineTask, why: Loss) -> None:
         """Go on elsewhere with a task whose replica was lost."""
         self.reports.ended(task, code="lost")
         if not task.gained:
@@ -278,11 +280,11 @@ class Fleet:
             else:
                 self._refuse(task, _unavailable("no engine came up in time; try again shortly"))
 
-    def _refuse(self, task: Task, error: ApiError) -> None:
+    def _refuse(self, task: EngineTask, error: ApiError) -> None:
         self._end(task, code=error.code if error.status >= 500 else None)
         task.ticket.fail(error)
 
-    def _end(self, task: Task, *, code: str | None = "", finish: str = "") -> None:
+    def _end(self, task: EngineTask, *, code: str | None = "", finish: str = "") -> None:
         """Take a task off the books; without a code (a client's mistake) it says nothing of its replica."""
         if task.ended:
             return
@@ -292,7 +294,7 @@ class Fleet:
         if code is not None:
             self.reports.ended(task, code=code, finish=finish)
 
-    def _forget(self, task: Task) -> None:
+    def _forget(self, task: EngineTask) -> None:
         """Nobody waits for a task any more."""
         if task.ended:
             return

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import time
 
-from windlass.serve.gateway.fleet.engine_link import Link, Loss
-from windlass.serve.gateway.fleet.request_handle import Task
+from windlass.serve.gateway.fleet.engine_link import EngineLink, Loss
+from windlass.serve.gateway.fleet.request_handle import EngineTask
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
-from windlass.spec.protocol.wire import Load, Tokens
+from windlass.spec.protocol.wire import EngineLoad, Tokens
 
 
-class Counting:
+class FleetMetrics:
     """Turns what happens into figures; answers that nobody sees are not counted."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def asked(self, task: Task) -> None:
+    def asked(self, task: EngineTask) -> None:
         if not task.shadow:
             self._metrics.in_flight.inc()
 
-    def gained(self, task: Task, message: Tokens, now: float) -> None:
+    def gained(self, task: EngineTask, message: Tokens, now: float) -> None:
         """Count tokens, before the task has taken note of them."""
         if task.shadow or not message.tokens:
             return
@@ -32,13 +32,13 @@ class Counting:
             if not task.gained:
                 self._metrics.failover_gap_s.observe(now - task.last_at)
 
-    def moved(self, task: Task, cause: str) -> None:
+    def moved(self, task: EngineTask, cause: str) -> None:
         moves = self._metrics.failovers if task.sent else self._metrics.retries
         moves.labels(cause).inc()
         kind = "failover" if task.sent else "retry"
         task.ticket.moves.append((time.monotonic(), kind, {"cause": cause, "from": task.replica}))
 
-    def ended(self, task: Task, finish: str, now: float) -> None:
+    def ended(self, task: EngineTask, finish: str, now: float) -> None:
         if task.shadow:
             return
         self._metrics.in_flight.dec()
@@ -47,14 +47,14 @@ class Counting:
         elif finish:
             self._metrics.model(task.version).end(finish, now - task.asked_at)
 
-    def connected(self, link: Link) -> None:
+    def connected(self, link: EngineLink) -> None:
         self._metrics.replica(link.replica.name).connected.set(1)
 
-    def lost(self, link: Link, why: Loss) -> None:
+    def lost(self, link: EngineLink, why: Loss) -> None:
         if why == "removed":
             self._metrics.forget(link.replica.name)
         else:
             self._metrics.replica(link.replica.name).gone()
 
-    def told(self, link: Link, load: Load) -> None:
+    def told(self, link: EngineLink, load: EngineLoad) -> None:
         self._metrics.replica(link.replica.name).tell(load)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 
-from windlass.serve.gateway.fleet.engine_link import Hub, Link
-from windlass.serve.gateway.fleet.request_handle import Task
-from windlass.serve.gateway.fleet.routing import Candidate, affinity, choose_replica
-from windlass.serve.gateway.limits.request_cost import Room
+from windlass.serve.gateway.fleet.engine_link import EngineLink, Hub
+from windlass.serve.gateway.fleet.request_handle import EngineTask
+from windlass.serve.gateway.fleet.routing import ReplicaCandidate, affinity, choose_replica
+from windlass.serve.gateway.limits.request_cost import EngineCapacity
 from windlass.spec.protocol.routing import RoutedReplica
-from windlass.spec.protocol.wire import Generate, Offered
+from windlass.spec.protocol.wire import Generate, ModelInfo
 
 
-class Roster:
+class ReplicaPool:
     """One link for each replica, for as long as it is in the table."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, EngineLink] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._known: dict[str, Offered] = {}
+        self._known: dict[str, ModelInfo] = {}
 
-    def __iter__(self) -> Iterator[Link]:
+    def __iter__(self) -> Iterator[EngineLink]:
         return iter(list(self._links.values()))
 
     def apply(self, replicas: Sequence[RoutedReplica]) -> None:
@@ -35,7 +35,7 @@ class Roster:
             if name in self._links:
                 self._links[name].replica = replica
             else:
-                link = self._links[name] = Link(replica, self._hub)
+                link = self._links[name] = EngineLink(replica, self._hub)
                 self._running[name] = asyncio.get_running_loop().create_task(link.run())
 
     async def close(self) -> None:
@@ -43,31 +43,31 @@ class Roster:
             running.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
 
-    def note(self, link: Link) -> None:
+    def note(self, link: EngineLink) -> None:
         """Remember what a replica says of its models; that is still true when it is gone."""
         assert link.ready is not None
         for model in link.replica.models:
             self._known[model] = link.ready.about(model)
 
-    def known(self, version: str) -> Offered | None:
+    def known(self, version: str) -> ModelInfo | None:
         return self._known.get(version)
 
     def alive(self) -> set[str]:
         """Return the versions that have a replica which answers."""
         return {model for link in self._links.values() if link.takes for model in link.replica.models}
 
-    def room(self, version: str) -> Room:
+    def room(self, version: str) -> EngineCapacity:
         """Return what the replicas that take requests for a version have."""
         able = self._able(version)
         slots = sum(link.ready.slots for link in able if link.ready is not None)
-        return Room(slots, max((link.memory for link in able), default=0.0))
+        return EngineCapacity(slots, max((link.memory for link in able), default=0.0))
 
-    def candidates(self, task: Task, version: str) -> list[Link]:
+    def candidates(self, task: EngineTask, version: str) -> list[EngineLink]:
         """Return the replicas that may be asked; those that are unwell only where there is no other."""
         fresh = [link for link in self._able(version) if link.replica.name not in task.avoid]
         return [link for link in fresh if link.replica.state == "ready"] or fresh
 
-    def leaving(self, task: Task) -> list[Link]:
+    def leaving(self, task: EngineTask) -> list[EngineLink]:
         """Return the replicas that are about to go and may be asked once more: by who was sent to their
         version before it left, and has nobody else to ask. They end when nothing is under way there."""
         alive = [link for link in self._links.values() if link.is_alive and not task.shadow]
@@ -77,17 +77,17 @@ class Roster:
             if task.version in link.replica.models and link.replica.name not in task.avoid
         ]
 
-    def choose(self, task: Task, links: Sequence[Link]) -> Link:
+    def choose(self, task: EngineTask, links: Sequence[EngineLink]) -> EngineLink:
         """Return the one of several replicas that a task goes to."""
         if len(links) == 1:
             return links[0]
         request = task.request
         adapter = request.adapter if isinstance(request, Generate) else ""
         candidates = [
-            Candidate(link.replica.name, link.busy, link.ready.slots) for link in links if link.ready
+            ReplicaCandidate(link.replica.name, link.busy, link.ready.slots) for link in links if link.ready
         ]
         chosen = choose_replica(candidates, affinity(request.tenant, adapter, task.affinity_tokens))
         return self._links[chosen.name]
 
-    def _able(self, version: str) -> list[Link]:
+    def _able(self, version: str) -> list[EngineLink]:
         return [link for link in self._links.values() if link.takes and version in link.replica.models]

@@ -8,8 +8,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from windlass.serve.gateway.fleet.request_handle import Task
-from windlass.spec.protocol.routing import Demand, Outcome, Outcomes, Suspect, VersionDemand
+from windlass.serve.gateway.fleet.request_handle import EngineTask
+from windlass.spec.protocol.routing import AnswerOutcome, Demand, Outcomes, Suspect, VersionDemand
 
 MOST_OUTCOMES = 10_000
 """While nobody collects them, only the latest are kept."""
@@ -19,18 +19,18 @@ class Reports:
     """Gathers; `take` hands over what there is to say and begins afresh."""
 
     def __init__(self) -> None:
-        self._outcomes: deque[Outcome] = deque(maxlen=MOST_OUTCOMES)
+        self._outcomes: deque[AnswerOutcome] = deque(maxlen=MOST_OUTCOMES)
         self._suspects: deque[Suspect] = deque(maxlen=100)
         self._refused: Counter[str] = Counter()
         self._urgent = asyncio.Event()
 
-    def ended(self, task: Task, *, code: str = "", finish: str = "") -> None:
+    def ended(self, task: EngineTask, *, code: str = "", finish: str = "") -> None:
         """Note how an answer, or an attempt at one, ended."""
         self._outcomes.append(outcome_of(task, code=code, finish=finish))
 
     def unreadable(self, version: str) -> None:
         """Note a version whose files this gateway cannot read."""
-        self._outcomes.append(Outcome(version, "", "model_failed"))
+        self._outcomes.append(AnswerOutcome(version, "", "model_failed"))
 
     def suspect(self, replica: str, why: str) -> None:
         self._suspects.append(Suspect(replica, why))
@@ -47,7 +47,7 @@ class Reports:
         self._urgent.clear()
 
     def take(
-        self, tasks: Iterable[Task], alive: Iterable[str], revision: int = 0
+        self, tasks: Iterable[EngineTask], alive: Iterable[str], revision: int = 0
     ) -> list[Outcomes | Suspect | Demand]:
         """Return everything that there is to say, the most urgent first."""
         said: list[Outcomes | Suspect | Demand] = [*self._suspects]
@@ -60,10 +60,10 @@ class Reports:
         return said
 
 
-def outcome_of(task: Task, *, code: str, finish: str) -> Outcome:
+def outcome_of(task: EngineTask, *, code: str, finish: str) -> AnswerOutcome:
     written = len(task.sent)
     spent_s = task.last_at - task.first_at
-    return Outcome(
+    return AnswerOutcome(
         version=task.version,
         replica=task.replica,
         code=code,
@@ -82,7 +82,9 @@ def repetition(tokens: Sequence[int]) -> float:
     return 1.0 - len(set(pairs)) / len(pairs) if pairs else 0.0
 
 
-def demand_of(tasks: Iterable[Task], refused: Counter[str], alive: Iterable[str], revision: int) -> Demand:
+def demand_of(
+    tasks: Iterable[EngineTask], refused: Counter[str], alive: Iterable[str], revision: int
+) -> Demand:
     in_flight: Counter[str] = Counter()
     waiting: Counter[str] = Counter()
     for task in tasks:

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 import msgspec
 
 from windlass.http.errors import ApiError
-from windlass.spec.protocol.wire import Generate, PromptScores, Tokens, Vectors, Work
+from windlass.spec.protocol.wire import EmbeddingVectors, Generate, PromptScores, Tokens, Work
 
-Answer = Tokens | PromptScores | Vectors
+Answer = Tokens | PromptScores | EmbeddingVectors
 
 
 @dataclass(eq=False, slots=True)
-class Task:
+class EngineTask:
     """One answer in the making: everything that another replica needs in order to go on with it."""
 
     request: Work
-    ticket: Ticket
+    ticket: RequestHandle
     place: int
     asked_at: float
     fallbacks: list[str] = field(default_factory=list)
@@ -86,14 +86,14 @@ class Task:
         self.ticket.put(self.place, message)
 
 
-class Ticket:
+class RequestHandle:
     """The messages of all answers to one HTTP request, in order of arrival.
 
     The queue can hold the whole answer (most_tokens bounds it), so a slow client never holds up the
     reading of other clients' messages. Closing the ticket cancels what is unfinished.
     """
 
-    def __init__(self, forget: Callable[[Task], None]) -> None:
+    def __init__(self, forget: Callable[[EngineTask], None]) -> None:
         self.tokens = 0
         """How many the engines have written."""
         self.queued_s = 0.0
@@ -102,7 +102,7 @@ class Ticket:
         """Why the last answer that came to its end did so."""
         self.moves: list[tuple[float, str, dict[str, str]]] = []
         """When an answer changed its replica, whether before or after its first token, and why."""
-        self.tasks: list[Task] = []
+        self.tasks: list[EngineTask] = []
         self._at_first: list[Callable[[], None]] = []
         self._at_end: list[Callable[[], None]] = []
         self._forget = forget

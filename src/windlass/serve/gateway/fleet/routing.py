@@ -20,7 +20,7 @@ LEAST_MARGIN = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ReplicaCandidate:
     """A replica that could be asked."""
 
     name: str
@@ -34,7 +34,7 @@ class Candidate:
         return max(LEAST_MARGIN, self.slots // 8)
 
 
-def choose_replica(candidates: Sequence[Candidate], key: bytes) -> Candidate:
+def choose_replica(candidates: Sequence[ReplicaCandidate], key: bytes) -> ReplicaCandidate:
     """Take the replica that the key likes best, or the least busy where that one is much busier.
 
     Highest random weight: every key ranks all replicas, so one that comes or goes moves only its own keys.

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.serve.gateway.fleet.fleet import Fleet
+from windlass.serve.gateway.fleet.fleet import ReplicaFleet
 from windlass.spec.errors import BadInput
-from windlass.spec.protocol.routing import Hello, Routing, to_gateway
+from windlass.spec.protocol.routing import GatewayHello, Routing, to_gateway
 from windlass.spec.protocol.wire import LENGTH, MOST_FRAME_BYTES, frame
 
 REPORT_S = 0.25
@@ -32,11 +32,11 @@ async def first_routing(path: Path) -> Routing:
             writer.close()
 
 
-class Steering:
+class SupervisorClient:
     """Keeps the line open; a supervisor that is gone takes its gateways along, by other means."""
 
     def __init__(
-        self, path: Path, name: str, fleet: Fleet, apply: Callable[[Routing], Awaitable[None]]
+        self, path: Path, name: str, fleet: ReplicaFleet, apply: Callable[[Routing], Awaitable[None]]
     ) -> None:
         self._path, self._name, self._fleet, self._apply = path, name, fleet, apply
 
@@ -48,7 +48,7 @@ class Steering:
 
     async def _converse(self) -> None:
         reader, writer = await asyncio.open_unix_connection(str(self._path))
-        writer.write(frame(Hello(self._name, os.getpid())))
+        writer.write(frame(GatewayHello(self._name, os.getpid())))
         reporting = asyncio.ensure_future(self._report(writer))
         try:
             while True:

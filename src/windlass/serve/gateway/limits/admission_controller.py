@@ -17,11 +17,11 @@ import msgspec
 from windlass.http.errors import ApiError
 from windlass.serve.gateway.caller import Caller
 from windlass.serve.gateway.limits import brown_out, limit_errors
-from windlass.serve.gateway.limits.backlog import Line
-from windlass.serve.gateway.limits.estimate import Estimate, Load
-from windlass.serve.gateway.limits.limit_rules import Book
-from windlass.serve.gateway.limits.quota_client import Part, Short, Taken, Treasury
-from windlass.serve.gateway.limits.request_cost import Room, Wish
+from windlass.serve.gateway.limits.backlog import Backlog
+from windlass.serve.gateway.limits.estimate import LoadAhead, WaitEstimate
+from windlass.serve.gateway.limits.limit_rules import LimitRules
+from windlass.serve.gateway.limits.quota_client import HeldQuota, QuotaClient, QuotaShare, Short
+from windlass.serve.gateway.limits.request_cost import EngineCapacity, RequestCost
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
 from windlass.serve.records.bucket import Kind, Rule
 from windlass.serve.records.quotas import Name, standings
@@ -33,14 +33,14 @@ LOOK_EVERY_S = 0.25
 BROWN_OUT = b"x-windlass-brown-out"
 
 
-class Gate:
+class AdmissionController:
     """Admission for one gateway; `holder` is a name that no other gateway of the database has."""
 
     def __init__(
         self,
         settings: ServeLimits,
         database: Database | None,
-        room: Callable[[str], Room],
+        room: Callable[[str], EngineCapacity],
         metrics: Metrics,
         *,
         holder: str,
@@ -48,9 +48,9 @@ class Gate:
     ) -> None:
         self._settings, self._room, self._metrics = settings, room, metrics
         self._gateways, self._database = gateways, database
-        self._book = Book(settings, database)
-        self._treasury = Treasury(database, holder)
-        self._lines: defaultdict[str, Line] = defaultdict(Line)
+        self._book = LimitRules(settings, database)
+        self._treasury = QuotaClient(database, holder)
+        self._lines: defaultdict[str, Backlog] = defaultdict(Backlog)
         self._lately = brown_out.Lately()
         self._rung = brown_out.Rung()
 
@@ -59,7 +59,7 @@ class Gate:
         """The level of the brown-out ladder that is in force."""
         return self._rung.level
 
-    async def admit(self, caller: Caller, wish: Wish) -> Admitted:
+    async def admit(self, caller: Caller, wish: RequestCost) -> Admitted:
         """Grant room, or raise ApiError with the time after which it is worth asking again."""
         line = self._lines[wish.model]
         try:
@@ -76,7 +76,7 @@ class Gate:
         self._lately.count(wish.priority, time.monotonic(), let_in=True)
         return admitted
 
-    def estimate(self, wish: Wish) -> Estimate:
+    def estimate(self, wish: RequestCost) -> WaitEstimate:
         """Say how long a request would take that came now."""
         line = self._lines[wish.model]
         return line.pace.estimate(wish, self._load(wish.model, line))
@@ -98,7 +98,7 @@ class Gate:
     def step(self, now: float) -> None:
         """Decide on the level."""
         waits = [
-            line.pace.estimate(Wish(model, 1, 0, 1), self._load(model, line)).wait_s
+            line.pace.estimate(RequestCost(model, 1, 0, 1), self._load(model, line)).wait_s
             for model, line in self._lines.items()
         ]
         memory = max((self._room(model).memory for model in self._lines), default=0.0)
@@ -113,7 +113,7 @@ class Gate:
             await asyncio.sleep(LOOK_EVERY_S)
             self.step(time.monotonic())
 
-    def _check_time(self, wish: Wish, line: Line, tenant: str) -> Load:
+    def _check_time(self, wish: RequestCost, line: Backlog, tenant: str) -> LoadAhead:
         """Refuse what the ladder leaves out, what would wait too long, and what would be too late."""
         load = self._load(wish.model, line)
         before_s = load.unread_s * line.share_before(tenant, wish.prompt_tokens)
@@ -131,17 +131,17 @@ class Gate:
             raise limit_errors.too_late(estimate, wish.deadline_s)
         return load
 
-    def _load(self, model: str, line: Line) -> Load:
+    def _load(self, model: str, line: Backlog) -> LoadAhead:
         """Say what is under way here; of the slots, this gateway counts on its part.
 
         Where no engine is connected, nothing is said of time: the fleet has patience of its own.
         """
         slots = self._room(model).slots
         if not slots:
-            return Load()
-        return Load(line.answers, line.unread_s(time.monotonic()), max(1, slots // self._gateways))
+            return LoadAhead()
+        return LoadAhead(line.answers, line.unread_s(time.monotonic()), max(1, slots // self._gateways))
 
-    async def _take(self, caller: Caller, wish: Wish) -> list[Taken]:
+    async def _take(self, caller: Caller, wish: RequestCost) -> list[HeldQuota]:
         """Take what the request needs of every budget."""
         try:
             rules = await self._book.rules(caller)
@@ -149,7 +149,7 @@ class Gate:
                 return []
             amounts = amounts_of(wish)
             return await self._treasury.take(
-                [Part(name, rule, amounts[name.kind]) for name, rule in rules if amounts[name.kind]]
+                [QuotaShare(name, rule, amounts[name.kind]) for name, rule in rules if amounts[name.kind]]
             )
         except StoreFailed:
             raise limit_errors.away() from None
@@ -157,7 +157,7 @@ class Gate:
             raise limit_errors.short(error) from None
 
 
-def amounts_of(wish: Wish) -> dict[Kind, float]:
+def amounts_of(wish: RequestCost) -> dict[Kind, float]:
     """Return what a request takes of each kind of budget: tokens as many as there may be, at most."""
     tokens = wish.prompt_tokens + wish.most_tokens
     return {
@@ -173,17 +173,19 @@ def amounts_of(wish: Wish) -> dict[Kind, float]:
 class Admitted:
     """Room that one request has, and what is learned from it."""
 
-    def __init__(self, line: Line, wish: Wish, load: Load, level: int = 0, tenant: str = "") -> None:
+    def __init__(
+        self, line: Backlog, wish: RequestCost, load: LoadAhead, level: int = 0, tenant: str = ""
+    ) -> None:
         self._line, self._wish, self._level, self._tenant = line, wish, level, tenant
-        self._taken: Sequence[Taken] = ()
-        self._flows: Sequence[Taken] = ()
+        self._taken: Sequence[HeldQuota] = ()
+        self._flows: Sequence[HeldQuota] = ()
         """Those that fill with time, of which callers are told."""
         self._at = time.monotonic()
         self._first_at: float | None = None
         line.came(wish, self._at, tenant)
         self._has_slot = load.answers + wish.answers <= load.slots
 
-    def took(self, taken: Sequence[Taken]) -> None:
+    def took(self, taken: Sequence[HeldQuota]) -> None:
         """Hold parts of budgets; that a request came is spent at once."""
         self._taken = taken
         self._flows = [each for each in taken if each.part.rule.fills != "permits"]

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from windlass.serve.gateway.limits.estimate import START_TOKENS, Pace
-from windlass.serve.gateway.limits.request_cost import Wish
+from windlass.serve.gateway.limits.estimate import START_TOKENS, EngineSpeed
+from windlass.serve.gateway.limits.request_cost import RequestCost
 
 
 @dataclass
-class Line:
+class Backlog:
     """What this gateway has under way at one version, and how quickly it goes."""
 
-    pace: Pace = field(default_factory=Pace)
+    pace: EngineSpeed = field(default_factory=EngineSpeed)
     answers: int = 0
     unread: int = 0
     unread_tokens: int = 0
@@ -32,21 +32,23 @@ class Line:
     began_at: float = 0.0
     """When a first token came last."""
 
-    def came(self, wish: Wish, now: float, tenant: str = "") -> None:
+    def came(self, wish: RequestCost, now: float, tenant: str = "") -> None:
         self.answers += wish.answers
         self.unread += 1
         self.unread_tokens += wish.prompt_tokens
         self.unread_of[tenant] += wish.prompt_tokens
         self.read_at = max(now, self.read_at) + self.pace.reading_s(wish.prompt_tokens)
 
-    def began(self, asked_at: float, wish: Wish, now: float, *, has_slot: bool, tenant: str = "") -> None:
+    def began(
+        self, asked_at: float, wish: RequestCost, now: float, *, has_slot: bool, tenant: str = ""
+    ) -> None:
         """Note a first token: its prompt was read since it came, or since the one before it was."""
         if has_slot:  # otherwise the time says more about others' answers than about this prompt
             self.pace.began(now - max(asked_at, self.began_at), wish.prompt_tokens)
         self.began_at = now
         self.read(wish, tenant)
 
-    def read(self, wish: Wish, tenant: str = "") -> None:
+    def read(self, wish: RequestCost, tenant: str = "") -> None:
         """Wait for one request less."""
         self.unread -= 1
         self.unread_tokens -= wish.prompt_tokens

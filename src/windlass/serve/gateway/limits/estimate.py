@@ -14,7 +14,7 @@ import math
 
 import msgspec
 
-from windlass.serve.gateway.limits.request_cost import Wish
+from windlass.serve.gateway.limits.request_cost import RequestCost
 
 STEP = 0.1
 """Share of the way towards an observation, in logarithms."""
@@ -23,7 +23,7 @@ START_TOKENS = 16
 """What beginning with any request costs, in tokens of a prompt."""
 
 
-class Load(msgspec.Struct, frozen=True):
+class LoadAhead(msgspec.Struct, frozen=True):
     """What is under way when a request comes."""
 
     answers: int = 0
@@ -34,7 +34,7 @@ class Load(msgspec.Struct, frozen=True):
     """Answers that all engines make at once."""
 
 
-class Estimate(msgspec.Struct, frozen=True):
+class WaitEstimate(msgspec.Struct, frozen=True):
     """Seconds until a request is begun with, until its first token, and until its end."""
 
     wait_s: float
@@ -61,7 +61,7 @@ class Typical:
         self.value *= math.exp(max(STEP, 1 / self.seen) * max(-MOST_STEP, min(MOST_STEP, off)))
 
 
-class Pace:
+class EngineSpeed:
     """How quickly engines work. Until something was answered, quickly: nothing is refused on a guess."""
 
     def __init__(self) -> None:
@@ -74,19 +74,19 @@ class Pace:
         self.written_share = Typical(1.0)
         """Tokens that an answer has, of those that it might have."""
 
-    def estimate(self, wish: Wish, load: Load) -> Estimate:
+    def estimate(self, wish: RequestCost, load: LoadAhead) -> WaitEstimate:
         """Return how long a request would take that comes now."""
         wait_s = load.unread_s + self.slot_s(wish.answers, load)
         first_s = wait_s + self.reading_s(wish.prompt_tokens)
         longest = wish.most_tokens / max(1, wish.answers)
         tokens = max(0.0, longest * min(1.0, self.written_share.value) - 1)
-        return Estimate(wait_s, first_s, first_s + tokens * self.write_s.value)
+        return WaitEstimate(wait_s, first_s, first_s + tokens * self.write_s.value)
 
     def reading_s(self, prompt_tokens: int) -> float:
         """Return how long it takes to read a prompt and to write the first token."""
         return (prompt_tokens + START_TOKENS) * self.read_s.value
 
-    def slot_s(self, answers: int, load: Load) -> float:
+    def slot_s(self, answers: int, load: LoadAhead) -> float:
         """Return how long it takes until there is a slot; where all are full, one is free every so often."""
         lacking = load.answers + answers - load.slots
         return lacking * self.hold_s.value / load.slots if lacking > 0 and load.answers else 0.0
@@ -95,7 +95,7 @@ class Pace:
         """Learn from a first token how long it took to read its prompt, once those before were read."""
         self.read_s.learn(reading_s / (prompt_tokens + START_TOKENS))
 
-    def ended(self, wish: Wish, after_first_s: float, written: int) -> None:
+    def ended(self, wish: RequestCost, after_first_s: float, written: int) -> None:
         """Learn from an answer that has ended, and that had `written` tokens in all its parts."""
         self.hold_s.learn(after_first_s)
         each = written / max(1, wish.answers)

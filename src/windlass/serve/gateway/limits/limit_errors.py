@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from windlass.http.errors import ApiError
-from windlass.serve.gateway.limits.estimate import Estimate
+from windlass.serve.gateway.limits.estimate import WaitEstimate
 from windlass.serve.gateway.limits.quota_client import Short
-from windlass.serve.gateway.limits.request_cost import Wish
+from windlass.serve.gateway.limits.request_cost import RequestCost
 from windlass.serve.records.bucket import Kind
 from windlass.spec.units import format_seconds
 
@@ -53,7 +53,7 @@ def away() -> ApiError:
     )
 
 
-def no_time(estimate: Estimate, most_s: float) -> ApiError:
+def no_time(estimate: WaitEstimate, most_s: float) -> ApiError:
     """Say that too many are waiting."""
     return ApiError(
         "queue_full",
@@ -63,7 +63,7 @@ def no_time(estimate: Estimate, most_s: float) -> ApiError:
     )
 
 
-def too_late(estimate: Estimate, deadline_s: float) -> ApiError:
+def too_late(estimate: WaitEstimate, deadline_s: float) -> ApiError:
     """Say that a deadline cannot be kept."""
     return ApiError(
         "deadline_unreachable",
@@ -73,7 +73,7 @@ def too_late(estimate: Estimate, deadline_s: float) -> ApiError:
     )
 
 
-def less(level: int, wish: Wish, calm_s: float) -> ApiError | None:
+def less(level: int, wish: RequestCost, calm_s: float) -> ApiError | None:
     """Return why a request is not taken at a level of the ladder; None if it is."""
     if level >= 4 and wish.priority <= 0:
         return _overloaded(level, "only requests with a priority above 0 are taken", calm_s)

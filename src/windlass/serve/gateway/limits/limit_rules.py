@@ -10,7 +10,7 @@ import asyncio
 
 from windlass.serve.gateway.caller import Caller
 from windlass.serve.records.bucket import Rule, rules_of
-from windlass.serve.records.keys import Keys
+from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.quotas import ALL, Name
 from windlass.serve.records.tenants import Tenants
 from windlass.spec.limits import Limits, ServeLimits
@@ -20,12 +20,12 @@ MOST_REMEMBERED = 20_000
 Rules = list[tuple[Name, Rule]]
 
 
-class Book:
+class LimitRules:
     """The rules of one service."""
 
     def __init__(self, settings: ServeLimits, database: Database | None) -> None:
         self._settings, self._database = settings, database
-        self._keys = Keys(database) if database else None
+        self._keys = ApiKeys(database) if database else None
         self._tenants = Tenants(database) if database else None
         self._page: tuple[int | None, dict[tuple[str, str], Rules]] = (0, {})
 

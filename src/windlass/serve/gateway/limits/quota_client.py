@@ -23,9 +23,9 @@ from itertools import islice
 
 import msgspec
 
-from windlass.serve.gateway.limits.quota_lease import TERM_S, Purse
-from windlass.serve.records.bucket import Order, Rule
-from windlass.serve.records.quotas import Alone, Name, Received, trade
+from windlass.serve.gateway.limits.quota_lease import TERM_S, QuotaLease
+from windlass.serve.records.bucket import LeaseRequest, Rule
+from windlass.serve.records.quotas import Name, Received, UnsharedQuotas, trade
 from windlass.spec.errors import WindlassError
 from windlass.store.database import Database
 
@@ -37,10 +37,10 @@ MOST_ORDERS = 500
 """In one transaction, so that other gateways get their turn."""
 
 log = logging.getLogger(__name__)
-Orders = dict[Name, tuple[Rule, Order]]
+Orders = dict[Name, tuple[Rule, LeaseRequest]]
 
 
-class Part(msgspec.Struct, frozen=True):
+class QuotaShare(msgspec.Struct, frozen=True):
     """What a request takes of one budget."""
 
     name: Name
@@ -51,17 +51,17 @@ class Part(msgspec.Struct, frozen=True):
 class Short(Exception):
     """A budget that cannot give what a request takes."""
 
-    def __init__(self, part: Part, used: float, free_in_s: float | None, *, away: bool = False) -> None:
+    def __init__(self, part: QuotaShare, used: float, free_in_s: float | None, *, away: bool = False) -> None:
         super().__init__(f"{part.name.scope} {part.name.kind}")
         self.part, self.used, self.free_in_s, self.away = part, used, free_in_s, away
 
 
 @dataclass(slots=True)
-class Taken:
+class HeldQuota:
     """What one request holds of one budget."""
 
-    part: Part
-    purse: Purse
+    part: QuotaShare
+    purse: QuotaLease
     epoch: int
     is_open: bool = True
 
@@ -85,18 +85,18 @@ class Taken:
             self.purse.settle(self.part.amount, spent, self.epoch, time.monotonic())
 
 
-class Treasury:
+class QuotaClient:
     """All purses of one gateway."""
 
     def __init__(self, database: Database | None, holder: str) -> None:
-        lender = Alone().trade if database is None else partial(trade, database)
+        lender = UnsharedQuotas().trade if database is None else partial(trade, database)
         self._lend = partial(lender, holder, term_s=TERM_S)
-        self.purses: dict[Name, Purse] = {}
+        self.purses: dict[Name, QuotaLease] = {}
         self._wake = asyncio.Event()
         self._exchanged: asyncio.Future[bool] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="quotas")
 
-    async def take(self, parts: Sequence[Part]) -> list[Taken]:
+    async def take(self, parts: Sequence[QuotaShare]) -> list[HeldQuota]:
         """Take all parts or none; raise Short for one that cannot be had."""
         now = time.monotonic()
         lacking = self._lacking(parts, now)
@@ -108,7 +108,7 @@ class Treasury:
             purse.take(part.amount, now)
             if purse.is_low(now):
                 self._wake.set()
-            taken.append(Taken(part, purse, purse.epoch))
+            taken.append(HeldQuota(part, purse, purse.epoch))
         return taken
 
     async def run(self) -> None:
@@ -127,11 +127,13 @@ class Treasury:
         finally:
             await asyncio.shield(self._leave())
 
-    def _lacking(self, parts: Sequence[Part], now: float) -> list[Part]:
+    def _lacking(self, parts: Sequence[QuotaShare], now: float) -> list[QuotaShare]:
         purse = self._purse
         return [part for part in parts if not purse(part).has(part.amount, now)]
 
-    async def _wait_for(self, parts: Sequence[Part], lacking: Sequence[Part], now: float) -> float:
+    async def _wait_for(
+        self, parts: Sequence[QuotaShare], lacking: Sequence[QuotaShare], now: float
+    ) -> float:
         """Return once all parts are there, and when that was; or raise Short."""
         until = now + PATIENCE_S
         # Whoever comes while an exchange is awaited may take what it brought; another brings more.
@@ -142,7 +144,7 @@ class Treasury:
             raise self._short(lacking, now)
         return now
 
-    async def _is_brought(self, lacking: Sequence[Part], now: float) -> bool:
+    async def _is_brought(self, lacking: Sequence[QuotaShare], now: float) -> bool:
         """Wait for the next exchange if it may bring all that lacks; otherwise have one made soon."""
         purses = [(self._purse(part), part.amount) for part in lacking]
         for purse, amount in purses:
@@ -161,7 +163,7 @@ class Treasury:
                 return await asyncio.shield(self._exchanged)
         return False
 
-    def _short(self, lacking: Sequence[Part], now: float) -> Short:
+    def _short(self, lacking: Sequence[QuotaShare], now: float) -> Short:
         """Name the budget that has enough the latest, and none that an exchange may fill."""
         hopeless = [part for part in lacking if not self._purse(part).hopes(part.amount, now)]
         part = max(hopeless or lacking, key=lambda part: self._purse(part).lacks_for_s(part.amount, now))
@@ -169,10 +171,10 @@ class Treasury:
         left = max(0.0, purse.left(now)) + purse.free
         return Short(part, part.rule.most - left, purse.free_in_s(part.amount, now), away=purse.is_away(now))
 
-    def _purse(self, part: Part) -> Purse:
+    def _purse(self, part: QuotaShare) -> QuotaLease:
         purse = self.purses.get(part.name)
         if purse is None:
-            purse = self.purses[part.name] = Purse(part.rule)
+            purse = self.purses[part.name] = QuotaLease(part.rule)
         elif purse.rule is not part.rule:
             purse.change(part.rule)
         return purse
@@ -190,7 +192,7 @@ class Treasury:
             self._receive(received, sent_at)
         return True
 
-    def _orders(self, due: Iterator[tuple[Name, Purse]], now: float) -> Orders:
+    def _orders(self, due: Iterator[tuple[Name, QuotaLease]], now: float) -> Orders:
         return {name: (purse.rule, purse.order(now)) for name, purse in due}
 
     async def _trade(self, orders: Orders) -> dict[Name, Received]:
@@ -209,11 +211,11 @@ class Treasury:
         orders: Orders = {}
         for name, purse in self.purses.items():
             free, purse.free = purse.free, 0.0
-            orders[name] = purse.rule, Order(back=max(0.0, free))
+            orders[name] = purse.rule, LeaseRequest(back=max(0.0, free))
         with suppress(WindlassError):
             await self._trade(orders)
         self._thread.shutdown(wait=False)
 
 
-def _is_due(purse: Purse, now: float) -> bool:
+def _is_due(purse: QuotaLease, now: float) -> bool:
     return purse.waiting > 0 or now >= purse.renew_at or purse.is_low(now)

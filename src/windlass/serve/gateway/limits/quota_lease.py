@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from windlass.serve.records.bucket import Order, Rule, free_after_s
+from windlass.serve.records.bucket import LeaseRequest, Rule, free_after_s
 from windlass.serve.records.quotas import Received
 
 TERM_S = 3.0
@@ -23,7 +23,7 @@ AHEAD_S = 0.25
 """Demand of so long is held in advance."""
 
 
-class Purse:
+class QuotaLease:
     """What is held of one budget: `free` to be taken, and `used` by requests that are not settled."""
 
     def __init__(self, rule: Rule) -> None:
@@ -81,7 +81,7 @@ class Purse:
             self.used -= taken
             self.free += taken - spent
 
-    def order(self, now: float) -> Order:
+    def order(self, now: float) -> LeaseRequest:
         """Say what to exchange; what is given back cannot be taken any more from here on."""
         self._lapse(now)
         target = self._target(now)
@@ -90,7 +90,7 @@ class Purse:
         want = max(0.0, target + self.waiting - self.free)
         need = max(0.0, self.need - self.free)
         self.waiting = self.need = 0.0
-        return Order(keep=max(0.0, self.free + self.used), back=back, want=max(want, need), need=need)
+        return LeaseRequest(keep=max(0.0, self.free + self.used), back=back, want=max(want, need), need=need)
 
     def receive(self, received: Received, sent_at: float, now: float) -> None:
         """Take in what an order brought; `sent_at` is when it was made, before the database saw it."""

@@ -13,7 +13,7 @@ import msgspec
 from windlass.serve.gateway.caller import Caller
 
 
-class Room(msgspec.Struct, frozen=True):
+class EngineCapacity(msgspec.Struct, frozen=True):
     """What the engines of one version have."""
 
     slots: int
@@ -22,7 +22,7 @@ class Room(msgspec.Struct, frozen=True):
     """The largest share of its memory for keys and values that running requests hold in one of them."""
 
 
-class Wish(msgspec.Struct, frozen=True):
+class RequestCost(msgspec.Struct, frozen=True):
     """What a request asks for, known before any of it is computed."""
 
     model: str
@@ -57,7 +57,7 @@ class Admission(Protocol):
     def level(self) -> int:
         """How much less is done than usual: the level of the brown-out ladder, 0 for full service."""
 
-    async def admit(self, caller: Caller, wish: Wish) -> Grant:
+    async def admit(self, caller: Caller, wish: RequestCost) -> Grant:
         """Grant room, or raise ApiError with the time after which it is worth asking again.
 
         It waits for nothing but the answer of the state's database, and only where that may bring room.
@@ -72,7 +72,7 @@ class Unlimited:
 
     level = 0
 
-    async def admit(self, caller: Caller, wish: Wish) -> Grant:
+    async def admit(self, caller: Caller, wish: RequestCost) -> Grant:
         return _GRANTED
 
     async def run(self) -> None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from windlass.serve.gateway.observe.request_trace import Journey
+from windlass.serve.gateway.observe.request_trace import RequestTrace
 from windlass.store.store_dir import told
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class AccessLog:
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._lost = 0
 
-    def write(self, journey: Journey, now: float) -> None:
+    def write(self, journey: RequestTrace, now: float) -> None:
         line = json.dumps(entry_of(journey, now)).encode() + b"\n"
         try:
             os.write(self._file, line)
@@ -49,7 +49,7 @@ class AccessLog:
         os.close(self._file)
 
 
-def entry_of(journey: Journey, now: float) -> dict[str, Any]:
+def entry_of(journey: RequestTrace, now: float) -> dict[str, Any]:
     """Return what is told of one request."""
     asked, first = journey.asked_at, journey.first_at
     return {

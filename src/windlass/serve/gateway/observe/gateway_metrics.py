@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from windlass.serve.metrics.metrics_registry import Board
+from windlass.serve.metrics.metrics_registry import MetricsRegistry
 from windlass.serve.metrics.series import OTHER, Counter, Gauge, Histogram
-from windlass.spec.protocol.wire import Load
+from windlass.spec.protocol.wire import EngineLoad
 
 FIRST_TOKEN_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 BETWEEN_TOKENS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
@@ -24,7 +24,7 @@ class Metrics:
     """All figures of one gateway; with a folder, /metrics tells those of its siblings too."""
 
     def __init__(self, folder: Path | None = None, *, tenants: bool = False) -> None:
-        self.board = board = Board(folder)
+        self.board = board = MetricsRegistry(folder)
         self._models: dict[str, ModelFigures] = {}
         self._replicas: dict[str, ReplicaFigures] = {}
         self._count_http(board)
@@ -72,7 +72,7 @@ class Metrics:
             return b""
         return self.board.text({"tenant": tenant} if tenant else None)
 
-    def _count_http(self, board: Board) -> None:
+    def _count_http(self, board: MetricsRegistry) -> None:
         self.requests = board.counters(
             "windlass_http_requests", "Requests answered, by route and status", ("route", "status")
         )
@@ -92,7 +92,7 @@ class Metrics:
             "windlass_requests_cancelled", "Answers that were given up before their end"
         )
 
-    def _count_answers(self, board: Board) -> None:
+    def _count_answers(self, board: MetricsRegistry) -> None:
         by_model = ("model",)
         self.first_token_s = board.histograms(
             "windlass_time_to_first_token_seconds",
@@ -127,7 +127,7 @@ class Metrics:
         )
         self.in_flight = board.gauge("windlass_num_requests_in_flight", "Answers that engines were asked for")
 
-    def _count_replicas(self, board: Board) -> None:
+    def _count_replicas(self, board: MetricsRegistry) -> None:
         told = ("replica",)
         self.connected = board.gauges(
             "windlass_replica_connected", "1 while a replica is connected", told, "max"
@@ -160,7 +160,7 @@ class Metrics:
             "windlass_standby_answers", "Answers of a standby in place of the wanted version", ("model",)
         )
 
-    def _count_gateway(self, board: Board) -> None:
+    def _count_gateway(self, board: MetricsRegistry) -> None:
         self.gateways = board.gauge("windlass_gateways", "Gateway processes that live")
         self.gateways.set(1)
         self.connections = board.gauge("windlass_connections_open", "Connections of clients")
@@ -217,9 +217,9 @@ class ReplicaFigures:
         self._running, self._waiting = metrics.running.labels(name), metrics.waiting.labels(name)
         self._kv_usage = metrics.kv_usage.labels(name)
         self._steps, self._busy_s = metrics.steps.labels(name), metrics.busy_s.labels(name)
-        self._before = Load(0, 0, 0, 0, 0.0)
+        self._before = EngineLoad(0, 0, 0, 0, 0.0)
 
-    def tell(self, load: Load) -> None:
+    def tell(self, load: EngineLoad) -> None:
         """Take what the engine reported; its sums begin again when it is started again."""
         self._running.set(load.running)
         self._waiting.set(load.waiting)

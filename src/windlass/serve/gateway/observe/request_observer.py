@@ -6,11 +6,11 @@ import time
 
 from windlass.serve.gateway.observe.access_log import AccessLog
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
-from windlass.serve.gateway.observe.request_trace import Journey
+from windlass.serve.gateway.observe.request_trace import RequestTrace
 from windlass.serve.gateway.observe.traces import Traces
 
 
-class Witness:
+class RequestObserver:
     """Sees every request at its end."""
 
     def __init__(
@@ -18,7 +18,7 @@ class Witness:
     ) -> None:
         self._metrics, self._access_log, self._traces = metrics, access_log, traces
 
-    def see(self, journey: Journey) -> None:
+    def see(self, journey: RequestTrace) -> None:
         now, metrics = time.monotonic(), self._metrics
         metrics.requests.labels(journey.route, str(journey.status)).inc()
         metrics.request_s.labels(journey.route).observe(now - journey.began_at)

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
-from windlass.http.headers import Sent, sent_with
+from windlass.http.headers import RequestHeaders, sent_with
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
 
 OVERHEAD = b"x-windlass-overhead-ms"
@@ -56,7 +56,7 @@ class Trace(NamedTuple):
     sampled: bool = True
 
 
-class Journey:
+class RequestTrace:
     """One request on its way. Times are of the monotonic clock, in seconds; 0 means never."""
 
     __slots__ = (
@@ -65,7 +65,7 @@ class Journey:
         "request_id", "route", "standby", "status", "tenant", "tokens", "wall_s", "work_id",
     )  # fmt: skip
 
-    def __init__(self, sent: Sent) -> None:
+    def __init__(self, sent: RequestHeaders) -> None:
         self.began_at, self.wall_s = time.monotonic(), time.time()
         self.request_id, self.work_id = ids_of(sent.get(b"x-request-id", b""))
         self._traceparent = sent.get(b"traceparent", b"")
@@ -150,15 +150,15 @@ class Journey:
         return b"prepare;dur=%.3f, admit;dur=%.3f, engine;dur=%.3f" % (own_ms, admit_ms, engine_ms)
 
 
-def journey_of(request: Request) -> Journey:
+def journey_of(request: Request) -> RequestTrace:
     """Return the journey that the guard began."""
-    journey: Journey = request.scope["state"]["journey"]
+    journey: RequestTrace = request.scope["state"]["journey"]
     return journey
 
 
-def begin(scope: Scope) -> Journey:
+def begin(scope: Scope) -> RequestTrace:
     """Begin a request's journey, and leave it where routes find it."""
-    journey = Journey(sent_with(scope))
+    journey = RequestTrace(sent_with(scope))
     state = scope.setdefault("state", {})
     state["journey"], state["request_id"], state["work_id"] = journey, journey.request_id, journey.work_id
     return journey

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from windlass import __version__
-from windlass.serve.gateway.observe.request_trace import Journey
+from windlass.serve.gateway.observe.request_trace import RequestTrace
 from windlass.spec.errors import BadInput
 
 QUEUE = 4096
@@ -35,11 +35,11 @@ class Traces:
 
     def __init__(self, url: str) -> None:
         self._spans = _Spans(url)
-        self._journeys: queue.Queue[tuple[Journey, float] | None] = queue.Queue(QUEUE)
+        self._journeys: queue.Queue[tuple[RequestTrace, float] | None] = queue.Queue(QUEUE)
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
         self._thread.start()
 
-    def put(self, journey: Journey, now: float) -> None:
+    def put(self, journey: RequestTrace, now: float) -> None:
         """Take a finished journey, unless its client does not record it or too many wait."""
         if journey.trace.sampled and not self._journeys.full():
             self._journeys.put_nowait((journey, now))
@@ -89,7 +89,7 @@ class _Spans:
         )
         self._tracer = self._provider.get_tracer("windlass.serve.gateway", __version__)
 
-    def make(self, journey: Journey, now: float) -> None:
+    def make(self, journey: RequestTrace, now: float) -> None:
         """Write a journey as spans: the request, and below it the stages that it passed."""
         api = self._api
         # The first span of a trace gives it the id that the access log tells.
@@ -115,7 +115,7 @@ class _Spans:
     def flush(self) -> None:
         self._provider.force_flush(int(1000 * LAST_SEND_S))
 
-    def _context(self, journey: Journey) -> Any:
+    def _context(self, journey: RequestTrace) -> Any:
         """Go on with the client's trace, if it sent one."""
         api = self._api
         if not journey.trace.parent:
@@ -125,7 +125,7 @@ class _Spans:
         return api.set_span_in_context(api.NonRecordingSpan(parent))
 
 
-def attributes_of(journey: Journey) -> dict[str, str | int | float | list[str]]:
+def attributes_of(journey: RequestTrace) -> dict[str, str | int | float | list[str]]:
     """Return the attributes of a request's span; what is not known is left out."""
     told: dict[str, str | int | float | list[str]] = {
         "http.route": journey.route,
@@ -149,7 +149,7 @@ def attributes_of(journey: Journey) -> dict[str, str | int | float | list[str]]:
     return {name: value for name, value in told.items() if value != ""}
 
 
-def stages_of(journey: Journey) -> list[tuple[str, float, float]]:
+def stages_of(journey: RequestTrace) -> list[tuple[str, float, float]]:
     """Return the stages that a journey passed, each with its begin and end."""
     if not journey.asked_at:
         return []

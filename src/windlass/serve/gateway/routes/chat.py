@@ -21,9 +21,9 @@ from windlass.serve.gateway.caller import caller_of
 from windlass.serve.gateway.observe.request_trace import journey_of
 from windlass.serve.gateway.routes.generation import (
     Answer,
-    Piece,
     Pieces,
     Scored,
+    TextDelta,
     build,
     fit,
     pieces,
@@ -42,26 +42,26 @@ from windlass.serve.gateway.schemas.replies import (
     Usage,
 )
 from windlass.serve.gateway.schemas.requests import DEFAULT_CHAT_TOKENS, ChatRequest
-from windlass.serve.gateway.service import Desk, Service, check_tokens, conversation_of
-from windlass.serve.gateway.text.tokenise import Text, token_name
+from windlass.serve.gateway.service import GatewayService, ModelEndpoint, check_tokens, conversation_of
+from windlass.serve.gateway.text.tokenise import TextCodec, token_name
 from windlass.spec.protocol.wire import Generate
 
 _encode = msgspec.json.Encoder(enc_hook=BaseModel.model_dump).encode
 
 
-class Work(msgspec.Struct, frozen=True):
+class ChatTask(msgspec.Struct, frozen=True):
     """A conversation made ready: what the engine is asked, and what becomes of its tokens."""
 
     id: str
     model: str
     created: int
-    text: Text
+    text: TextCodec
     requests: list[Generate]
     answers: list[Answer]
     scored: bool
     prompt_tokens: int
 
-    def logprobs(self, piece: Piece) -> ChatLogprobs | None:
+    def logprobs(self, piece: TextDelta) -> ChatLogprobs | None:
         return told(self.text, piece.scored) if self.scored else None
 
     def chunk(self, choices: list[ChunkChoice], spent: Usage | None = None) -> ChatChunk:
@@ -75,7 +75,7 @@ class Work(msgspec.Struct, frozen=True):
         )
 
 
-async def converse(request: Request, ask: ChatRequest, service: Service) -> Response:
+async def converse(request: Request, ask: ChatRequest, service: GatewayService) -> Response:
     """Answer a conversation, whole or as a stream."""
     caller = caller_of(request)
     journey = journey_of(request)
@@ -103,7 +103,7 @@ def opening_of(ask: ChatRequest) -> str:
     return "\n".join(str(message.content) for message in ask.messages[: first + 1])
 
 
-async def prepare(ask: ChatRequest, desk: Desk, request_id: str, tenant: str) -> Work:
+async def prepare(ask: ChatRequest, desk: ModelEndpoint, request_id: str, tenant: str) -> ChatTask:
     """Render the template, tokenise, check against the model, and write the engine's orders."""
     writer, served = desk.writer, desk.served
     check_tokens(list(ask.logit_bias), writer.vocabulary, "logit_bias")
@@ -122,7 +122,7 @@ async def prepare(ask: ChatRequest, desk: Desk, request_id: str, tenant: str) ->
         logprobs=(ask.top_logprobs or 0) if ask.logprobs else -1,
     )
     stops = [*ask.stop, *served.template.stops]
-    return Work(
+    return ChatTask(
         id=f"chatcmpl-{request_id}",
         model=desk.id,
         created=int(time.time()),
@@ -141,7 +141,7 @@ def _limit(ask: ChatRequest) -> str:
     return "max_tokens" if ask.max_tokens is not None else "messages"
 
 
-def told(text: Text, scored: Sequence[Scored]) -> ChatLogprobs:
+def told(text: TextCodec, scored: Sequence[Scored]) -> ChatLogprobs:
     """Write log-probabilities token by token, each with its bytes and rivals."""
     content = []
     for one in scored:
@@ -164,7 +164,7 @@ def told(text: Text, scored: Sequence[Scored]) -> ChatLogprobs:
     return ChatLogprobs(content=content, refusal=None)
 
 
-def _reply(work: Work, answered: Sequence[Piece]) -> dict[str, Any]:
+def _reply(work: ChatTask, answered: Sequence[TextDelta]) -> dict[str, Any]:
     """Return what replies.ChatReply describes; to build that, check by check, takes ten times as long."""
     choices = [
         {
@@ -185,10 +185,10 @@ def _reply(work: Work, answered: Sequence[Piece]) -> dict[str, Any]:
     }
 
 
-async def _frames(work: Work, arriving: Pieces, with_usage: bool) -> AsyncGenerator[bytes, None]:
+async def _frames(work: ChatTask, arriving: Pieces, with_usage: bool) -> AsyncGenerator[bytes, None]:
     places = range(len(work.answers))
     opening = Delta(role="assistant", content="")
-    yield b"".join(_chunk(work, place, opening, Piece(""), with_usage) for place in places)
+    yield b"".join(_chunk(work, place, opening, TextDelta(""), with_usage) for place in places)
     quick = [QuickFrames(partial(_text_chunk, work, place, with_usage=with_usage)) for place in places]
     async with aclosing(arriving):
         async for arrived in arriving:
@@ -199,24 +199,24 @@ async def _frames(work: Work, arriving: Pieces, with_usage: bool) -> AsyncGenera
     yield DONE
 
 
-def _frame(work: Work, place: int, piece: Piece, quick: QuickFrames, with_usage: bool) -> bytes:
+def _frame(work: ChatTask, place: int, piece: TextDelta, quick: QuickFrames, with_usage: bool) -> bytes:
     """Write what a piece adds: its text, if there is any, and its end in a chunk of its own."""
     written = b""
     if piece.scored:
         delta = Delta(content=piece.text)
-        written = _chunk(work, place, delta, Piece(piece.text, piece.scored), with_usage)
+        written = _chunk(work, place, delta, TextDelta(piece.text, piece.scored), with_usage)
     elif piece.text:
         written = quick.write(piece.text)
     if piece.finish:
-        written += _chunk(work, place, Delta(), Piece("", finish=piece.finish), with_usage)
+        written += _chunk(work, place, Delta(), TextDelta("", finish=piece.finish), with_usage)
     return written
 
 
-def _text_chunk(work: Work, place: int, text: str, *, with_usage: bool) -> bytes:
-    return _chunk(work, place, Delta(content=text), Piece(text), with_usage)
+def _text_chunk(work: ChatTask, place: int, text: str, *, with_usage: bool) -> bytes:
+    return _chunk(work, place, Delta(content=text), TextDelta(text), with_usage)
 
 
-def _chunk(work: Work, place: int, delta: Delta, piece: Piece, with_usage: bool) -> bytes:
+def _chunk(work: ChatTask, place: int, delta: Delta, piece: TextDelta, with_usage: bool) -> bytes:
     """Write a chunk; `usage` is null in it when counts were asked for, and absent otherwise."""
     logprobs = work.logprobs(piece) if piece.scored else None
     choice = ChunkChoice(index=place, delta=delta, logprobs=logprobs, finish_reason=piece.finish)

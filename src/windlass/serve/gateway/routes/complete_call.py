@@ -14,16 +14,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windlass.completion.complete import complete, names_of
-from windlass.completion.suggestions import Offer
-from windlass.serve.gateway.schemas.requests import Body
-from windlass.serve.gateway.service import Service
+from windlass.completion.suggestions import Suggestions
+from windlass.serve.gateway.schemas.requests import RequestBody
+from windlass.serve.gateway.service import GatewayService
 
 MOST_CHARS = 1 << 14
 LONG_CHARS = 2048
 """Longer texts are looked at in a thread, so that streams go on."""
 
 
-class CompleteCallRequest(Body):
+class CompleteCallRequest(RequestBody):
     """POST /v1/complete-call."""
 
     text: str = Field(
@@ -102,7 +102,7 @@ class CompleteCallReply(BaseModel):
     call: WrittenCall
 
 
-async def complete_call(request: Request, ask: CompleteCallRequest, service: Service) -> Response:
+async def complete_call(request: Request, ask: CompleteCallRequest, service: GatewayService) -> Response:
     """Say what could come next."""
     if len(ask.text) <= LONG_CHARS:
         offer = _offer(request, ask, service)
@@ -112,7 +112,7 @@ async def complete_call(request: Request, ask: CompleteCallRequest, service: Ser
     return Response(reply.model_dump_json(by_alias=True), media_type="application/json")
 
 
-def _offer(request: Request, ask: CompleteCallRequest, service: Service) -> Offer:
+def _offer(request: Request, ask: CompleteCallRequest, service: GatewayService) -> Suggestions:
     kind = ask.kind or "auto"
     return complete(
         ask.text,

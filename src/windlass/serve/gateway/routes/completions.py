@@ -21,9 +21,9 @@ from windlass.serve.gateway.caller import caller_of
 from windlass.serve.gateway.observe.request_trace import journey_of
 from windlass.serve.gateway.routes.generation import (
     Answer,
-    Piece,
     Pieces,
     Scored,
+    TextDelta,
     build,
     fit,
     pieces,
@@ -39,20 +39,20 @@ from windlass.serve.gateway.schemas.replies import (
     Usage,
 )
 from windlass.serve.gateway.schemas.requests import DEFAULT_COMPLETION_TOKENS, CompletionRequest
-from windlass.serve.gateway.service import Desk, Service, check_tokens, conversation_of
-from windlass.serve.gateway.text.tokenise import Text, token_name
+from windlass.serve.gateway.service import GatewayService, ModelEndpoint, check_tokens, conversation_of
+from windlass.serve.gateway.text.tokenise import TextCodec, token_name
 from windlass.spec.protocol.wire import Generate
 
 _encode = msgspec.json.Encoder(enc_hook=BaseModel.model_dump).encode
 
 
-class Work(msgspec.Struct, frozen=True):
+class CompletionTask(msgspec.Struct, frozen=True):
     """A request made ready: what the engine is asked, and what becomes of its tokens."""
 
     id: str
     model: str
     created: int
-    text: Text
+    text: TextCodec
     requests: list[Generate]
     answers: list[Answer]
     shown: list[str] | None
@@ -60,10 +60,10 @@ class Work(msgspec.Struct, frozen=True):
     alternatives: bool
     prompt_tokens: int
 
-    def logprobs(self, piece: Piece) -> CompletionLogprobs | None:
+    def logprobs(self, piece: TextDelta) -> CompletionLogprobs | None:
         return told(self.text, piece.scored, self.alternatives) if self.scored else None
 
-    def choice(self, place: int, piece: Piece) -> CompletionChoice:
+    def choice(self, place: int, piece: TextDelta) -> CompletionChoice:
         logprobs = self.logprobs(piece)
         return CompletionChoice(index=place, text=piece.text, logprobs=logprobs, finish_reason=piece.finish)
 
@@ -78,7 +78,7 @@ class Work(msgspec.Struct, frozen=True):
         )
 
 
-async def complete(request: Request, ask: CompletionRequest, service: Service) -> Response:
+async def complete(request: Request, ask: CompletionRequest, service: GatewayService) -> Response:
     """Answer a request, whole or as a stream."""
     caller = caller_of(request)
     journey, opening = journey_of(request), ask.prompt[0]
@@ -100,7 +100,9 @@ async def complete(request: Request, ask: CompletionRequest, service: Service) -
     return Response(_encode(_reply(work, answered)), media_type="application/json")
 
 
-async def prepare(ask: CompletionRequest, desk: Desk, request_id: str, tenant: str) -> Work:
+async def prepare(
+    ask: CompletionRequest, desk: ModelEndpoint, request_id: str, tenant: str
+) -> CompletionTask:
     """Tokenise, check against the model, and write the engine's orders."""
     writer = desk.writer
     check_tokens(list(ask.logit_bias), writer.vocabulary, "logit_bias")
@@ -131,7 +133,7 @@ async def prepare(ask: CompletionRequest, desk: Desk, request_id: str, tenant: s
         answers += [Answer(text, ask.stop, stop_tokens, prompt=tokens) for _ in range(ask.n or 1)]
         shown += [prompt if isinstance(prompt, str) else text.decode(tokens)] * (ask.n or 1)
         read += len(tokens)
-    return Work(
+    return CompletionTask(
         id=f"cmpl-{request_id}",
         model=desk.id,
         created=int(time.time()),
@@ -145,7 +147,7 @@ async def prepare(ask: CompletionRequest, desk: Desk, request_id: str, tenant: s
     )
 
 
-def told(text: Text, scored: Sequence[Scored], alternatives: bool) -> CompletionLogprobs:
+def told(text: TextCodec, scored: Sequence[Scored], alternatives: bool) -> CompletionLogprobs:
     """Write log-probabilities as parallel lists; the chosen token is always among its rivals."""
     tops: list[dict[str, float] | None] = []
     for one in scored:
@@ -162,14 +164,14 @@ def told(text: Text, scored: Sequence[Scored], alternatives: bool) -> Completion
     )
 
 
-def _echoes(work: Work) -> list[Piece]:
+def _echoes(work: CompletionTask) -> list[TextDelta]:
     """Return the prompts to begin with, unless they come with their scores."""
     if work.shown is None or work.scored:
         return []
     return [answer.echo(text, None) for answer, text in zip(work.answers, work.shown, strict=True)]
 
 
-def _reply(work: Work, answered: Sequence[Piece]) -> dict[str, Any]:
+def _reply(work: CompletionTask, answered: Sequence[TextDelta]) -> dict[str, Any]:
     """Return what replies.CompletionReply describes, without checking each of its parts."""
     begun = work.shown if work.shown is not None and not work.scored else [""] * len(answered)
     choices = [
@@ -191,7 +193,7 @@ def _reply(work: Work, answered: Sequence[Piece]) -> dict[str, Any]:
     }
 
 
-async def _frames(work: Work, arriving: Pieces, with_usage: bool) -> AsyncGenerator[bytes, None]:
+async def _frames(work: CompletionTask, arriving: Pieces, with_usage: bool) -> AsyncGenerator[bytes, None]:
     for place, echo in enumerate(_echoes(work)):
         yield _chunk(work, place, echo, with_usage)
     places = range(len(work.answers))
@@ -205,7 +207,7 @@ async def _frames(work: Work, arriving: Pieces, with_usage: bool) -> AsyncGenera
     yield DONE
 
 
-def _frame(work: Work, place: int, piece: Piece, quick: QuickFrames, with_usage: bool) -> bytes:
+def _frame(work: CompletionTask, place: int, piece: TextDelta, quick: QuickFrames, with_usage: bool) -> bytes:
     """Write what a piece adds, if it adds anything."""
     if work.scored or piece.finish:
         has_news = piece.text or piece.scored or piece.finish
@@ -213,11 +215,11 @@ def _frame(work: Work, place: int, piece: Piece, quick: QuickFrames, with_usage:
     return quick.write(piece.text) if piece.text else b""
 
 
-def _text_chunk(work: Work, place: int, text: str, *, with_usage: bool) -> bytes:
-    return _chunk(work, place, Piece(text), with_usage)
+def _text_chunk(work: CompletionTask, place: int, text: str, *, with_usage: bool) -> bytes:
+    return _chunk(work, place, TextDelta(text), with_usage)
 
 
-def _chunk(work: Work, place: int, piece: Piece, with_usage: bool) -> bytes:
+def _chunk(work: CompletionTask, place: int, piece: TextDelta, with_usage: bool) -> bytes:
     """Write a chunk; `usage` is null in it when counts were asked for, and absent otherwise."""
     reply = work.reply([work.choice(place, piece)], None)
     if not with_usage:

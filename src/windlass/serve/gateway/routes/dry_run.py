@@ -15,26 +15,31 @@ from starlette.responses import Response
 from windlass.http.error_reply import ErrorBody
 from windlass.http.errors import ApiError, envelope
 from windlass.serve.gateway.caller import Caller, caller_of
-from windlass.serve.gateway.limits.admission_controller import Gate, amounts_of
-from windlass.serve.gateway.limits.request_cost import Wish
+from windlass.serve.gateway.limits.admission_controller import AdmissionController, amounts_of
+from windlass.serve.gateway.limits.request_cost import RequestCost
 from windlass.serve.gateway.routes import chat, completions, embeddings
 from windlass.serve.gateway.schemas.repair import amended
 from windlass.serve.gateway.schemas.request_body import check
-from windlass.serve.gateway.schemas.requests import Body, ChatRequest, CompletionRequest, EmbeddingRequest
-from windlass.serve.gateway.service import Desk, Service, wish_of
+from windlass.serve.gateway.schemas.requests import (
+    ChatRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    RequestBody,
+)
+from windlass.serve.gateway.service import GatewayService, ModelEndpoint, wish_of
 from windlass.spec.protocol.wire import Embed
 
 Route = Literal["/v1/completions", "/v1/chat/completions", "/v1/embeddings"]
 
 
-class DryRunRequest(Body):
+class DryRunRequest(RequestBody):
     """POST /v1/dry-run."""
 
     route: Route
     body: dict[str, Any] = Field(description="What would be sent to that route.")
 
 
-class Budget(BaseModel):
+class LimitState(BaseModel):
     """What is left of one limit, of everybody, of the tenant or of the key."""
 
     scope: Literal["all", "tenant", "key"]
@@ -45,7 +50,7 @@ class Budget(BaseModel):
     """What this request would take at most."""
 
 
-class Cost(BaseModel):
+class DryRunCost(BaseModel):
     """What a request costs if its answers are as long as they may be."""
 
     most: float
@@ -70,12 +75,12 @@ class DryRunReply(BaseModel):
     first_token_s: float | None = None
     whole_s: float | None = None
     """Estimates, from what this gateway answered lately."""
-    cost: Cost | None = None
+    cost: DryRunCost | None = None
     """Told where [serve.price] says what tokens cost."""
-    quota: list[Budget] = []
+    quota: list[LimitState] = []
 
 
-async def try_out(request: Request, ask: DryRunRequest, service: Service) -> Response:
+async def try_out(request: Request, ask: DryRunRequest, service: GatewayService) -> Response:
     """Say what would become of a request."""
     caller = caller_of(request)
     try:
@@ -88,7 +93,9 @@ async def try_out(request: Request, ask: DryRunRequest, service: Service) -> Res
     return Response(reply.model_dump_json(), media_type="application/json")
 
 
-async def _made_ready(ask: DryRunRequest, service: Service, caller: Caller) -> tuple[Desk, Wish]:
+async def _made_ready(
+    ask: DryRunRequest, service: GatewayService, caller: Caller
+) -> tuple[ModelEndpoint, RequestCost]:
     """Do with a body what its route does before the engine is asked."""
     match ask.route:
         case "/v1/completions":
@@ -106,10 +113,12 @@ async def _made_ready(ask: DryRunRequest, service: Service, caller: Caller) -> t
             return desk, wish_of([Embed(id="dry", inputs=inputs, model=desk.model)])
 
 
-async def _foreseen(desk: Desk, wish: Wish, service: Service, caller: Caller) -> DryRunReply:
+async def _foreseen(
+    desk: ModelEndpoint, wish: RequestCost, service: GatewayService, caller: Caller
+) -> DryRunReply:
     """Tell what the request needs, how long it would take and what it would leave."""
     gate = service.admission
-    estimate = gate.estimate(wish) if isinstance(gate, Gate) else None
+    estimate = gate.estimate(wish) if isinstance(gate, AdmissionController) else None
     return DryRunReply(
         object="dry_run",
         fits=True,
@@ -121,21 +130,21 @@ async def _foreseen(desk: Desk, wish: Wish, service: Service, caller: Caller) ->
         first_token_s=estimate.first_s if estimate else None,
         whole_s=estimate.whole_s if estimate else None,
         cost=_cost(service, wish),
-        quota=await _budgets(gate, wish, caller) if isinstance(gate, Gate) else [],
+        quota=await _budgets(gate, wish, caller) if isinstance(gate, AdmissionController) else [],
     )
 
 
-def _cost(service: Service, wish: Wish) -> Cost | None:
+def _cost(service: GatewayService, wish: RequestCost) -> DryRunCost | None:
     price = service.price
     if price is None:
         return None
-    return Cost(most=price.most(wish.prompt_tokens, wish.most_tokens), currency=price.currency)
+    return DryRunCost(most=price.most(wish.prompt_tokens, wish.most_tokens), currency=price.currency)
 
 
-async def _budgets(gate: Gate, wish: Wish, caller: Caller) -> list[Budget]:
+async def _budgets(gate: AdmissionController, wish: RequestCost, caller: Caller) -> list[LimitState]:
     needed = amounts_of(wish)
     return [
-        Budget(
+        LimitState(
             scope="all" if name.scope == "all" else "tenant" if name.scope.startswith("tenant:") else "key",
             kind=name.kind,
             left=left,

@@ -15,18 +15,18 @@ from starlette.responses import Response
 from windlass.http.errors import ApiError
 from windlass.http.streaming import CLIENT_LEFT, while_connected
 from windlass.serve.gateway.caller import caller_of
-from windlass.serve.gateway.fleet.request_handle import Ticket
+from windlass.serve.gateway.fleet.request_handle import RequestHandle
 from windlass.serve.gateway.observe.request_trace import journey_of
-from windlass.serve.gateway.schemas.replies import Embedding, EmbeddingReply, EmbeddingUsage
+from windlass.serve.gateway.schemas.replies import EmbeddingItem, EmbeddingReply, EmbeddingUsage
 from windlass.serve.gateway.schemas.requests import EmbeddingRequest
-from windlass.serve.gateway.service import Desk, Service, conversation_of
-from windlass.spec.protocol.wire import Embed, Vectors
+from windlass.serve.gateway.service import GatewayService, ModelEndpoint, conversation_of
+from windlass.spec.protocol.wire import Embed, EmbeddingVectors
 
 INPUTS_PER_MESSAGE = 64
 """Vectors come back in one frame; so many of the widest models stay far below the wire's limit."""
 
 
-async def embed(request: Request, ask: EmbeddingRequest, service: Service) -> Response:
+async def embed(request: Request, ask: EmbeddingRequest, service: GatewayService) -> Response:
     """Answer a request with one vector for each input."""
     tenant = caller_of(request).tenant
     desk = service.desk(ask.model, conversation_of(tenant, ask.user, "embeddings"))
@@ -41,7 +41,7 @@ async def embed(request: Request, ask: EmbeddingRequest, service: Service) -> Re
     reply = EmbeddingReply(
         object="list",
         data=[
-            Embedding(object="embedding", index=place, embedding=_written(vector, ask.encoding_format))
+            EmbeddingItem(object="embedding", index=place, embedding=_written(vector, ask.encoding_format))
             for place, vector in enumerate(vectors)
         ],
         model=desk.id,
@@ -50,7 +50,7 @@ async def embed(request: Request, ask: EmbeddingRequest, service: Service) -> Re
     return Response(reply.model_dump_json(), media_type="application/json")
 
 
-async def prepare(ask: EmbeddingRequest, desk: Desk) -> list[list[int]]:
+async def prepare(ask: EmbeddingRequest, desk: ModelEndpoint) -> list[list[int]]:
     """Check a request against the model, and tokenise its inputs."""
     offered = desk.offered
     if desk.adapter:
@@ -73,7 +73,7 @@ async def prepare(ask: EmbeddingRequest, desk: Desk) -> list[list[int]]:
     return [await _tokens(desk, entry, offered.context) for entry in ask.input]
 
 
-async def _tokens(desk: Desk, entry: str | list[int], context: int) -> list[int]:
+async def _tokens(desk: ModelEndpoint, entry: str | list[int], context: int) -> list[int]:
     tokens = await desk.encode(entry, special=True, param="input")
     if len(tokens) > context:
         raise ApiError(
@@ -85,7 +85,7 @@ async def _tokens(desk: Desk, entry: str | list[int], context: int) -> list[int]
 
 
 async def _vectors(
-    desk: Desk, ask: EmbeddingRequest, inputs: list[list[int]], request: Request
+    desk: ModelEndpoint, ask: EmbeddingRequest, inputs: list[list[int]], request: Request
 ) -> list[list[float]]:
     """Ask the engine for a few inputs at a time, so that one big request does not hold up the others."""
     caller, work_id, journey = caller_of(request), request.state.work_id, journey_of(request)
@@ -103,9 +103,9 @@ async def _vectors(
     return vectors
 
 
-async def _answer(ticket: Ticket) -> list[list[float]]:
+async def _answer(ticket: RequestHandle) -> list[list[float]]:
     ((_, message),) = await ticket.next()
-    assert isinstance(message, Vectors)
+    assert isinstance(message, EmbeddingVectors)
     return message.vectors
 
 

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from windlass.http.errors import ApiError
 from windlass.http.streaming import KEEP_ALIVE_S
-from windlass.serve.gateway.fleet.request_handle import Ticket
+from windlass.serve.gateway.fleet.request_handle import RequestHandle
 from windlass.serve.gateway.schemas.replies import FinishReason, Usage
 from windlass.serve.gateway.schemas.requests import Sampling
-from windlass.serve.gateway.service import Desk
+from windlass.serve.gateway.service import ModelEndpoint
 from windlass.serve.gateway.text.detokenise import StopFilter
-from windlass.serve.gateway.text.tokenise import NumberText, Text
-from windlass.spec.protocol.wire import Alternative, Generate, PromptScores, Tokens, Vectors
+from windlass.serve.gateway.text.tokenise import NumberText, TextCodec
+from windlass.spec.protocol.wire import Alternative, EmbeddingVectors, Generate, PromptScores, Tokens
 
 SEED_STEP = 0x9E3779B97F4A7C15
 """Seeds of sibling answers are far apart; the first answer's seed is the one that was asked for."""
@@ -41,7 +41,7 @@ def fit(prompt_tokens: int, asked: int | None, *, default: int, context: int, pa
 
 
 def build(
-    desk: Desk,
+    desk: ModelEndpoint,
     ask: Sampling,
     prompt: list[int],
     *,
@@ -93,7 +93,7 @@ class Scored:
     offset: int
 
 
-class Piece(NamedTuple):
+class TextDelta(NamedTuple):
     """What an answer gains by one message."""
 
     text: str
@@ -105,7 +105,7 @@ class Answer:
     """One answer in the making: tokens in, pieces of text out."""
 
     def __init__(
-        self, text: Text, stops: Sequence[str], stop_tokens: Sequence[int], *, prompt: Sequence[int] = ()
+        self, text: TextCodec, stops: Sequence[str], stop_tokens: Sequence[int], *, prompt: Sequence[int] = ()
     ) -> None:
         self._text = text
         self._detokenizer = text.detokenizer()
@@ -119,11 +119,11 @@ class Answer:
         self.tokens = 0
         self.finished = False
 
-    def echo(self, shown: str, scores: PromptScores | None) -> Piece:
+    def echo(self, shown: str, scores: PromptScores | None) -> TextDelta:
         """Begin the answer with the prompt itself; the engine sends its scores before any token."""
         offset = self._made = self._shown = len(shown)
         if scores is None:
-            return Piece(shown)
+            return TextDelta(shown)
         scored = []
         detokenizer, place = self._text.detokenizer(), 0
         logprobs = [None, *scores.logprobs]
@@ -132,22 +132,22 @@ class Answer:
             rivals = alternatives[number] if number < len(alternatives) else []
             scored.append(Scored(token, logprobs[number], rivals, min(place, offset)))
             place += len(detokenizer.push(token))
-        return Piece(shown, scored)
+        return TextDelta(shown, scored)
 
-    def push(self, message: Tokens) -> Piece:
+    def push(self, message: Tokens) -> TextDelta:
         """Take the next tokens; return the text that they allow to be shown."""
         if self._is_plain and not message.logprobs and not self._pending:
             self.tokens += len(message.tokens)
             return self._push_plain(message)
-        whole = Piece("")
+        whole = TextDelta("")
         for one in _one_by_one(message):
             piece = self._push_one(one)
-            whole = Piece(whole.text + piece.text, [*whole.scored, *piece.scored], piece.finish)
+            whole = TextDelta(whole.text + piece.text, [*whole.scored, *piece.scored], piece.finish)
             if self.finished:
                 break
         return whole
 
-    def _push_one(self, message: Tokens) -> Piece:
+    def _push_one(self, message: Tokens) -> TextDelta:
         self.tokens += len(message.tokens)
         made = self._decode(message)
         cut = self._filter.push(made)
@@ -159,18 +159,18 @@ class Answer:
             shown += self._filter.flush()
         self._shown += len(shown)
         self.finished = finish is not None
-        return Piece(shown, self._release(everything=self.finished and not cut.stopped), finish)
+        return TextDelta(shown, self._release(everything=self.finished and not cut.stopped), finish)
 
-    def _push_plain(self, message: Tokens) -> Piece:
+    def _push_plain(self, message: Tokens) -> TextDelta:
         """Take tokens of which nothing but the text is wanted, and of which no text can be held back."""
         if message.finish is None:
-            return Piece(self._detokenizer.push_all(message.tokens))
+            return TextDelta(self._detokenizer.push_all(message.tokens))
         self.finished = True
         tokens: Sequence[int] = message.tokens
         if message.finish == "stop":
             tokens = list(takewhile(lambda token: token not in self._stop_tokens, tokens))
         text = self._detokenizer.push_all(tokens) + self._detokenizer.flush()
-        return Piece(text, (), "length" if message.finish == "length" else "stop")
+        return TextDelta(text, (), "length" if message.finish == "length" else "stop")
 
     def _decode(self, message: Tokens) -> str:
         made = ""
@@ -208,12 +208,14 @@ def _one_by_one(message: Tokens) -> Iterator[Tokens]:
         )
 
 
-Messages = Sequence[tuple[int, Tokens | PromptScores | Vectors]]
-Arrived = list[tuple[int, Piece]]
+Messages = Sequence[tuple[int, Tokens | PromptScores | EmbeddingVectors]]
+Arrived = list[tuple[int, TextDelta]]
 Pieces = AsyncGenerator[Arrived, None]
 
 
-async def pieces(ticket: Ticket, answers: Sequence[Answer], shown: Sequence[str] | None = None) -> Pieces:
+async def pieces(
+    ticket: RequestHandle, answers: Sequence[Answer], shown: Sequence[str] | None = None
+) -> Pieces:
     """Yield (place, piece) of all that arrived together, and nothing when nothing has come for a while.
 
     `shown` are the prompts to begin with; it is given only when their scores were asked for.
@@ -223,8 +225,8 @@ async def pieces(ticket: Ticket, answers: Sequence[Answer], shown: Sequence[str]
 
 
 def _taken(
-    messages: Messages, ticket: Ticket, answers: Sequence[Answer], shown: Sequence[str] | None
-) -> Iterator[tuple[int, Piece]]:
+    messages: Messages, ticket: RequestHandle, answers: Sequence[Answer], shown: Sequence[str] | None
+) -> Iterator[tuple[int, TextDelta]]:
     """Turn messages into pieces; the engine is told of an answer that has ended before its time."""
     for place, message in messages:
         answer = answers[place]
@@ -238,7 +240,9 @@ def _taken(
             yield place, answer.echo(shown[place] if shown else "", message)
 
 
-async def whole(ticket: Ticket, answers: Sequence[Answer], shown: Sequence[str] | None = None) -> list[Piece]:
+async def whole(
+    ticket: RequestHandle, answers: Sequence[Answer], shown: Sequence[str] | None = None
+) -> list[TextDelta]:
     """Wait for all pieces, and join those of each answer."""
     texts: list[list[str]] = [[] for _ in answers]
     scored: list[list[Scored]] = [[] for _ in answers]
@@ -248,7 +252,7 @@ async def whole(ticket: Ticket, answers: Sequence[Answer], shown: Sequence[str] 
             texts[place].append(piece.text)
             scored[place] += piece.scored
             finish[place] = piece.finish
-    return [Piece("".join(text), scored[place], finish[place]) for place, text in enumerate(texts)]
+    return [TextDelta("".join(text), scored[place], finish[place]) for place, text in enumerate(texts)]
 
 
 def spent(prompt_tokens: int, answers: Sequence[Answer]) -> dict[str, int]:

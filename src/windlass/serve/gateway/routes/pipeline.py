@@ -15,14 +15,14 @@ from windlass.http.deadlines import deadline_of, within
 from windlass.http.streaming import EventStream
 from windlass.serve.gateway.idempotency import once, repeatable
 from windlass.serve.gateway.schemas.request_body import read
-from windlass.serve.gateway.schemas.requests import Asked
-from windlass.serve.gateway.service import Service
+from windlass.serve.gateway.schemas.requests import GenerationRequest
+from windlass.serve.gateway.service import GatewayService
 
-A = TypeVar("A", bound=Asked)
-Work = Callable[[Request, A, Service], Awaitable[Response]]
+A = TypeVar("A", bound=GenerationRequest)
+Work = Callable[[Request, A, GatewayService], Awaitable[Response]]
 
 
-async def answer(request: Request, model: type[A], service: Service, work: Work[A]) -> Response:
+async def answer(request: Request, model: type[A], service: GatewayService, work: Work[A]) -> Response:
     """Answer a request within its deadline, and once for each key."""
     ask = await read(request, model)
     deadline = request.scope["state"]["deadline"] = deadline_of(request, service.deadline_s)

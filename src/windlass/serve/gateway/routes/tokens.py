@@ -11,15 +11,15 @@ from pydantic import BaseModel, Field, model_validator
 from starlette.responses import Response
 
 from windlass.http.errors import ApiError
-from windlass.serve.gateway.schemas.requests import MOST_MESSAGES, Body, ChatMessage, ModelName
+from windlass.serve.gateway.schemas.requests import MOST_MESSAGES, ChatMessage, ModelName, RequestBody
 from windlass.serve.gateway.schemas.values import TOKEN_LIMIT
-from windlass.serve.gateway.service import Desk, Service, check_tokens
+from windlass.serve.gateway.service import GatewayService, ModelEndpoint, check_tokens
 from windlass.serve.gateway.text.tokenise import NumberText, token_name
 
 MOST_IDS = 1 << 17
 
 
-class TokenizeRequest(Body):
+class TokenizeRequest(RequestBody):
     """POST /v1/tokenize: `text` or `messages`."""
 
     model: ModelName
@@ -45,7 +45,7 @@ class TokenizeRequest(Body):
         return self
 
 
-class DetokenizeRequest(Body):
+class DetokenizeRequest(RequestBody):
     """POST /v1/detokenize."""
 
     model: ModelName
@@ -72,7 +72,7 @@ class TextReply(BaseModel):
     text: str
 
 
-async def tokenise(ask: TokenizeRequest, service: Service) -> Response:
+async def tokenise(ask: TokenizeRequest, service: GatewayService) -> Response:
     """Count and show the tokens of a prompt."""
     desk = service.desk(ask.model)
     tokens = await _tokens(ask, desk)
@@ -87,7 +87,7 @@ async def tokenise(ask: TokenizeRequest, service: Service) -> Response:
     return Response(reply.model_dump_json(), media_type="application/json")
 
 
-async def detokenise(ask: DetokenizeRequest, service: Service) -> Response:
+async def detokenise(ask: DetokenizeRequest, service: GatewayService) -> Response:
     """Write the text that token ids stand for."""
     desk = service.desk(ask.model)
     check_tokens(ask.tokens, desk.offered.vocabulary, "tokens")
@@ -96,7 +96,7 @@ async def detokenise(ask: DetokenizeRequest, service: Service) -> Response:
     return Response(reply.model_dump_json(), media_type="application/json")
 
 
-async def _tokens(ask: TokenizeRequest, desk: Desk) -> list[int]:
+async def _tokens(ask: TokenizeRequest, desk: ModelEndpoint) -> list[int]:
     if isinstance(desk.served.text, NumberText):
         message = f"'{desk.id}' has no tokenizer; its prompts are token ids"
         raise ApiError("no_tokenizer", message, param="model")

@@ -129,7 +129,7 @@ class EmbeddingUsage(BaseModel):
     total_tokens: int
 
 
-class Embedding(BaseModel):
+class EmbeddingItem(BaseModel):
     """One unit vector, as numbers or as base64 of little-endian float32."""
 
     object: Literal["embedding"]
@@ -141,12 +141,12 @@ class EmbeddingReply(BaseModel):
     """The answer to POST /v1/embeddings."""
 
     object: Literal["list"]
-    data: list[Embedding]
+    data: list[EmbeddingItem]
     model: str
     usage: EmbeddingUsage
 
 
-class Model(BaseModel):
+class ServedModelReply(BaseModel):
     """A model that is served; context and parameters are known once the engine is there."""
 
     id: str
@@ -164,7 +164,7 @@ class ModelList(BaseModel):
     """The answer to GET /v1/models."""
 
     object: Literal["list"]
-    data: list[Model]
+    data: list[ServedModelReply]
 
 
 class OwnKey(BaseModel):
@@ -176,7 +176,7 @@ class OwnKey(BaseModel):
     scopes: list[str]
 
 
-class Health(BaseModel):
+class HealthReply(BaseModel):
     """The answer to /healthz and /readyz."""
 
     status: Literal["ok", "ready"]

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from windlass.http.json_body import parse, read_bytes
-from windlass.serve.gateway.schemas.requests import Body
+from windlass.serve.gateway.schemas.requests import RequestBody
 from windlass.serve.gateway.schemas.validation_errors import explain, repaired
 
-A = TypeVar("A", bound=Body)
+A = TypeVar("A", bound=RequestBody)
 
 
 async def read(request: Request, model: type[A]) -> A:

@@ -77,7 +77,7 @@ NULL_ONLY = Field(description="Not supported here; only null is accepted.")
 Null = Annotated[None, Unsupported(), NULL_ONLY]
 
 
-class Body(BaseModel):
+class RequestBody(BaseModel):
     """A request body: nothing unknown, nothing coerced, nothing infinite."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -88,7 +88,7 @@ ModelName = Annotated[
 ]
 
 
-class Asked(Body):
+class GenerationRequest(RequestBody):
     """Work for the engine."""
 
     model: ModelName
@@ -111,7 +111,7 @@ class StreamOptions(BaseModel):
     include_obfuscation: Annotated[Literal[False] | None, Unsupported()] = None
 
 
-class Sampling(Asked):
+class Sampling(GenerationRequest):
     """What text completions and chat share."""
 
     temperature: float | None = Field(
@@ -342,7 +342,7 @@ class ChatRequest(Sampling):
         return self
 
 
-class EmbeddingRequest(Asked):
+class EmbeddingRequest(GenerationRequest):
     """POST /v1/embeddings."""
 
     input: Prompts = Field(description="A text, its token ids, or a list of one of them.")

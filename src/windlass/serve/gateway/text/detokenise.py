@@ -94,7 +94,7 @@ class WindowDetokenizer:
         return text[len(before) :]
 
 
-class Cut(msgspec.Struct, frozen=True):
+class ShownText(msgspec.Struct, frozen=True):
     """Text that may be shown, and whether a stop string ends it."""
 
     text: str
@@ -108,18 +108,18 @@ class StopFilter:
         self._stops = stops
         self._held = ""
 
-    def push(self, text: str) -> Cut:
+    def push(self, text: str) -> ShownText:
         """Take the next text; return what can no longer become part of a stop string."""
         if not self._stops:
-            return Cut(text, False)
+            return ShownText(text, False)
         held = self._held + text
         end = find_stop(held, self._stops)
         if end is not None:
             self._held = ""
-            return Cut(held[:end], True)
+            return ShownText(held[:end], True)
         keep = _possible_beginning(held, self._stops)
         self._held = held[len(held) - keep :]
-        return Cut(held[: len(held) - keep], False)
+        return ShownText(held[: len(held) - keep], False)
 
     def flush(self) -> str:
         held, self._held = self._held, ""

@@ -18,7 +18,7 @@ from windlass.serve.gateway.text.templates import (
     compile_template,
     default_template,
 )
-from windlass.serve.gateway.text.tokenise import Text, load_text
+from windlass.serve.gateway.text.tokenise import TextCodec, load_text
 from windlass.spec.errors import BadInput, NotFound
 from windlass.spec.protocol.routing import RoutedModel
 
@@ -28,13 +28,13 @@ LANGUAGE_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinj
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedModel:
     """Everything about the model that does not change while it is served."""
 
     id: str
     names: frozenset[str]
     created: int
-    text: Text
+    text: TextCodec
     template: ChatTemplate
     stop_tokens: tuple[int, ...]
     adapters: tuple[str, ...] = ()
@@ -42,13 +42,15 @@ class Served:
     """Equal for models whose tokens mean the same, so that one can go on with what another began."""
 
 
-def load_routed(model: RoutedModel) -> Served:
+def load_routed(model: RoutedModel) -> ServedModel:
     """Read a model that the supervisor names."""
     served = load_served(Path(model.folder), model.id, model.names, model.adapters)
     return replace(served, names=frozenset({model.id, *model.names}))
 
 
-def load_served(model: Path, name: str, aliases: Sequence[str] = (), adapters: Sequence[str] = ()) -> Served:
+def load_served(
+    model: Path, name: str, aliases: Sequence[str] = (), adapters: Sequence[str] = ()
+) -> ServedModel:
     """Read what the gateway needs from a model directory."""
     if not model.is_dir():
         raise NotFound(f"{model}: no such model directory")
@@ -56,7 +58,7 @@ def load_served(model: Path, name: str, aliases: Sequence[str] = (), adapters: S
     tokenizer_config = _read_json(model / "tokenizer_config.json")
     special = _special_tokens(tokenizer_config)
     config = model / "config.json"
-    return Served(
+    return ServedModel(
         id=name,
         names=names_of(name, aliases),
         created=int((config if config.exists() else model).stat().st_mtime),
@@ -85,7 +87,7 @@ def _language(model: Path) -> str:
     return digest.hexdigest()
 
 
-def _template(model: Path, config: dict[str, Any], text: Text, special: dict[str, str]) -> ChatTemplate:
+def _template(model: Path, config: dict[str, Any], text: TextCodec, special: dict[str, str]) -> ChatTemplate:
     """Find the chat template: a file of its own, an entry of tokenizer_config.json, or ours."""
     path = model / "chat_template.jinja"
     if path.exists():
@@ -99,7 +101,7 @@ def _template(model: Path, config: dict[str, Any], text: Text, special: dict[str
     return default_template(role_tokens=all(text.token_id(token) is not None for token in ROLE_TOKENS))
 
 
-def _stop_tokens(model: Path, text: Text, special: dict[str, str]) -> tuple[int, ...]:
+def _stop_tokens(model: Path, text: TextCodec, special: dict[str, str]) -> tuple[int, ...]:
     """Gather the tokens that end an answer; the files name them in several places."""
     found: set[int] = set()
     for name in ("generation_config.json", "config.json"):

@@ -30,7 +30,7 @@ class Renders(Protocol):
     def render(self, *, messages: Sequence[Mapping[str, Any]], **names: Any) -> str: ...
 
 
-class Turns(msgspec.Struct, frozen=True):
+class TurnTemplate(msgspec.Struct, frozen=True):
     """A template that writes one turn after another; ours need no more, and no sandbox."""
 
     turn: str
@@ -41,11 +41,11 @@ class Turns(msgspec.Struct, frozen=True):
         return "".join(turns) + self.end
 
 
-WITH_ROLE_TOKENS = Turns("<|%s|>%s", "<|assistant|>")
-IN_PLAIN_WORDS = Turns("%s: %s\n", "assistant:")
+WITH_ROLE_TOKENS = TurnTemplate("<|%s|>%s", "<|assistant|>")
+IN_PLAIN_WORDS = TurnTemplate("%s: %s\n", "assistant:")
 
 
-class Refused(TemplateError):
+class TemplateRefusal(TemplateError):
     """Raised by a template that will not take these messages."""
 
 
@@ -66,7 +66,7 @@ class ChatTemplate:
             return self.template.render(
                 messages=turns, add_generation_prompt=True, tools=None, documents=None, **self.special
             )
-        except Refused as error:
+        except TemplateRefusal as error:
             raise ApiError("invalid_messages", f"the chat template says: {error}", param="messages") from None
         except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
             # A template is foreign code: whatever trips it, this order of messages is not what it expects.
@@ -119,7 +119,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 def _refuse(message: str) -> NoReturn:
-    raise Refused(str(message))
+    raise TemplateRefusal(str(message))
 
 
 def _now(form: str) -> str:

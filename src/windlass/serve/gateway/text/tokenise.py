@@ -21,7 +21,7 @@ NORMALISING_SLACK = 4
 """Normalisers may shorten a text (NFC, stripped spaces); so many bytes may become one."""
 
 
-class Text(Protocol):
+class TextCodec(Protocol):
     """What the routes need to know about a vocabulary."""
 
     def encode(self, text: str, *, special: bool, context: int) -> list[int]: ...
@@ -35,7 +35,7 @@ class Text(Protocol):
     def detokenizer(self) -> Detokenizer: ...
 
 
-def load_text(model: Path) -> Text:
+def load_text(model: Path) -> TextCodec:
     """Return the tokenizer of a model directory, or numbers when it has none."""
     path = model / "tokenizer.json"
     if not path.exists():
@@ -149,7 +149,7 @@ class NumberText:
         return ByteDetokenizer(self._table)
 
 
-def token_name(text: Text, token: int) -> str:
+def token_name(text: TextCodec, token: int) -> str:
     """Return a token as log-probabilities name it; pieces of characters are written bytes:\\xe4."""
     data = text.token_bytes(token)
     try:

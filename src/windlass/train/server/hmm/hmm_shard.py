@@ -22,28 +22,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from windlass.models.hmm.weights import NAMES, Weights
+from windlass.models.hmm.weights import NAMES, HmmWeights
 from windlass.spec.errors import BadInput
 from windlass.spec.run import CHECKPOINTS, Run
 from windlass.spec.shape import HmmShape
 from windlass.train.checkpoint.async_save import State
 from windlass.train.collective_errors import accord
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 from windlass.train.hmm.checkpoints import Progressed, Saves
 from windlass.train.hmm.exact_sum import fraction_bits, real
 from windlass.train.hmm.maximise import likeliest, log_rows
-from windlass.train.hmm.report import Account
+from windlass.train.hmm.report import HmmReport
 from windlass.train.hmm.sweep import blocks_of
 from windlass.train.server.shard_state import ROWS, ServerCrew, Share
-from windlass.train.server.updates import Update
+from windlass.train.server.updates import ServerUpdate
 
 WAIT_S = 0.1
 
-Write = Callable[[State, Weights], Path]
+Write = Callable[[State, HmmWeights], Path]
 
 
 @dataclass(frozen=True)
-class Kept:
+class PartCounts:
     """What was last counted of one part of the text."""
 
     share: Share
@@ -61,8 +61,8 @@ class HiddenPart:
         assert isinstance(run.shape, HmmShape)
         self._shape, self._folder, self._number = run.shape, folder, number
         self._smoothing = run.job.model.hmm.smoothing
-        self._record = Record(folder, quiet=number > 0, rank=number)
-        self.account = Account(run, folder, self._record, threads=1)
+        self._record = EventLog(folder, quiet=number > 0, rank=number)
+        self.account = HmmReport(run, folder, self._record, threads=1)
         self.saves = Saves(folder, run.job, self._record)
         self._bits = fraction_bits(self.account.text.tokens)
         self.states = states_of(run.shape.states, run.job.sync.servers)[number]
@@ -111,7 +111,7 @@ class HiddenPart:
     def square(self, _shares: Sequence[Share]) -> float:
         raise AssertionError("counts are not clipped")
 
-    def apply(self, shares: Sequence[Share], update: Update) -> dict[str, Any]:
+    def apply(self, shares: Sequence[Share], update: ServerUpdate) -> dict[str, Any]:
         likelihood, impossible = update.more["likelihood"], update.more["impossible"]
         if update.parts == 1:  # a whole iteration: nothing of earlier ones counts
             self._forget(parts=1)
@@ -124,7 +124,7 @@ class HiddenPart:
         if before is not None:
             self._add(before.share, -1)
         self._add(shares[0], 1)
-        self._kept[update.part] = Kept(shares[0], likelihood, impossible)
+        self._kept[update.part] = PartCounts(shares[0], likelihood, impossible)
         kept = self._kept.values()
         facts = {"likelihood": sum(k.likelihood for k in kept), "impossible": sum(k.impossible for k in kept)}
         return self._climbed(facts, update) if len(kept) == update.parts else facts
@@ -141,9 +141,9 @@ class HiddenPart:
         if head["parts"] != self._parts:
             self._forget(head["parts"])
         self._add(share, 1)
-        self._kept[head["part"]] = Kept(share, head["likelihood"], head["impossible"])
+        self._kept[head["part"]] = PartCounts(share, head["likelihood"], head["impossible"])
 
-    def lacks(self, update: Update) -> list[str]:
+    def lacks(self, update: ServerUpdate) -> list[str]:
         """The first server says which parts it has; one that has others has lost some."""
         if update.parts == 1 or update.more["kept"] == self.kept(update.parts):
             return []
@@ -173,7 +173,7 @@ class HiddenPart:
         return {**sizes, "start": (states,)} if self._number == 0 else sizes
 
     def _forget(self, parts: int) -> None:
-        self._parts, self._kept = parts, dict[int, Kept]()
+        self._parts, self._kept = parts, dict[int, PartCounts]()
         self._sums = {name: torch.zeros(size, dtype=torch.int64) for name, size in self._sizes.items()}
 
     def _add(self, share: Share, sign: int) -> None:
@@ -183,7 +183,7 @@ class HiddenPart:
             else:
                 sums.add_(share[name], alpha=sign)
 
-    def _climbed(self, facts: dict[str, Any], update: Update) -> dict[str, Any]:
+    def _climbed(self, facts: dict[str, Any], update: ServerUpdate) -> dict[str, Any]:
         """Take the next probabilities; where an iteration ends, say how likely those before it were."""
         if update.more["ends"] and self._smoothing:
             facts["prior"] = [row for table in self._tables.values() for row in log_rows(table.numpy())]
@@ -200,7 +200,7 @@ def states_of(states: int, servers: int) -> list[range]:
     return [range(borders[n], borders[n + 1]) for n in range(servers)]
 
 
-def assembled(shares: Sequence[Share]) -> Weights:
+def assembled(shares: Sequence[Share]) -> HmmWeights:
     """Put together what all servers hold, in their order."""
     joined = {name: torch.cat([share[name] for share in shares if name in share]) for name in NAMES}
-    return Weights(*(joined[name].numpy() for name in NAMES))
+    return HmmWeights(*(joined[name].numpy() for name in NAMES))

@@ -14,24 +14,24 @@ from pathlib import Path
 from typing import Any
 
 from windlass.corpus.batches import share_of
-from windlass.models.hmm.weights import Weights
-from windlass.parallel.process_group import Alone
+from windlass.models.hmm.weights import HmmWeights
+from windlass.parallel.process_group import SingleProcess
 from windlass.spec.errors import StoreFailed
 from windlass.spec.run import CHECKPOINTS, Run
 from windlass.spec.sync import Sync
 from windlass.train.checkpoint.async_save import State, committed
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 from windlass.train.hmm.checkpoints import Progressed
 from windlass.train.hmm.convergence import ascended
 from windlass.train.hmm.exact_sum import fraction_bits, likelihood_of
 from windlass.train.hmm.maximise import log_prior_of
-from windlass.train.hmm.settings_requests import Requests
+from windlass.train.hmm.settings_requests import HmmSettings
 from windlass.train.server.hmm.hmm_shard import HiddenPart, assembled
-from windlass.train.server.primary import Chief
+from windlass.train.server.primary import PrimaryServer
 from windlass.train.server.staff import wanted_workers
-from windlass.train.server.task import Standing
-from windlass.train.server.updates import Update
-from windlass.train.server.work_queue import Done, Facts, Task
+from windlass.train.server.task import TaskProgress
+from windlass.train.server.updates import ServerUpdate
+from windlass.train.server.work_queue import Facts, FinishedWork, WorkerTask
 from windlass.train.settings_file import newest_request
 
 LEAST_BLOCKS = 2
@@ -45,7 +45,7 @@ class HiddenCourse:
 
     squared = False
 
-    def __init__(self, run: Run, folder: Path, record: Record, chief: Chief) -> None:
+    def __init__(self, run: Run, folder: Path, record: EventLog, chief: PrimaryServer) -> None:
         self.run, self._folder, self.record, self._chief = run, folder, record, chief
         part = chief.shard.part
         assert isinstance(part, HiddenPart)
@@ -53,12 +53,12 @@ class HiddenCourse:
         part.write = self._write
         self.size = part.blocks
         self._bits = fraction_bits(self._account.text.tokens)
-        self._requests, self._asked = Requests(folder, run, Alone(), record), 0
+        self._requests, self._asked = HmmSettings(folder, run, SingleProcess(), record), 0
         self._stale: Counter[int] = Counter()
         self._divided_for = self._workers
         self.state = Progressed(0)
 
-    def begin(self, base: State, updates: Sequence[Update], _passed_over: Sequence[str]) -> None:
+    def begin(self, base: State, updates: Sequence[ServerUpdate], _passed_over: Sequence[str]) -> None:
         self._account.tell_start(
             self.run.layout.world, servers=self.run.job.sync.servers, mode=self.run.job.sync.mode
         )
@@ -110,16 +110,16 @@ class HiddenCourse:
         """Another number of them is for a border: counts of other parts cannot be replaced one by one."""
         return PARTS_EACH * self._divided_for
 
-    def order(self, task: Task) -> Facts:
+    def order(self, task: WorkerTask) -> Facts:
         share = share_of(0, self.size, task.part, task.parts)
         return {"first": share.start, "until": share.stop}
 
-    def draw_up(self, done: Done, standing: Standing) -> Update:
+    def draw_up(self, done: FinishedWork, standing: TaskProgress) -> ServerUpdate:
         batch, part, parts = done.piece
         share = share_of(batch * self.size, self.size, part, parts)
         facts = {key: sum(fact[key] for fact in done.facts) for key in ("likelihood", "impossible")}
         ends = (standing.samples + len(share)) // self.size > standing.step
-        return Update(
+        return ServerUpdate(
             number=standing.version + 1,
             batch=batch,
             part=part,
@@ -132,7 +132,7 @@ class HiddenCourse:
             more={**facts, "ends": ends, "kept": self._part.kept(parts)},
         )
 
-    def entered(self, update: Update, told: Sequence[dict[str, Any]], _seconds: float) -> None:
+    def entered(self, update: ServerUpdate, told: Sequence[dict[str, Any]], _seconds: float) -> None:
         self._stale[update.stale] += 1
         if not update.more["ends"]:
             return
@@ -191,7 +191,7 @@ class HiddenCourse:
         return wanted_workers(self._folder) or self.run.layout.dp
 
     @property
-    def _weights(self) -> Weights:
+    def _weights(self) -> HmmWeights:
         return assembled(self._chief.gathered())
 
     def _evaluate(self, sequences: int | None) -> Any:
@@ -202,6 +202,6 @@ class HiddenCourse:
             return
         self._chief.save(State(self.state.step, self._chief.samples, self._chief.train_s))
 
-    def _write(self, _state: State, weights: Weights) -> Path:
+    def _write(self, _state: State, weights: HmmWeights) -> Path:
         self._part.saves.save(weights, self.state)
         return committed(self._folder / CHECKPOINTS)[-1]

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from windlass.corpus.corpus_dir import load_corpus
-from windlass.models.hmm.weights import Weights
+from windlass.models.hmm.weights import HmmWeights
 from windlass.parallel.device import place_process
-from windlass.spec.job import Machine
+from windlass.spec.job import MachineSpec
 from windlass.spec.run import Run
 from windlass.spec.shape import HmmShape
-from windlass.train.hmm.exact_sum import Tally
+from windlass.train.hmm.exact_sum import ExactSums
 from windlass.train.hmm.run import KINDS
 from windlass.train.hmm.sweep import sweep
 from windlass.train.hmm.text import text_of_corpus
@@ -29,12 +29,12 @@ class HiddenHand:
 
     def __init__(self, run: Run, threads: int) -> None:
         assert isinstance(run.shape, HmmShape)
-        place_process(Machine(device="cpu"), threads=1)  # blocks have threads, not products
+        place_process(MachineSpec(device="cpu"), threads=1)  # blocks have threads, not products
         self._text = text_of_corpus(load_corpus(Path(run.corpus)), run.shape.context)
         self._kind, self._threads = KINDS[run.job.model.hmm.precision], threads
         self._states = states_of(run.shape.states, run.job.sync.servers)
         self._version = 0
-        self._weights: Weights | None = None
+        self._weights: HmmWeights | None = None
 
     def do(self, order: Facts, lines: Lines) -> Facts:
         if self._weights is None or lines.stamp != order["stamp"]:
@@ -47,7 +47,7 @@ class HiddenHand:
         lines.push(order["id"], self._shares(tally))
         return {"version": self._version, "likelihood": likelihood, "impossible": impossible}
 
-    def _shares(self, tally: Tally) -> list[dict[str, Tensor]]:
+    def _shares(self, tally: ExactSums) -> list[dict[str, Tensor]]:
         """Divide counts among the servers by states; of emissions, only the tokens that were seen."""
         start_K, transition_KK, emission_VK = tally.sums
         tokens_U = torch.nonzero(emission_VK.any(1)).view(-1)

@@ -14,27 +14,27 @@ from statistics import mean
 
 from windlass.spec.run import JOURNAL
 from windlass.store.journal import Journal
-from windlass.store.store_dir import Place
-from windlass.train.event_log import Record
-from windlass.train.ledger import Ledger
-from windlass.train.server.updates import Update, digest_of
+from windlass.store.store_dir import StoreDir
+from windlass.train.event_log import EventLog
+from windlass.train.ledger import SampleLedger
+from windlass.train.server.updates import ServerUpdate, digest_of
 
 REMEMBERED = 32
 """Updates whose staleness says how stale the next ones will be."""
 
 
-class Book:
+class CommitOrder:
     """What was committed, for the ledger and for whoever wants to know how stale it was."""
 
-    def __init__(self, record: Record, folder: Path, batch_sequences: int) -> None:
-        self.ledger = Ledger(record)
+    def __init__(self, record: EventLog, folder: Path, batch_sequences: int) -> None:
+        self.ledger = SampleLedger(record)
         self.stale: Counter[int] = Counter()
         self._lately: deque[int] = deque((0,), maxlen=REMEMBERED)
         self._folder, self._size = folder, batch_sequences
-        self._open: list[Update] = []
+        self._open: list[ServerUpdate] = []
         self._at = 0
 
-    def begin(self, samples: int, updates: Sequence[Update]) -> None:
+    def begin(self, samples: int, updates: Sequence[ServerUpdate]) -> None:
         """Go on after a checkpoint at `samples`; the ledger may lack the last of the `updates` since."""
         known = min(reached(self._folder), (samples + sum(u.positions for u in updates)) // self._size)
         self._at = known * self._size
@@ -52,7 +52,7 @@ class Book:
         """How stale the last updates were, on average."""
         return mean(self._lately)
 
-    def enter(self, update: Update, *, known: bool = False) -> None:
+    def enter(self, update: ServerUpdate, *, known: bool = False) -> None:
         self.stale[update.stale] += 1
         self._lately.append(update.stale)
         if known:
@@ -68,7 +68,7 @@ class Book:
 def reached(folder: Path) -> int:
     """Return the step that the ledger of a run has come to and was not taken back from."""
     step = 0
-    for record in Journal(Place(folder), JOURNAL).read():
+    for record in Journal(StoreDir(folder), JOURNAL).read():
         if record.get("event") == "ledger":
             step = int(record["steps"][1])
         elif record.get("event") in ("resumed", "settled"):

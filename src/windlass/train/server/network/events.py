@@ -9,7 +9,7 @@ import torch
 from windlass.train.loop import SMOOTHING, TELL_EVERY_S
 from windlass.train.machine_flops import known_peak
 from windlass.train.server.network.task_context import Lead
-from windlass.train.server.updates import Update
+from windlass.train.server.updates import ServerUpdate
 
 
 def tell_start(lead: Lead) -> None:
@@ -41,16 +41,16 @@ class Teller:
         self._step_s: float | None = None
         self._told_at = 0.0
         self._step = lead.step
-        self._since: list[tuple[Update, float]] = []
+        self._since: list[tuple[ServerUpdate, float]] = []
 
-    def tell(self, update: Update, seconds: float) -> None:
+    def tell(self, update: ServerUpdate, seconds: float) -> None:
         self._since.append((update, seconds))
         if self._lead.step > self._step:
             self._step = self._lead.step
             self._tell(update)
             self._since = []
 
-    def _tell(self, last: Update) -> None:
+    def _tell(self, last: ServerUpdate) -> None:
         lead, run, step = self._lead, self._lead.run, self._step
         updates, seconds = [update for update, _ in self._since], sum(s for _, s in self._since)
         before = seconds if self._step_s is None else self._step_s
@@ -81,7 +81,7 @@ class Teller:
             lead.record.plot(step, train__loss=loss, train__rate=last.rate, train__tokens_per_s=speed)
 
 
-def mean_loss(updates: list[Update]) -> float:
+def mean_loss(updates: list[ServerUpdate]) -> float:
     """Return the loss of some updates, each weighed by how many samples it had."""
     if len(updates) == 1:
         return updates[0].loss

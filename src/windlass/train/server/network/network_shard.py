@@ -15,18 +15,18 @@ import torch
 from torch import Tensor, nn
 
 from windlass.models.build import outline
-from windlass.parallel.param_shard import Holding, whole
+from windlass.parallel.param_shard import ParamShard, whole
 from windlass.parallel.partition import cut_model
-from windlass.parallel.process_group import Alone
+from windlass.parallel.process_group import SingleProcess
 from windlass.parallel.strategy import first_values
 from windlass.spec.errors import BadInput, StoreFailed
 from windlass.spec.run import CHECKPOINTS, Run
 from windlass.train.checkpoint.async_save import State, restore_newest
-from windlass.train.checkpoint.manager import Checkpoints, Copies, Tell
+from windlass.train.checkpoint.manager import CheckpointManager, Copies, Tell
 from windlass.train.optimize import build_optimizer, set_rate
 from windlass.train.server.shard_state import ROWS, ServerCrew, Share
 from windlass.train.server.sharding import divide_weights
-from windlass.train.server.updates import Update
+from windlass.train.server.updates import ServerUpdate
 
 
 class NetworkPart:
@@ -40,7 +40,7 @@ class NetworkPart:
         self._by_name = {holding.name: holding for holding in self.holdings}
         self._optimizer = build_optimizer(self.holdings, run)
         self._decays = [group["weight_decay"] for group in self._optimizer.param_groups]
-        self._checkpoints = Checkpoints(folder, run.job, tell)
+        self._checkpoints = CheckpointManager(folder, run.job, tell)
         self._uneven = False
         """Whether there was an update of less than a batch."""
 
@@ -57,7 +57,7 @@ class NetworkPart:
             self._folder / CHECKPOINTS,
             self.holdings,
             self._optimizer,
-            crew=Alone(),
+            crew=SingleProcess(),
             spare=Copies.of(self._folder) if self._number == 0 else None,
         )
         return state, passed_over
@@ -88,7 +88,7 @@ class NetworkPart:
         gradients = [_added(holding, shares) for holding in self.holdings]
         return float(torch.stack([n.square() for n in torch._foreach_norm(gradients)]).sum())
 
-    def apply(self, shares: Sequence[Share], update: Update) -> dict[str, Any]:
+    def apply(self, shares: Sequence[Share], update: ServerUpdate) -> dict[str, Any]:
         gradients = [_added(holding, shares) for holding in self.holdings]
         if update.shrink is not None:
             torch._foreach_mul_(gradients, update.shrink)
@@ -106,7 +106,7 @@ class NetworkPart:
     def take_up(self, head: Mapping[str, Any], share: Share) -> None:
         raise AssertionError("a checkpoint of a network holds everything")
 
-    def lacks(self, _update: Update) -> list[str]:
+    def lacks(self, _update: ServerUpdate) -> list[str]:
         return []
 
     def save(self, state: State, crew: ServerCrew) -> Path:
@@ -126,7 +126,7 @@ class NetworkPart:
     def close(self, within_s: float) -> None:
         self._checkpoints.close(within_s)
 
-    def _tune(self, update: Update) -> None:
+    def _tune(self, update: ServerUpdate) -> None:
         """Let the optimizer make a step of the size of an update."""
         train, share = self._run.job.train, update.positions / self._run.batch_sequences
         set_rate(self._optimizer, update.rate)
@@ -141,15 +141,15 @@ class NetworkPart:
             state["step"].copy_(before)
 
 
-def _holdings(run: Run, folder: Path, number: int) -> list[Holding]:
+def _holdings(run: Run, folder: Path, number: int) -> list[ParamShard]:
     """Build the boxes of one server, with their first values; one whole weight is in memory at a time."""
     model = outline(run.network)
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    value, holdings = first_values(run, model, folder), list[Holding]()
+    value, holdings = first_values(run, model, folder), list[ParamShard]()
     for name, box in divide_weights(shapes, run.job.sync.servers)[number].items():
         inside = box.within(whole(shapes[name]))
         first = value(name, shapes[name])[inside].to(torch.float32).clone()
-        holdings.append(Holding(name, shapes[name], box, nn.Parameter(first), copies=1))
+        holdings.append(ParamShard(name, shapes[name], box, nn.Parameter(first), copies=1))
     if not holdings:
         raise BadInput(f"[sync] servers = {run.job.sync.servers}: there are not enough weights for so many")
     return holdings
@@ -170,7 +170,7 @@ def foreseen(weight: nn.Parameter, optimizer: torch.optim.Optimizer, ahead: int)
     return weight.detach().addcdiv(state["exp_avg"], size, value=-rate * way)
 
 
-def _added(holding: Holding, shares: Sequence[Share]) -> Tensor:
+def _added(holding: ParamShard, shares: Sequence[Share]) -> Tensor:
     if len(shares) == 1 and holding.name + ROWS not in shares[0]:
         return shares[0][holding.name]
     total = torch.zeros_like(holding.tensor)

@@ -15,21 +15,21 @@ from windlass.spec.errors import StoreFailed, WindlassError
 from windlass.spec.run import Run
 from windlass.spec.sync import Sync
 from windlass.train.checkpoint.async_save import State
-from windlass.train.checkpoint.reader import Assembled
+from windlass.train.checkpoint.reader import CheckpointReader
 from windlass.train.data_loader import build_objective
 from windlass.train.evaluate import Evaluation, measured
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 from windlass.train.loop import save_length
 from windlass.train.optimize import rate_of
 from windlass.train.replan import replanned
 from windlass.train.result import save_result
-from windlass.train.server.network.commit_order import Book
+from windlass.train.server.network.commit_order import CommitOrder
 from windlass.train.server.network.events import Teller, tell_start
-from windlass.train.server.network.settings_requests import Requests
-from windlass.train.server.primary import Chief
-from windlass.train.server.task import Standing
-from windlass.train.server.updates import Update, digest_of
-from windlass.train.server.work_queue import Done, Facts, Task
+from windlass.train.server.network.settings_requests import ServerSettings
+from windlass.train.server.primary import PrimaryServer
+from windlass.train.server.task import TaskProgress
+from windlass.train.server.updates import ServerUpdate, digest_of
+from windlass.train.server.work_queue import Facts, FinishedWork, WorkerTask
 
 EPSILON = 1e-6
 
@@ -39,17 +39,20 @@ class NetworkCourse:
 
     squared = True
 
-    def __init__(self, run: Run, folder: Path, record: Record, chief: Chief) -> None:
+    def __init__(self, run: Run, folder: Path, record: EventLog, chief: PrimaryServer) -> None:
         self.planned = self.run = run
         self.folder, self.record, self._chief = folder, record, chief
         self.size = run.batch_sequences
         self._corpus = load_corpus(Path(run.corpus))
         self._objective = build_objective(run, self._corpus)
         self._look_sequences: int | None = None
-        self._book, self._requests = Book(record, folder, run.batch_sequences), Requests(folder, record)
+        self._book, self._requests = (
+            CommitOrder(record, folder, run.batch_sequences),
+            ServerSettings(folder, record),
+        )
         self._looked_at = self._saved_at = -1
 
-    def begin(self, base: State, updates: Sequence[Update], passed_over: Sequence[str]) -> None:
+    def begin(self, base: State, updates: Sequence[ServerUpdate], passed_over: Sequence[str]) -> None:
         for reason in passed_over:
             self.record.tell("warning", message=f"checkpoint passed over: {reason}")
         self._looked_at, self._saved_at = base.step, base.step if base.step else -1
@@ -99,19 +102,19 @@ class NetworkCourse:
     def parts(self, workers: int) -> int:
         return workers
 
-    def order(self, task: Task) -> Facts:
+    def order(self, task: WorkerTask) -> Facts:
         if task.kind == "look":
             return {"sequences": self._look_sequences}
         share = share_of(task.batch * self.size, self.size, task.part, task.parts)
         micro = self.run.micro_batch_sequences
         return {"first": share.start, "until": share.stop, "micro": micro, "ahead": self._ahead}
 
-    def draw_up(self, done: Done, standing: Standing) -> Update:
+    def draw_up(self, done: FinishedWork, standing: TaskProgress) -> ServerUpdate:
         update = drawn_up(done, self.run, standing)
         check_finite(update)
         return update
 
-    def entered(self, update: Update, _told: Sequence[dict[str, Any]], seconds: float) -> None:
+    def entered(self, update: ServerUpdate, _told: Sequence[dict[str, Any]], seconds: float) -> None:
         self._book.ledger.spend("compute", seconds)
         self._book.enter(update)
         self._teller.tell(update, seconds)
@@ -143,7 +146,7 @@ class NetworkCourse:
 
     def finish(self) -> None:
         result = self._evaluate(self.run.final_sequences)
-        source = Assembled(self._save())
+        source = CheckpointReader(self._save())
         path = save_result(self.folder, self.run, source, self._corpus, result)
         chief = self._chief
         self.record.tell(
@@ -212,7 +215,7 @@ class NetworkCourse:
         )
 
 
-def drawn_up(done: Done, run: Run, standing: Standing) -> Update:
+def drawn_up(done: FinishedWork, run: Run, standing: TaskProgress) -> ServerUpdate:
     """Return the update that follows, of one part of a batch or of all its parts."""
     size, (batch, part, parts) = run.batch_sequences, done.piece
     share = share_of(batch * size, size, part, parts)
@@ -220,7 +223,7 @@ def drawn_up(done: Done, run: Run, standing: Standing) -> Update:
     norm = float(done.facts[0]["norm"]) if standing.square is None else math.sqrt(standing.square)
     most = run.job.train.clip or math.inf
     rate = rate_of(run, standing.step) * math.sqrt(len(share) / size)
-    return Update(
+    return ServerUpdate(
         number=standing.version + 1,
         batch=batch,
         part=part,
@@ -239,7 +242,7 @@ def drawn_up(done: Done, run: Run, standing: Standing) -> Update:
     )
 
 
-def check_finite(update: Update) -> None:
+def check_finite(update: ServerUpdate) -> None:
     """Refuse an update that would ruin the weights."""
     if math.isfinite(update.loss) and math.isfinite(update.norm):
         return

@@ -12,17 +12,17 @@ from torch import Tensor
 
 from windlass.corpus.corpus_dir import load_corpus
 from windlass.parallel.device import place_process
-from windlass.parallel.device_mesh import Grid
-from windlass.parallel.param_shard import Box, whole
+from windlass.parallel.device_mesh import Mesh
+from windlass.parallel.param_shard import Slice, whole
 from windlass.parallel.partition import cut_model
-from windlass.parallel.process_group import Alone
+from windlass.parallel.process_group import SingleProcess
 from windlass.parallel.strategy import Batch, Strategy
 from windlass.spec.layout import Layout
 from windlass.spec.run import Run
 from windlass.train.compile_model import compiled
-from windlass.train.data_loader import Feed
+from windlass.train.data_loader import DataLoader
 from windlass.train.evaluate import evaluate
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 from windlass.train.sample import continue_tokens
 from windlass.train.server.connections import Facts, Lines
 from windlass.train.server.frames import Frame
@@ -31,18 +31,18 @@ from windlass.train.server.sharding import divide_weights
 from windlass.train.trainer import SAMPLE_TOKENS
 
 
-class Learner:
+class GradientWorker:
     """The model of a worker: learns and looks as a trainer of one process does, without an optimizer."""
 
-    def __init__(self, run: Run, record: Record, threads: int) -> None:
+    def __init__(self, run: Run, record: EventLog, threads: int) -> None:
         self.run = run.model_copy(update={"layout": Layout(recompute=run.layout.recompute)})
         device = place_process(run.job.machine, threads, 0)
         self.corpus = load_corpus(Path(run.corpus))
-        self._grid = Grid(self.run.layout, device, Alone())
+        self._grid = Mesh(self.run.layout, device, SingleProcess())
         self.strategy = Strategy(self.run, self._grid, cut_model(run.network, self.run.layout), fill=False)
         if run.compile:
             self.strategy.forward = compiled(self.strategy.stages[0].model, record)
-        self.feed = Feed(self.run, self.corpus, 0)
+        self.feed = DataLoader(self.run, self.corpus, 0)
         self.holdings = {holding.name: holding for holding in self.strategy.held.holdings}
         self.looked_up = looked_up(run)
 
@@ -113,8 +113,8 @@ class NetworkHand:
 
     stage = "network"
 
-    def __init__(self, run: Run, record: Record, threads: int) -> None:
-        self._learner = Learner(run, record, threads)
+    def __init__(self, run: Run, record: EventLog, threads: int) -> None:
+        self._learner = GradientWorker(run, record, threads)
         shapes = {name: holding.shape for name, holding in self._learner.holdings.items()}
         self._division = divide_weights(shapes, run.job.sync.servers)
 
@@ -142,7 +142,7 @@ class NetworkHand:
             self._take(frame, boxes)
         return version
 
-    def _take(self, frame: Frame, boxes: Mapping[str, Box]) -> None:
+    def _take(self, frame: Frame, boxes: Mapping[str, Slice]) -> None:
         for name, box in boxes.items():
             holding, value = self._learner.holdings[name], frame.arrays[name]
             if name + ROWS in frame.arrays:
@@ -150,7 +150,7 @@ class NetworkHand:
             else:
                 holding.tensor[box.within(whole(holding.shape))].copy_(value)
 
-    def _share(self, boxes: Mapping[str, Box], rows: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _share(self, boxes: Mapping[str, Slice], rows: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return one server's part of the gradient."""
         share: dict[str, Tensor] = {}
         for name, box in boxes.items():

@@ -11,17 +11,17 @@ from typing import Any
 from windlass.spec.errors import WindlassError
 from windlass.spec.run import Run
 from windlass.spec.settings import Settings, applied, difference, server_refusal
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 from windlass.train.server.network.task_context import Lead
 from windlass.train.settings_file import load_request, newest_request, told_before
 
 LOOK_EVERY_S = 0.1
 
 
-class Requests:
+class ServerSettings:
     """The requests of one run, and which of them was taken."""
 
-    def __init__(self, folder: Path, record: Record) -> None:
+    def __init__(self, folder: Path, record: EventLog) -> None:
         self._folder, self._record = folder, record
         self._taken = 0
         self._settings: Settings | None = None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from windlass.spec.run import Run
-from windlass.train.event_log import Record
+from windlass.train.event_log import EventLog
 
 
 class Lead(Protocol):
@@ -17,7 +17,7 @@ class Lead(Protocol):
     planned: Run
     """The same without what it was asked to change meanwhile."""
     folder: Path
-    record: Record
+    record: EventLog
 
     @property
     def step(self) -> int: ...

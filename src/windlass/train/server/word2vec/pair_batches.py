@@ -21,7 +21,7 @@ UNITS = BATCHES * SIZE
 
 
 @dataclass(frozen=True)
-class Place:
+class BatchRange:
     """A stretch of a block: which pass and tokens, and which share of the groups."""
 
     epoch: int
@@ -33,7 +33,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Grid:
+class PairBatches:
     """All passes over a text."""
 
     tokens: int
@@ -52,12 +52,12 @@ class Grid:
     def steps(self) -> int:
         return self.epochs * self.steps_of_a_pass
 
-    def place(self, positions: range) -> Place:
+    def place(self, positions: range) -> BatchRange:
         """Return where positions lie; they are of one block."""
         block, first = divmod(positions.start, UNITS)
         epoch, number = divmod(block, len(self.blocks))
         tokens = self.blocks[number]
-        return Place(epoch, tokens.start, tokens.stop, first, first + len(positions))
+        return BatchRange(epoch, tokens.start, tokens.stop, first, first + len(positions))
 
     def step_at(self, epoch: int, position: int) -> int:
         """Return the step that begins with a token of a pass, where a block does."""

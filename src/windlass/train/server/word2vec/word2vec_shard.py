@@ -20,8 +20,8 @@ from windlass.spec.run import Run
 from windlass.train.checkpoint.async_save import State
 from windlass.train.collective_errors import accord
 from windlass.train.server.shard_state import ROWS, ServerCrew, Share
-from windlass.train.server.updates import Update
-from windlass.train.server.word2vec.pair_batches import SIZE, Grid
+from windlass.train.server.updates import ServerUpdate
+from windlass.train.server.word2vec.pair_batches import SIZE, PairBatches
 from windlass.train.word2vec.learner import PASSES, newest_pass
 from windlass.train.word2vec.start import plan_of
 
@@ -41,7 +41,7 @@ class VectorPart:
     def __init__(self, run: Run, folder: Path, number: int) -> None:
         self._folder, corpus = folder, load_corpus(Path(run.corpus))
         self._plan = plan_of(run, corpus)
-        self._grid = Grid(corpus.train.tokens, self._plan.epochs)
+        self._grid = PairBatches(corpus.train.tokens, self._plan.epochs)
         self.rows = rows_of(self._plan.vocabulary, run.job.sync.servers)[number]
         if not self.rows:
             raise BadInput(f"[sync] servers = {run.job.sync.servers}: not enough tokens for so many")
@@ -85,7 +85,7 @@ class VectorPart:
     def square(self, _shares: Sequence[Share]) -> float:
         raise AssertionError("rows are not clipped")
 
-    def apply(self, shares: Sequence[Share], _update: Update) -> dict[str, Any]:
+    def apply(self, shares: Sequence[Share], _update: ServerUpdate) -> dict[str, Any]:
         for share in shares:
             for name, table in self._tables.items():
                 at = share[name + ROWS] - self.rows.start
@@ -101,7 +101,7 @@ class VectorPart:
     def take_up(self, head: Mapping[str, Any], share: Share) -> None:
         raise AssertionError("a checkpoint of vectors holds everything")
 
-    def lacks(self, _update: Update) -> list[str]:
+    def lacks(self, _update: ServerUpdate) -> list[str]:
         return []
 
     def save(self, state: State, crew: ServerCrew) -> Path:

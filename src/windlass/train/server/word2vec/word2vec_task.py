@@ -18,15 +18,15 @@ from windlass.spec.protocol.progress import Progress
 from windlass.spec.run import Run
 from windlass.spec.sync import Sync
 from windlass.train.checkpoint.async_save import State
-from windlass.train.event_log import Record
-from windlass.train.server.primary import Chief
-from windlass.train.server.task import Standing
-from windlass.train.server.updates import Update
-from windlass.train.server.word2vec.pair_batches import BATCHES, SIZE, Grid
+from windlass.train.event_log import EventLog
+from windlass.train.server.primary import PrimaryServer
+from windlass.train.server.task import TaskProgress
+from windlass.train.server.updates import ServerUpdate
+from windlass.train.server.word2vec.pair_batches import BATCHES, SIZE, PairBatches
 from windlass.train.server.word2vec.word2vec_shard import VectorPart
-from windlass.train.server.work_queue import Done, Facts, Task
+from windlass.train.server.work_queue import Facts, FinishedWork, WorkerTask
 from windlass.train.settings_file import StopAsked
-from windlass.train.word2vec.learner import Learner
+from windlass.train.word2vec.learner import Word2VecLearner
 from windlass.train.word2vec.start import THREADS, plan_of
 
 
@@ -35,13 +35,13 @@ class VectorCourse:
 
     size, squared = SIZE, False
 
-    def __init__(self, run: Run, folder: Path, record: Record, chief: Chief) -> None:
+    def __init__(self, run: Run, folder: Path, record: EventLog, chief: PrimaryServer) -> None:
         self._run, self._folder, self.record, self._chief = run, folder, record, chief
         corpus = load_corpus(Path(run.corpus))
-        self._learner = Learner(
+        self._learner = Word2VecLearner(
             corpus.train, plan_of(run, corpus), folder, digest=corpus.digest, threads=THREADS
         )
-        self._grid = Grid(corpus.train.tokens, self._learner.plan.epochs)
+        self._grid = PairBatches(corpus.train.tokens, self._learner.plan.epochs)
         part = chief.shard.part
         assert isinstance(part, VectorPart)
         part.write = self._write
@@ -51,7 +51,7 @@ class VectorCourse:
         self._told = (0, 0)
         """Bytes sent and received that were told of."""
 
-    def begin(self, base: State, updates: Sequence[Update], _passed_over: Sequence[str]) -> None:
+    def begin(self, base: State, updates: Sequence[ServerUpdate], _passed_over: Sequence[str]) -> None:
         self._saved_at = self._stands_at = base.step
         learner = self._learner
         for update in updates:
@@ -84,7 +84,7 @@ class VectorCourse:
     def parts(self, workers: int) -> int:
         return workers
 
-    def order(self, task: Task) -> Facts:
+    def order(self, task: WorkerTask) -> Facts:
         place = self._grid.place(share_of(task.batch * SIZE, SIZE, task.part, task.parts))
         rate = float(self._learner.rates_at(place.epoch, np.array([place.start]))[0])
         return {
@@ -96,11 +96,11 @@ class VectorCourse:
             "rate": rate,
         }
 
-    def draw_up(self, done: Done, standing: Standing) -> Update:
+    def draw_up(self, done: FinishedWork, standing: TaskProgress) -> ServerUpdate:
         batch, part, parts = done.piece
         share = share_of(batch * SIZE, SIZE, part, parts)
         seen = {key: sum(fact[key] for fact in done.facts) for key in ("pairs", "loss_sum", "loss_pairs")}
-        return Update(
+        return ServerUpdate(
             number=standing.version + 1,
             batch=batch,
             part=part,
@@ -113,7 +113,7 @@ class VectorCourse:
             more={**seen, "rows": sum(fact["rows"] for fact in done.facts)},
         )
 
-    def entered(self, update: Update, _told: Sequence[dict[str, Any]], _seconds: float) -> None:
+    def entered(self, update: ServerUpdate, _told: Sequence[dict[str, Any]], _seconds: float) -> None:
         self._include(update)
         step, tokens = self._chief.step, self._grid.tokens
         epoch, position = self._grid.standing(step)
@@ -139,7 +139,7 @@ class VectorCourse:
     def end(self) -> None:
         """Everything is saved where it must be."""
 
-    def _include(self, update: Update) -> None:
+    def _include(self, update: ServerUpdate) -> None:
         self._stale[update.stale] += 1
         learnt = Learnt(update.more["pairs"], update.more["loss_sum"], update.more["loss_pairs"])
         self._learner.include(learnt, 0.0)

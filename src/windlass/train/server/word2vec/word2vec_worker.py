@@ -16,7 +16,7 @@ from windlass.train.server.connections import Facts, Lines
 from windlass.train.server.shard_state import ROWS
 from windlass.train.server.word2vec.pair_batches import UNITS
 from windlass.train.server.word2vec.word2vec_shard import NAMES, NEW, rows_of
-from windlass.train.word2vec.learner import Floats, Learner
+from windlass.train.word2vec.learner import Floats, Word2VecLearner
 from windlass.train.word2vec.start import THREADS, plan_of
 
 MANY = 3200
@@ -31,7 +31,7 @@ class VectorHand:
     def __init__(self, run: Run, folder: Path) -> None:
         corpus = load_corpus(Path(run.corpus))
         self._text, self._plan = corpus.train, plan_of(run, corpus)
-        learner = Learner(corpus.train, self._plan, folder, digest=corpus.digest, threads=THREADS)
+        learner = Word2VecLearner(corpus.train, self._plan, folder, digest=corpus.digest, threads=THREADS)
         self._sampler = learner.sampler
         self._rows = rows_of(self._plan.vocabulary, run.job.sync.servers)
         self._drawn: tuple[tuple[int, int], Groups] | None = None
