@@ -33,7 +33,7 @@ LAYER_NAMES = {
 }
 NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 FILE = "model.gguf"
-MOST_BATCH_TOKENS = 2048
+MAX_BATCH_TOKENS = 2048
 
 
 def convert(job: dict[str, Any], target: Path) -> None:
@@ -95,7 +95,7 @@ class LlamaCpp:
         )
         self._vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
         self._threads = job["threads"]
-        self._batch = llama_cpp.llama_batch_init(MOST_BATCH_TOKENS, 0, 1)
+        self._batch = llama_cpp.llama_batch_init(MAX_BATCH_TOKENS, 0, 1)
         self._context: Any = None
         self._made_for = (0, 0)
 
@@ -121,7 +121,7 @@ class LlamaCpp:
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = sequences * longest
         params.n_seq_max = sequences
-        params.n_batch = params.n_ubatch = MOST_BATCH_TOKENS
+        params.n_batch = params.n_ubatch = MAX_BATCH_TOKENS
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
         params.n_threads = params.n_threads_batch = self._threads
         params.no_perf = True
@@ -130,7 +130,7 @@ class LlamaCpp:
 
     def _admit(self, waiting: list[Asked], running: dict[int, Asked], concurrency: int) -> dict[int, Asked]:
         """Take in what there is room for, in sequences and in tokens of one batch."""
-        room, fed = MOST_BATCH_TOKENS - len(running), {}
+        room, fed = MAX_BATCH_TOKENS - len(running), {}
         free = [place for place in range(concurrency) if place not in running]
         while waiting and free and len(waiting[-1].prompt) <= room:
             request = waiting.pop()

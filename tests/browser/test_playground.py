@@ -62,7 +62,7 @@ def test_two_actions_lead_to_a_streamed_answer_and_a_third_to_running_python(
     assert ran.returncode == 0, ran.stderr
     assert "Once upon a time" in ran.stdout
     first, second = engine.of(Generate)
-    assert (first.tokens, first.most_tokens) == (second.tokens, second.most_tokens)
+    assert (first.tokens, first.max_tokens) == (second.tokens, second.max_tokens)
     assert complaints == []
 
 

@@ -84,7 +84,7 @@ def test_options_and_a_job_file_mean_the_same_corpus(here: Path, capsys: pytest.
     by_options = build(capsys, "rows.jsonl", *SMALL)
     assert build(capsys, "job.toml")["corpus"] == by_options["corpus"]
     assert answer(capsys, "corpus", "stats", "job.toml") == by_options
-    assert build(capsys, "job.toml", "--set", "corpus.clean.least_chars=20")["corpus"] != by_options["corpus"]
+    assert build(capsys, "job.toml", "--set", "corpus.clean.min_chars=20")["corpus"] != by_options["corpus"]
 
 
 def test_a_tokenizer_may_be_characters_or_a_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from windlass.spec.errors import BadInput, InUse, NotFound
 
 MEMBER = "made_up_member"
 PATIENCE_S = 60.0
-QUICK = Restart(back_off_s=0.05, back_off_most_s=5.0)
+QUICK = Restart(back_off_s=0.05, max_back_off_s=5.0)
 BACKENDS = [
     "fake",
     pytest.param("local", marks=pytest.mark.slow),

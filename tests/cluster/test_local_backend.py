@@ -24,7 +24,7 @@ from windlass.cluster.process.process_identity import birth_of, kill_rest, runs,
 from windlass.cluster.process.process_supervisor import MemberRecord
 from windlass.cluster.process.restarts import decide
 
-QUICK = Restart(back_off_s=0.05, back_off_most_s=5.0)
+QUICK = Restart(back_off_s=0.05, max_back_off_s=5.0)
 MACHINE = LocalMachine((0, 1, 2, 3), 8 << 30, (0, 1))
 
 

@@ -12,7 +12,7 @@ from windlass.cluster.backend import ClusterBackend, Group, GroupStatus, Member,
 from windlass.lab.proofs.backends.ray_nodes import RayNodes
 
 pytestmark = pytest.mark.slow
-QUICK = Restart(back_off_s=0.05, back_off_most_s=5.0)
+QUICK = Restart(back_off_s=0.05, max_back_off_s=5.0)
 
 
 def until(backend: ClusterBackend, key: str, holds: Callable[[GroupStatus], bool]) -> GroupStatus:

@@ -69,7 +69,7 @@ def test_a_block_keeps_text_lengths_and_places_together(chinese: str, english: s
 
 
 def test_fingerprints_overlook_white_space_alone() -> None:
-    corpus = Corpus(clean=Clean(least_chars=1, duplicates="exact"))
+    corpus = Corpus(clean=Clean(min_chars=1, duplicates="exact"))
     texts = ["one two", "one\n  two ", "one too"]
     found = clean_block([Document(0, i, text) for i, text in enumerate(texts)], corpus)
     assert np.array_equal(found.fingerprint[0], found.fingerprint[1])

@@ -96,7 +96,7 @@ def test_real_code_is_encoded_alike_both_ways(bpe: Tokenizer) -> None:
 def test_words_beyond_the_limit_are_forgotten_and_learnt_again(
     bpe: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.corpus.fast_tokenizer.MOST_WORDS", 10)
+    monkeypatch.setattr("windlass.corpus.fast_tokenizer.MAX_WORDS", 10)
     quick = encoder_for(bpe)
     for start in range(0, 60, 20):
         text = " ".join(f"w{i}" for i in range(start, start + 20))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.elastic.membership import (
-    BACK_OFF_MOST_S,
-    EARLY_MOST,
+    MAX_BACK_OFF_S,
+    MAX_EARLY,
     AbandonGeneration,
     Drained,
     DrainGeneration,
@@ -278,7 +278,7 @@ def test_an_agent_starts_no_more_than_it_may() -> None:
 
 def test_workers_that_die_early_again_and_again_end_the_run_with_their_words() -> None:
     roll = running(2)
-    roll.early, roll.last_words = EARLY_MOST, "ImportError"
+    roll.early, roll.last_words = MAX_EARLY, "ImportError"
     end = decide(roll, NOW_S, everyone)
     assert isinstance(end, End)
     assert end.outcome == "failed"
@@ -288,7 +288,7 @@ def test_workers_that_die_early_again_and_again_end_the_run_with_their_words() -
 
 @given(st.integers(0, 200))
 def test_the_pause_before_a_start_grows_up_to_a_bound(early: int) -> None:
-    assert 0 <= back_off_s(early) <= back_off_s(early + 1) <= BACK_OFF_MOST_S
+    assert 0 <= back_off_s(early) <= back_off_s(early + 1) <= MAX_BACK_OFF_S
 
 
 def test_the_run_is_over_when_all_members_are_done() -> None:

@@ -96,7 +96,7 @@ def test_a_run_that_counts_is_stopped_and_resumed(
     windlass: Run, as_json: AsJson, folder: Path, environment: dict[str, str]
 ) -> None:
     asked = ["hmm.toml", "--set", "model.hmm.states=24", "--set", "train.steps=100000",
-             "--set", "model.hmm.least_gain=0"]  # fmt: skip
+             "--set", "model.hmm.min_gain=0"]  # fmt: skip
     job(folder, "hmm")
     training = subprocess.Popen(
         [sys.executable, "-m", "windlass.cli", "train", *asked],

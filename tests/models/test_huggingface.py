@@ -103,7 +103,7 @@ def test_a_round_trip_keeps_every_bit(kind: str, dtype: torch.dtype, tmp_path: P
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "bert"])
 def test_a_round_trip_through_shards_keeps_every_bit(kind: str, tmp_path: Path) -> None:
     theirs = published(kind, tmp_path / "theirs", max_shard_size="30KB")
-    save_model(load_model(tmp_path / "theirs"), tmp_path / "ours", most_shard_bytes=30_000)
+    save_model(load_model(tmp_path / "theirs"), tmp_path / "ours", max_shard_bytes=30_000)
     for folder in ("theirs", "ours"):
         assert len(list((tmp_path / folder).glob("model-*-of-*.safetensors"))) > 2
     assert_same(shards(tmp_path / "theirs"), shards(tmp_path / "ours"))

@@ -52,7 +52,7 @@ def test_sizes_are_those_of_the_built_model(shape: Network) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_weights_are_those_that_torch_loads(shape: Network, dtype: str, tmp_path: Path) -> None:
-    save_model(build(shape, seed=1, dtype=TYPES[dtype]), tmp_path, most_shard_bytes=20_000)
+    save_model(build(shape, seed=1, dtype=TYPES[dtype]), tmp_path, max_shard_bytes=20_000)
     weights = load_weights(tmp_path)
     assert (weights.shape, weights.precision) == (shape, dtype)
     for name, tensor in load_model(tmp_path, dtype=torch.float32).state_dict().items():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from windlass.plan.local.machine import MachineFacts
 from windlass.plan.loss import Law
-from windlass.plan.pilot import LEAST_STEPS, answer, design, fixed_job, pilot_job, run_flops
+from windlass.plan.pilot import MIN_STEPS, answer, design, fixed_job, pilot_job, run_flops
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.errors import BadInput
 from windlass.spec.job import Job
@@ -56,7 +56,7 @@ def test_pilots_cost_their_share_and_each_has_enough_steps(
     run = planned(model=model, train={"steps": 4000, "batch_sequences": 16})
     pilots = design(run, share)
     assert sum(pilot.flops for pilot in pilots) == pytest.approx(share * run_flops(run), rel=0.05)
-    assert all(pilot.steps >= LEAST_STEPS and pilot.warmup_steps < pilot.steps for pilot in pilots)
+    assert all(pilot.steps >= MIN_STEPS and pilot.warmup_steps < pilot.steps for pilot in pilots)
     assert all(pilot.shape.matrix_parameters <= run.shape.matrix_parameters for pilot in pilots)
 
 

@@ -47,7 +47,7 @@ def test_a_text_is_continued(client: Any) -> None:
 def test_settings_reach_the_engine(client: Any, engine: Any) -> None:
     client.complete([5, 6], max_tokens=2, temperature=0.5, top_p=0.25, seed=5)
     (asked,) = engine.of(Generate)
-    assert (asked.tokens, asked.most_tokens, asked.temperature) == ([5, 6], 2, 0.5)
+    assert (asked.tokens, asked.max_tokens, asked.temperature) == ([5, 6], 2, 0.5)
     assert (asked.top_p, asked.seed) == (0.25, 5)
 
 
@@ -124,7 +124,7 @@ def test_tokens_go_there_and_back(client: Any) -> None:
 
 def test_a_dry_run_says_what_would_become_of_a_request(client: Any, engine: Any) -> None:
     tried = client.dry_run("the lazy dog", max_tokens=9)
-    assert (tried.fits, tried.prompt_tokens, tried.most_tokens, tried.model) == (True, 3, 9, "tiny@3")
+    assert (tried.fits, tried.prompt_tokens, tried.max_tokens, tried.model) == (True, 3, 9, "tiny@3")
     refused = client.dry_run(turns="dog", max_tokens=4000)
     assert not refused.fits
     assert refused.failure.code == "context_length_exceeded"

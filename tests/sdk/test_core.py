@@ -229,7 +229,7 @@ def test_waits_grow_within_bounds_and_never_undercut_the_server(
     failure = busy_failure("overloaded", 429, None if retry_after is None else str(retry_after))
     wait_s = wait_after(policy, failure, tried, draw)
     assert wait_s >= (retry_after or 0)
-    assert wait_s <= max(policy.most_wait_s, (retry_after or 0) + policy.first_wait_s)
+    assert wait_s <= max(policy.max_wait_s, (retry_after or 0) + policy.first_wait_s)
     again = decide(policy, failure, tried=tried, left_s=5.0, draw=draw)
     assert again is None or again < 5.0
 
@@ -383,7 +383,7 @@ def test_no_site_rests_longer_than_the_bound(failures: int, now: float) -> None:
     circuit, health = Circuit(), SiteMemory()
     for _ in range(failures):
         health = failed(health, circuit, now)
-    assert health.rests_until <= now + circuit.most_rest_s or math.isinf(health.rests_until)
+    assert health.rests_until <= now + circuit.max_rest_s or math.isinf(health.rests_until)
 
 
 def test_a_site_that_is_busy_or_rests_is_asked_last_but_asked() -> None:

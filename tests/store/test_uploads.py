@@ -20,7 +20,7 @@ from windlass.store.mirror import Mirror
 from windlass.store.store_dir import StoreDir
 from windlass.store.uploads import Patience, Uploads
 
-QUICK = Patience(first_s=0.02, most_s=0.2)
+QUICK = Patience(first_s=0.02, max_s=0.2)
 MINUTE = 60.0
 
 
@@ -168,7 +168,7 @@ def test_what_is_closed_sends_nothing_more(tmp_path: Path) -> None:
 
 @given(st.integers(1, 100), st.floats(0, 1, exclude_max=True))
 def test_waits_double_up_to_a_limit_and_are_spread(attempt: int, chance: float) -> None:
-    patience = Patience(first_s=1, most_s=60)
+    patience = Patience(first_s=1, max_s=60)
     longest = min(60.0, 2.0 ** (attempt - 1))
     assert longest / 2 <= patience.wait_s(attempt, chance) <= longest
 

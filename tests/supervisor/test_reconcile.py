@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
 from windlass.supervisor.reconcile import (
-    DRAIN_LEAST_S,
-    DRAIN_MOST_S,
-    MOST_FAILED_STARTS,
+    MAX_DRAIN_S,
+    MAX_FAILED_STARTS,
+    MIN_DRAIN_S,
     Action,
     ReplicaLife,
     is_frozen,
@@ -62,9 +62,9 @@ def test_a_replica_is_stopped_once_it_has_drained_or_took_too_long() -> None:
         running("busy", phase="draining", shunned_since=5.0, in_flight=3),
         running("not known to all", phase="draining"),
     ]
-    assert reconcile(wanted, there, 5.0 + DRAIN_LEAST_S / 2) == []
-    assert [action.what for action in reconcile(wanted, there, 5.0 + DRAIN_LEAST_S)] == ["idle"]
-    assert [action.what for action in reconcile(wanted, there, DRAIN_MOST_S)] == [each.name for each in there]
+    assert reconcile(wanted, there, 5.0 + MIN_DRAIN_S / 2) == []
+    assert [action.what for action in reconcile(wanted, there, 5.0 + MIN_DRAIN_S)] == ["idle"]
+    assert [action.what for action in reconcile(wanted, there, MAX_DRAIN_S)] == [each.name for each in there]
 
 
 @given(
@@ -100,9 +100,9 @@ def test_a_version_is_restarted_at_once_and_later_the_more_often_it_ends_young()
 
 def test_a_version_that_was_ready_once_is_never_hopeless() -> None:
     never = ReplicaLife(0.0, None)
-    assert is_hopeless([never] * MOST_FAILED_STARTS)
-    assert not is_hopeless([never] * (MOST_FAILED_STARTS - 1))
-    assert not is_hopeless([ReplicaLife(0.0, 0.1), *[never] * (MOST_FAILED_STARTS - 1)])
+    assert is_hopeless([never] * MAX_FAILED_STARTS)
+    assert not is_hopeless([never] * (MAX_FAILED_STARTS - 1))
+    assert not is_hopeless([ReplicaLife(0.0, 0.1), *[never] * (MAX_FAILED_STARTS - 1)])
 
 
 def test_a_doubt_makes_the_patience_with_a_silent_replica_shorter() -> None:

@@ -99,8 +99,8 @@ def test_a_directory_from_parts_has_the_bytes_of_one_from_the_model(tmp_path: Pa
     source = checkpoint_of(model, tmp_path / "parts", 3)
     for limit in (10**9, 30_000):
         streamed, direct = tmp_path / f"streamed-{limit}", tmp_path / f"direct-{limit}"
-        save_weights(shape, source, StoreDir(streamed), most_shard_bytes=limit)
-        save_model(model, direct, most_shard_bytes=limit)
+        save_weights(shape, source, StoreDir(streamed), max_shard_bytes=limit)
+        save_model(model, direct, max_shard_bytes=limit)
         assert contents(streamed) == contents(direct)
 
 

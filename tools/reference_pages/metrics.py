@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reference_pages.markdown import code, head, table, whole
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
-from windlass.serve.metrics.series import MOST_SERIES, OTHER, Figure
+from windlass.serve.metrics.series import MAX_SERIES, OTHER, Figure
 from windlass.supervisor.supervisor_metrics import ServiceFigures
 
 
@@ -14,7 +14,7 @@ def page() -> str:
     lines = head(
         "Figures of a service",
         "What `GET /metrics` (scope `metrics`) tells in Prometheus' text, for all gateways of a service."
-        f" A figure has at most {MOST_SERIES} series in a process; what comes later is counted as `{OTHER}`."
+        f" A figure has at most {MAX_SERIES} series in a process; what comes later is counted as `{OTHER}`."
         " `windlass_tenant_tokens_total` is there only with `[serve] tenant_figures = true`.",
         "[Observability](../service.md#observability) says what to look at, and has a dashboard and alerts.",
     )

@@ -24,7 +24,7 @@ PACKED, SEALED = 1, 2
 LEVEL = 3
 NONCE_BYTES = 12
 SCRYPT = {"n": 1 << 15, "r": 8, "p": 1}
-MOST_N = 1 << 20
+MAX_N = 1 << 20
 """A header that asks for more than a gigabyte to derive a key is not ours."""
 PURPOSE = b"windlass-backup-1 "
 
@@ -92,7 +92,7 @@ def unlock(header: dict[str, Any], secret: bytes, where: str) -> BackupKeys:
     try:
         costs = {name: int(header[name]) for name in SCRYPT}
         salt, closed = base64.b64decode(header["salt"]), base64.b64decode(header["key"])
-        if header["kdf"] != "scrypt" or not 2 <= costs["n"] <= MOST_N:
+        if header["kdf"] != "scrypt" or not 2 <= costs["n"] <= MAX_N:
             raise ValueError
     except (KeyError, ValueError, TypeError):
         raise Damaged(f"{where}: its key cannot be read") from None

@@ -30,7 +30,7 @@ FORMAT = "windlass-backup-1"
 HEADER = "backup.json"
 SEEN = "seen.json"
 ATTEMPTS = 5
-PATIENCE = Patience(first_s=0.2, most_s=5.0)
+PATIENCE = Patience(first_s=0.2, max_s=5.0)
 _ID = re.compile(r"\d{8}T\d{6}\.\d{6}Z-[0-9a-f]{16}")
 
 T = TypeVar("T")

@@ -32,7 +32,7 @@ from windlass.store.store_dir import StoreDir
 from windlass.store.uploads import Patience
 
 LOOK_EVERY_S = 30.0
-PATIENCE = Patience(first_s=5.0, most_s=600.0)
+PATIENCE = Patience(first_s=5.0, max_s=600.0)
 METRICS = "metrics.prom"
 HELP = {
     "last_success_timestamp_seconds": "when the newest snapshot was begun",

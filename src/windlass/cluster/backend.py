@@ -38,9 +38,9 @@ other members see it."""
 
 RESERVED = frozenset(("logs",))
 """Names that no tenant can have: on this machine its groups would lie among the logs of others."""
-NAME_MOST = 52
+MAX_NAME = 52
 """A member is NAME-INDEX, which must be a DNS label of 63 characters."""
-_NAME = re.compile(rf"[a-z0-9]([-a-z0-9]{{0,{NAME_MOST - 2}}}[a-z0-9])?")
+_NAME = re.compile(rf"[a-z0-9]([-a-z0-9]{{0,{MAX_NAME - 2}}}[a-z0-9])?")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -58,13 +58,13 @@ class Restart:
     """Whether a member that ended is started again: always, after a failure, or never.
 
     A member that fails more than `most` times stays failed. The pause doubles from `back_off_s` on, and
-    begins anew once a member has run for `back_off_most_s`.
+    begins anew once a member has run for `max_back_off_s`.
     """
 
     policy: Literal["always", "on-failure", "never"] = "on-failure"
     most: int = 3
     back_off_s: float = 1.0
-    back_off_most_s: float = 60.0
+    max_back_off_s: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def check(group: Group) -> Group:
         if _NAME.fullmatch(name) is None:
             raise BadInput(
                 f"{what} '{name}' is not a name that a cluster takes",
-                hint=f"at most {NAME_MOST} of a-z, 0-9 and '-', e.g. '{label(name)}'",
+                hint=f"at most {MAX_NAME} of a-z, 0-9 and '-', e.g. '{label(name)}'",
             )
     if group.tenant in RESERVED:
         raise BadInput(f"tenant '{group.tenant}': this name is taken by the cluster itself")
@@ -261,10 +261,10 @@ def member_environment(group: Group, index: int, host: str) -> dict[str, str]:
 def label(text: str) -> str:
     """Return a name that every cluster takes, the same for the same text and another for another."""
     kept = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    if kept == text and len(kept) <= NAME_MOST:
+    if kept == text and len(kept) <= MAX_NAME:
         return kept
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return f"{kept[: NAME_MOST - 9].rstrip('-') or 'g'}-{digest}"
+    return f"{kept[: MAX_NAME - 9].rstrip('-') or 'g'}-{digest}"
 
 
 def group_bytes(group: Group) -> bytes:

@@ -20,7 +20,7 @@ from windlass.completion.schema import ApiDocument, Field
 from windlass.completion.suggestions import Explanation, Fix, Suggestion
 from windlass.completion.tree import QUOTES, TreeNode, written
 
-MOST_CANDIDATES = 50
+MAX_CANDIDATES = 50
 
 _IN_STRING = re.compile(r"[^\"'\s,:{}\[\]]*")
 _IN_WORD = re.compile(r"[\w.@+-]*")
@@ -58,7 +58,7 @@ class BodyCompletion:
                 found = [*self._closers(), *keys] if not self._lacks() else [*keys, *self._closers()]
             case _:
                 found = []
-        return found[:MOST_CANDIDATES]
+        return found[:MAX_CANDIDATES]
 
     def explains(self, candidates: Sequence[Suggestion]) -> Explanation | None:
         """Tell about the field under the cursor, or else about the first that is offered."""
@@ -230,7 +230,7 @@ def explain(field: Field | None, filler: Filler) -> Explanation | None:
         field.default,
         field.about,
         field.required,
-        values[:MOST_CANDIDATES],
+        values[:MAX_CANDIDATES],
     )
 
 

@@ -14,7 +14,7 @@ from windlass.completion.suggestions import Fix
 from windlass.spec.errors import nearest
 
 PROGRAM = "windlass"
-MOST_NAME = 100
+MAX_NAME = 100
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class CommandText:
         known = {each: option for option in self.verbs.options for each in option.names}
         option = known.get(name)
         if option is None:
-            near = nearest(name[:MOST_NAME], [each for each in known if each.startswith("--")])
+            near = nearest(name[:MAX_NAME], [each for each in known if each.startswith("--")])
             if near is None:
                 return
             option = known[near]
@@ -112,7 +112,7 @@ class CommandText:
     def _verb(self, word: Word) -> None:
         found = self.verbs.words.get(word.text)
         if found is None and not self.verbs.arguments:
-            near = nearest(word.text[:MOST_NAME], list(self.verbs.words))
+            near = nearest(word.text[:MAX_NAME], list(self.verbs.words))
             if near is not None:
                 self.slips.append(
                     Fix(f"there is no '{word.text}'; '{near}' is meant", near, (word.start, word.end))
@@ -132,7 +132,7 @@ class CommandText:
 
     def _choice(self, option: CommandOption, word: Word, skip: int) -> None:
         value = word.text[skip:]
-        near = nearest(value[:MOST_NAME], list(option.choices)) if option.choices else None
+        near = nearest(value[:MAX_NAME], list(option.choices)) if option.choices else None
         if near is not None and value not in option.choices:
             about = f"{option.name} takes {', '.join(option.choices)}"
             self.slips.append(Fix(about, near, (word.start + skip, word.end)))

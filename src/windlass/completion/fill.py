@@ -13,7 +13,7 @@ from windlass.completion.schema import ApiDocument, Field, Schema
 SAMPLES = {"prompt": "Once upon a time", "content": "Hello!", "input": "Hello!", "text": "Hello!"}
 PREFERRED = ("user",)
 """Among equals, the value that a first call most likely has."""
-MOST_DEPTH = 8
+MAX_DEPTH = 8
 A_FEW = 32
 """A number where the document names no default."""
 
@@ -31,7 +31,7 @@ class Filler:
             return self._model(field)
         if field.values:
             return next((each for each in PREFERRED if each in field.values), field.values[0])
-        if not field.arms or depth > MOST_DEPTH:
+        if not field.arms or depth > MAX_DEPTH:
             return None
         arm = field.arms[0]
         match arm.get("type"):
@@ -49,9 +49,9 @@ class Filler:
 
     def filled(self, value: Any, field: Field, depth: int = 0) -> Any:
         """Return the value with what is missing supplied, and without what the field does not take."""
-        if isinstance(value, dict) and field.has("object") and depth <= MOST_DEPTH:
+        if isinstance(value, dict) and field.has("object") and depth <= MAX_DEPTH:
             return self._object(value, field, depth)
-        if isinstance(value, list) and field.has("array") and depth <= MOST_DEPTH:
+        if isinstance(value, list) and field.has("array") and depth <= MAX_DEPTH:
             return self._list(value, field, depth)
         return value if takes(field, value) else self.sample(field)
 

@@ -11,7 +11,7 @@ from dataclasses import field as dataclass_field
 from typing import Any
 
 from windlass.completion.fill import Filler, clamped, takes
-from windlass.completion.rank import MOST_WRONG, right_name, right_names
+from windlass.completion.rank import MAX_WRONG, right_name, right_names
 from windlass.completion.schema import ApiDocument, Field
 from windlass.completion.suggestions import Fix
 from windlass.completion.tree import TreeEntry, TreeNode, plain, written
@@ -98,7 +98,7 @@ class Checker:
 
     def _near(self, name: str, names: list[str]) -> str | None:
         self.compared.append(name)
-        return right_name(name, names) if len(self.compared) <= MOST_WRONG else None
+        return right_name(name, names) if len(self.compared) <= MAX_WRONG else None
 
     def _removed(self, node: TreeNode, entry: TreeEntry, about: str) -> Fix:
         """Take an entry out, together with the comma that parts it from a neighbour."""

@@ -32,7 +32,7 @@ from windlass.completion.suggestions import Explanation, Fix, Suggestion, Sugges
 from windlass.completion.tree import written
 from windlass.completion.write import KEY
 
-MOST_NAME = 200
+MAX_NAME = 200
 
 _REST = re.compile(r"[^\"'\s,)]*[\"']?")
 _NAME = re.compile(r"[A-Za-z_][\w.]*$|[A-Za-z_][\w.]*\.$")
@@ -75,7 +75,7 @@ def _likely(asking: ServerCall, filler: Filler, server: str) -> Operation | None
 
 def _callees(text: str, cursor: int, api: ApiDocument) -> list[Suggestion]:
     """Offer what may be called, in the place of the name that is being typed."""
-    found = _NAME.search(text[max(0, cursor - MOST_NAME) : cursor])
+    found = _NAME.search(text[max(0, cursor - MAX_NAME) : cursor])
     name = found[0] if found else ""
     receiver, dot, typed = name.partition(".")
     start = cursor - len(name)

@@ -14,10 +14,10 @@ from typing import Any
 from windlass.completion.suggestions import Fix
 from windlass.completion.tree import CLOSERS, QUOTES, Kind, TreeEntry, TreeNode, written
 
-MOST_DEPTH = 48
+MAX_DEPTH = 48
 """Deeper nesting is stepped over: no body of an API has it, and reading is recursive."""
 
-MOST_SLIPS = 200
+MAX_SLIPS = 200
 """Whoever makes more has written something else."""
 
 COMMAS, COLONS = ",，", ":："
@@ -60,7 +60,7 @@ class Reader:
         self._skip()
         sign = self._peek()
         if sign in CLOSERS and (self.python or sign != "("):
-            if self._depth >= MOST_DEPTH:
+            if self._depth >= MAX_DEPTH:
                 return self._code(self.at)
             return self.holder("object") if sign == "{" else self._list()
         start = self.at
@@ -299,7 +299,7 @@ class Reader:
         return self.text[self.at : self.at + 1]
 
     def _slip(self, about: str, start: int, end: int, insert: str) -> None:
-        if len(self.slips) < MOST_SLIPS:
+        if len(self.slips) < MAX_SLIPS:
             self.slips.append(Fix(about, insert, (start, end)))
 
 

@@ -15,10 +15,10 @@ HABIT = (
 )  # fmt: skip
 """The order in which people usually give parameters. It only sorts what the document has."""
 
-MOST_TYPED = 100
+MAX_TYPED = 100
 """Longer texts are no half-typed names; to compare them would take long."""
 
-MOST_WRONG = 50
+MAX_WRONG = 50
 """A text with more wrong names is not meant for this API; to compare takes a millisecond for each."""
 
 _PARTS = re.compile(r"[_\-./@: ]")
@@ -38,20 +38,20 @@ def ranked(typed: str, names: Sequence[str]) -> list[str]:
     """
     if not typed:
         return list(names)
-    scored = [(_rank(typed[:MOST_TYPED], name), number, name) for number, name in enumerate(names)]
+    scored = [(_rank(typed[:MAX_TYPED], name), number, name) for number, name in enumerate(names)]
     found = [name for rank, _, name in sorted(scored) if rank < len(_TESTS)]
-    near = None if found else nearest(typed[:MOST_TYPED], list(names))
+    near = None if found else nearest(typed[:MAX_TYPED], list(names))
     return [near] if near is not None else found
 
 
 def right_name(name: str, names: Sequence[str]) -> str | None:
     """Return the name that is surely meant, where it is not one of them itself."""
-    return name if name in names else nearest(name[:MOST_TYPED], list(names))
+    return name if name in names else nearest(name[:MAX_TYPED], list(names))
 
 
 def right_names(given: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return names as they will be once they are set right; of very many wrong ones, the first."""
-    wrong = [name for name in given if name not in names][:MOST_WRONG]
+    wrong = [name for name in given if name not in names][:MAX_WRONG]
     meant = {name: right_name(name, names) or name for name in wrong}
     return [meant.get(name, name) for name in given]
 

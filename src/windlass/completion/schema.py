@@ -12,7 +12,7 @@ from typing import Any
 Schema = Mapping[str, Any]
 Path = tuple[str | int, ...]
 
-MOST_ARMS = 16
+MAX_ARMS = 16
 """Alternatives of one field that are looked at; a document that refers to itself has no end of them."""
 
 _DEFAULT = re.compile(r"\b[Dd]efault(?:s to|:)? ['`\"]?(-?[\w.]*\w)")
@@ -135,7 +135,7 @@ class ApiDocument:
         return score if operation.path.startswith("/v1/") else score - 0.75
 
     def field(self, name: str, schema: Schema, *, required: bool = False) -> Field:
-        arms = list(self._arms(schema))[:MOST_ARMS]
+        arms = list(self._arms(schema))[:MAX_ARMS]
         real = tuple(arm for arm in arms if arm.get("type") != "null")
         return Field(name, schema, required, real, nullable=len(real) < len(arms))
 
@@ -179,7 +179,7 @@ class ApiDocument:
         return None
 
     def _arms(self, schema: Schema, depth: int = 0) -> Iterable[Schema]:
-        if depth > MOST_ARMS:
+        if depth > MAX_ARMS:
             return
         if "$ref" in schema:
             yield from self._arms(self._schemas.get(str(schema["$ref"]).rpartition("/")[2], {}), depth + 1)

@@ -53,7 +53,7 @@ def clean_block(block: Sequence[Document], corpus: Corpus) -> CleanBlock:
     for document in block:
         text = encodable(document.text)
         text = normalised(text) if rules.normalize else text
-        reason = refusal(text, rules.least_chars, rules.most_chars, rules.most_repetition)
+        reason = refusal(text, rules.min_chars, rules.max_chars, rules.max_repetition)
         if reason is None:
             kept.append(Document(document.source, document.number, text))
         else:
@@ -80,15 +80,15 @@ def normalised(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
-def refusal(text: str, least_chars: int, most_chars: int | None, most_repetition: float) -> str | None:
+def refusal(text: str, min_chars: int, max_chars: int | None, max_repetition: float) -> str | None:
     """Say why a document is dropped, or None when it stays."""
     if not text or text.isspace():
         return "empty"
-    if len(text) < least_chars:
+    if len(text) < min_chars:
         return "too short"
-    if most_chars is not None and len(text) > most_chars:
+    if max_chars is not None and len(text) > max_chars:
         return "too long"
-    return "repetitive" if repetition(text) > most_repetition else None
+    return "repetitive" if repetition(text) > max_repetition else None
 
 
 def repetition(text: str) -> float:

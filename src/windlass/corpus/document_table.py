@@ -74,8 +74,8 @@ class Gathered:
             for start, length in zip(pieces.start.tolist(), pieces.text_bytes.tolist(), strict=True):
                 yield data[start : start + length].decode()
 
-    def sample(self, pieces: Pieces, most_bytes: int) -> Iterator[str]:
-        """Yield about `most_bytes` of text, taken evenly from everywhere in the pieces."""
+    def sample(self, pieces: Pieces, max_bytes: int) -> Iterator[str]:
+        """Yield about `max_bytes` of text, taken evenly from everywhere in the pieces."""
         total = int(pieces.text_bytes.sum())
         seen = taken = 0
         for text in self.texts(pieces):
@@ -84,7 +84,7 @@ class Gathered:
                 size = len(part.encode())
                 seen += size
                 # Bresenham's rule: take a part whenever less than its due share has been taken so far.
-                if taken * total < seen * most_bytes:
+                if taken * total < seen * max_bytes:
                     taken += size
                     yield part
 

@@ -21,7 +21,7 @@ from windlass.corpus.train_tokenizer import WORD, kind_of
 
 Ids = npt.NDArray[np.uint32]
 
-MOST_WORDS = 1 << 20
+MAX_WORDS = 1 << 20
 
 # vocabulary.PATTERN as it reads on ASCII text.
 _WORD = re.compile(
@@ -132,7 +132,7 @@ class _Words:
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         if not texts:
             return []
-        if len(self._numbers) > MOST_WORDS:
+        if len(self._numbers) > MAX_WORDS:
             self._forget()
         words = [_WORD.findall(text) for text in texts]
         counts = np.array([len(w) for w in words])

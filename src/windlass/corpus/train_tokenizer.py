@@ -25,14 +25,14 @@ ANY_CHAR = r"[\s\S]"
 # What is between white space as the library sees it: Python's \s would also cut at U+001C to U+001F.
 WORD = re.compile("[^\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 
-LEAST_SAMPLE_BYTES = 8 << 20
-MOST_SAMPLE_BYTES = 32 << 20
+MIN_SAMPLE_BYTES = 8 << 20
+MAX_SAMPLE_BYTES = 32 << 20
 SAMPLE_BYTES_PER_TOKEN = 1 << 10
 
 
 def sample_bytes(vocabulary: int) -> int:
     """Return how much text is enough to learn merges from: more barely changes them, but takes longer."""
-    return min(MOST_SAMPLE_BYTES, max(LEAST_SAMPLE_BYTES, vocabulary * SAMPLE_BYTES_PER_TOKEN))
+    return min(MAX_SAMPLE_BYTES, max(MIN_SAMPLE_BYTES, vocabulary * SAMPLE_BYTES_PER_TOKEN))
 
 
 def train_bpe(texts: Iterable[str], vocabulary: int) -> Tokenizer:

@@ -50,7 +50,7 @@ GRACE_S = 5.0
 """For workers to end once the run is over."""
 CANDIDATES = 2
 """Coordinators on each machine: when the one that leads dies, another is there already."""
-CANDIDATE_DEATHS_MOST = 10
+MAX_CANDIDATE_DEATHS = 10
 """In a row, of a coordinator that lives less than EARLY_S."""
 EARLY_S = 2.0
 
@@ -225,7 +225,7 @@ class CoordinatorProcess:
     def _count_death(self, now_s: float) -> None:
         self._again_s = now_s + RETRY_S
         self._deaths = self._deaths + 1 if now_s - self._began_s < EARLY_S else 1
-        if self._deaths >= CANDIDATE_DEATHS_MOST:
+        if self._deaths >= MAX_CANDIDATE_DEATHS:
             raise ProcessFailed("the coordinator dies again and again", hint=tail_of(self._log))
 
     def end(self) -> None:

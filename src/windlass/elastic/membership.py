@@ -18,7 +18,7 @@ from typing import Any
 from windlass.elastic.membership_state import MembershipState, WorkerState, listed
 from windlass.spec.layout import Layout
 
-SILENT_S, SILENT_MOST_S, SILENT_GAPS = 1.5, 5.0, 8.0
+SILENT_S, MAX_SILENT_S, SILENT_GAPS = 1.5, 5.0, 8.0
 """Silence that counts as loss: so many of the widest recent gaps between beats, within these bounds."""
 QUIET_S = 0.8
 """Several beats that were missed."""
@@ -44,9 +44,9 @@ FIRST_S = 20.0
 """For machines and workers that are being started, before a generation forms without them."""
 DONE_S = 5.0
 """For the other members to end, once rank 0 has."""
-EARLY_S, EARLY_MOST = 5.0, 5
-BACK_OFF_S, BACK_OFF_MOST_S = 0.5, 30.0
-FRUITLESS_MOST = 20
+EARLY_S, MAX_EARLY = 5.0, 5
+BACK_OFF_S, MAX_BACK_OFF_S = 0.5, 30.0
+MAX_FRUITLESS = 20
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,9 @@ def cut_off(roll: MembershipState, losses: list[LostWorker], now_s: float) -> bo
 
 def decide(roll: MembershipState, now_s: float, used: Callable[[int], int]) -> Move | None:
     """Return what to do next; `used(n)` says how many of n workers a layout can use."""
-    if roll.early >= EARLY_MOST:
+    if roll.early >= MAX_EARLY:
         return End("failed", _failed(f"{roll.early} workers in a row died soon after their start", roll))
-    if roll.fruitless >= FRUITLESS_MOST:
+    if roll.fruitless >= MAX_FRUITLESS:
         return End("failed", _failed(f"{roll.fruitless} generations in a row ended before a step", roll))
     if (end := _decide_end(roll, now_s)) is not None or _finished(roll):
         return end
@@ -185,12 +185,12 @@ def shares_for(roll: MembershipState, layout: Layout, members: list[str]) -> tup
 
 def back_off_s(early: int) -> float:
     """Return the pause before the next start, after so many early deaths in a row."""
-    return float(min(BACK_OFF_MOST_S, BACK_OFF_S * 2 ** (early - 1))) if early > 0 else 0.0
+    return float(min(MAX_BACK_OFF_S, BACK_OFF_S * 2 ** (early - 1))) if early > 0 else 0.0
 
 
 def silence_s(worker: WorkerState) -> float:
     """Return how long a worker may be silent: as it is used to, within bounds."""
-    return min(SILENT_MOST_S, max(SILENT_S, SILENT_GAPS * worker.gap_s))
+    return min(MAX_SILENT_S, max(SILENT_S, SILENT_GAPS * worker.gap_s))
 
 
 def _loss_of(roll: MembershipState, worker: WorkerState, now_s: float) -> LostWorker | None:

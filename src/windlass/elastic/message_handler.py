@@ -24,7 +24,7 @@ from windlass.spec.protocol.elastic import (
     WorkerDone,
 )
 
-SAME_FAILURES_MOST = 3
+MAX_SAME_FAILURES = 3
 """Generations that end with the same error of ours: it will not go away by itself."""
 
 
@@ -143,7 +143,7 @@ class MessageHandler:
         error = error_of(told)
         seen = self._failures[error.message]
         seen.add(worker.generation)
-        if isinstance(error, AskedWrongly) or len(seen) >= SAME_FAILURES_MOST:
+        if isinstance(error, AskedWrongly) or len(seen) >= MAX_SAME_FAILURES:
             worker.outcome, worker.error = "failed", told
         else:
             worker.exit = error.message

@@ -17,7 +17,7 @@ from windlass.http.errors import ApiError
 from windlass.http.headers import only
 
 HEADER = "x-deadline-ms"
-MOST_MS = 86_400_000
+MAX_MS = 86_400_000
 
 T = TypeVar("T")
 
@@ -29,9 +29,9 @@ class Deadline(msgspec.Struct, frozen=True):
     at: float
 
 
-def deadline_of(request: Request, most_s: float | None) -> Deadline | None:
+def deadline_of(request: Request, max_s: float | None) -> Deadline | None:
     """Return until when a request is to be answered, or None when nobody set a bound."""
-    seconds = _seconds_asked(request, most_s)
+    seconds = _seconds_asked(request, max_s)
     if seconds is None:
         return None
     return Deadline(seconds, asyncio.get_running_loop().time() + seconds)
@@ -56,16 +56,16 @@ def exceeded(deadline: Deadline) -> ApiError:
     return ApiError("deadline_exceeded", f"the answer was not finished within {deadline.seconds:g} s")
 
 
-def _seconds_asked(request: Request, most_s: float | None) -> float | None:
+def _seconds_asked(request: Request, max_s: float | None) -> float | None:
     given = only(request, HEADER)
     if given is None:
-        return most_s
-    digits = given.isascii() and given.isdigit() and len(given) <= len(str(MOST_MS))
-    if not digits or not 1 <= int(given) <= MOST_MS:
+        return max_s
+    digits = given.isascii() and given.isdigit() and len(given) <= len(str(MAX_MS))
+    if not digits or not 1 <= int(given) <= MAX_MS:
         raise ApiError(
             "invalid_header",
-            f"X-Deadline-Ms must be a whole number of milliseconds, 1 to {MOST_MS}",
-            allowed={"type": "integer", "minimum": 1, "maximum": MOST_MS},
+            f"X-Deadline-Ms must be a whole number of milliseconds, 1 to {MAX_MS}",
+            allowed={"type": "integer", "minimum": 1, "maximum": MAX_MS},
         )
     asked_s = int(given) / 1000
-    return asked_s if most_s is None else min(asked_s, most_s)
+    return asked_s if max_s is None else min(asked_s, max_s)

@@ -19,7 +19,7 @@ from typing import Any
 from windlass.spec.errors import WindlassError
 
 ERRORS_PATH = "/errors"
-MOST_MESSAGE_CHARS = 600
+MAX_MESSAGE_CHARS = 600
 
 REQUEST = "invalid_request_error"
 PERMISSION = "permission_error"
@@ -111,9 +111,9 @@ def _path(param: str) -> str:
     return f"$[{json.dumps(param, ensure_ascii=False)}]"
 
 
-def plain(text: str, most_chars: int = MOST_MESSAGE_CHARS) -> str:
+def plain(text: str, max_chars: int = MAX_MESSAGE_CHARS) -> str:
     """Return text that is safe to print: no control or direction-changing characters, bounded length."""
-    cut = text if len(text) <= most_chars else text[: most_chars - 3] + "..."
+    cut = text if len(text) <= max_chars else text[: max_chars - 3] + "..."
     return "".join(" " if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") else c for c in cut)
 
 

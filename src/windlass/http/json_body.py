@@ -16,7 +16,7 @@ from starlette.requests import Request
 from windlass.http.errors import ApiError, shown
 from windlass.http.headers import sent_with
 
-MOST_BODY_BYTES = 8 << 20
+MAX_BODY_BYTES = 8 << 20
 BODY_TIMEOUT_S = 30.0
 WHOLE = "windlass.body"
 """Where the scope of a request has its body, if that came in one piece with its head (transport.py)."""
@@ -27,14 +27,14 @@ _LONE_SURROGATE = re.compile(
 )
 
 
-async def read_bytes(request: Request, most_bytes: int = MOST_BODY_BYTES) -> bytes:
+async def read_bytes(request: Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:
     """Read a body that says it is JSON, within bounds of size and time."""
-    _check_type(request, most_bytes)
+    _check_type(request, max_bytes)
     whole: bytes | None = request.scope.get(WHOLE)
     if whole is None:
-        return await _wait_for(request, most_bytes)
-    if len(whole) > most_bytes:
-        raise _too_large(most_bytes)
+        return await _wait_for(request, max_bytes)
+    if len(whole) > max_bytes:
+        raise _too_large(max_bytes)
     return whole
 
 
@@ -54,7 +54,7 @@ def parse(body: bytes) -> dict[str, Any]:
     return value
 
 
-def _check_type(request: Request, most_bytes: int) -> None:
+def _check_type(request: Request, max_bytes: int) -> None:
     sent = sent_with(request.scope)
     kind = sent.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -65,32 +65,32 @@ def _check_type(request: Request, most_bytes: int) -> None:
             else "Content-Type is missing",
         )
     length = sent.get(b"content-length", b"")
-    if length.isdigit() and int(length[:20]) > most_bytes:
-        raise _too_large(most_bytes)
+    if length.isdigit() and int(length[:20]) > max_bytes:
+        raise _too_large(max_bytes)
 
 
-async def _wait_for(request: Request, most_bytes: int) -> bytes:
+async def _wait_for(request: Request, max_bytes: int) -> bytes:
     """Read a body that comes in pieces."""
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
-            return await _read_pieces(request, most_bytes)
+            return await _read_pieces(request, max_bytes)
     except TimeoutError:
         raise ApiError("body_timeout", f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s") from None
 
 
-async def _read_pieces(request: Request, most_bytes: int) -> bytes:
+async def _read_pieces(request: Request, max_bytes: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
     async for piece in request.stream():
         size += len(piece)
-        if size > most_bytes:
-            raise _too_large(most_bytes)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
         pieces.append(piece)
     return b"".join(pieces)
 
 
-def _too_large(most_bytes: int) -> ApiError:
-    return ApiError("body_too_large", f"the body is larger than {most_bytes} bytes")
+def _too_large(max_bytes: int) -> ApiError:
+    return ApiError("body_too_large", f"the body is larger than {max_bytes} bytes")
 
 
 def _syntax(body: bytes, reason: str) -> str:

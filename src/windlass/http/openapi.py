@@ -19,7 +19,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import Response
 
-from windlass.http.deadlines import MOST_MS
+from windlass.http.deadlines import MAX_MS
 from windlass.http.error_reply import ErrorReply
 from windlass.http.errors import CODES
 from windlass.http.static_files import Page, send
@@ -58,7 +58,7 @@ TERMS = (
         "name": "X-Deadline-Ms",
         "in": "header",
         "required": False,
-        "schema": {"type": "integer", "minimum": 1, "maximum": MOST_MS},
+        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_MS},
         "description": "Give the work up when the answer is not finished after so many milliseconds.",
     },
 )

@@ -16,7 +16,7 @@ from windlass.http.errors import ApiError
 from windlass.http.headers import RequestHeaders, sent_with
 from windlass.spec.serve import is_loopback
 
-MOST_URL_BYTES = 8192
+MAX_URL_BYTES = 8192
 
 
 def check(scope: Scope, *, loopback: bool, origins: frozenset[str] = frozenset()) -> str:
@@ -24,8 +24,8 @@ def check(scope: Scope, *, loopback: bool, origins: frozenset[str] = frozenset()
 
     Return the origin of a page from elsewhere that may call, or "".
     """
-    if len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"") > MOST_URL_BYTES:
-        raise ApiError("url_too_long", f"the path and query have more than {MOST_URL_BYTES} bytes")
+    if len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"") > MAX_URL_BYTES:
+        raise ApiError("url_too_long", f"the path and query have more than {MAX_URL_BYTES} bytes")
     sent = sent_with(scope)
     host = sent.get(b"host")
     if (times := sent.times(b"host")) > 1:

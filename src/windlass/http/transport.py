@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from windlass.http.errors import ApiError, envelope
 from windlass.http.json_body import WHOLE
-from windlass.http.origins import MOST_URL_BYTES
+from windlass.http.origins import MAX_URL_BYTES
 from windlass.http.write_coalescing import Corked
 from windlass.spec.serve import Transport
 
@@ -46,7 +46,7 @@ class HttpConnections:
 
     def __init__(self, limits: Transport) -> None:
         self.limits = limits
-        self._most = most_connections(limits.connections, raise_files())
+        self._most = max_connections(limits.connections, raise_files())
         self._open: set[BoundedProtocol] = set()
         self._from: Counter[str] = Counter()
 
@@ -138,8 +138,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
-        if len(self.url) > MOST_URL_BYTES:
-            self._stop(ApiError("url_too_long", f"the path and query have more than {MOST_URL_BYTES} bytes"))
+        if len(self.url) > MAX_URL_BYTES:
+            self._stop(ApiError("url_too_long", f"the path and query have more than {MAX_URL_BYTES} bytes"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
@@ -286,7 +286,7 @@ def refusal_bytes(error: ApiError, request_id: str) -> bytes:
     return STATUS_LINE[error.status] + lines.encode() + b"\r\n" + body
 
 
-def most_connections(wanted: int, files: int) -> int:
+def max_connections(wanted: int, files: int) -> int:
     """Return how many connections there may be, so that some files are left for all else."""
     return wanted if files == resource.RLIM_INFINITY else max(1, min(wanted, files - SPARE_FILES))
 

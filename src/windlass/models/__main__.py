@@ -26,7 +26,7 @@ from windlass.store.store_dir import StoreDir
 
 
 def convert(
-    source: Path, target: Path, *, most_shard_bytes: int | None = None, dequantise: bool = False
+    source: Path, target: Path, *, max_shard_bytes: int | None = None, dequantise: bool = False
 ) -> dict[str, Any]:
     """Load, check and write a model; the target appears whole, with its manifest, or not at all."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -48,7 +48,7 @@ def convert(
         "shape": model.shape.model_dump(exclude_defaults=False),
     }
     writer = DirectoryWriter(StoreDir(target))
-    limit = {} if most_shard_bytes is None else {"most_shard_bytes": most_shard_bytes}
+    limit = {} if max_shard_bytes is None else {"max_shard_bytes": max_shard_bytes}
     save_model(model, writer, special_tokens=special_tokens_of(config), **limit)
     return _finished(source, writer, told)
 
@@ -76,9 +76,7 @@ def _finished(source: Path, writer: DirectoryWriter, told: dict[str, Any]) -> di
 def main(argv: list[str]) -> int:
     """Run one command; all that it has to say is one line."""
     args = _parser().parse_args(argv)
-    done = convert(
-        args.source, args.target, most_shard_bytes=args.most_shard_bytes, dequantise=args.dequantise
-    )
+    done = convert(args.source, args.target, max_shard_bytes=args.max_shard_bytes, dequantise=args.dequantise)
     emit({"done": done})
     return 0
 

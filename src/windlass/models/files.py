@@ -25,7 +25,7 @@ COMPANIONS = (
     "generation_config.json", "chat_template.jinja", "chat_template.json",
 )  # fmt: skip
 """Files beside the weights that are taken along as they are."""
-MOST_LISTED = 5
+MAX_LISTED = 5
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -85,8 +85,8 @@ def open_tensors(path: Path, framework: Literal["pt", "np"]) -> Any:
 
 def listed(names: list[str]) -> str:
     """Name the first few."""
-    shown = ", ".join(names[:MOST_LISTED])
-    return shown if len(names) <= MOST_LISTED else f"{shown} and {len(names) - MOST_LISTED} more"
+    shown = ", ".join(names[:MAX_LISTED])
+    return shown if len(names) <= MAX_LISTED else f"{shown} and {len(names) - MAX_LISTED} more"
 
 
 def _indexed(directory: Path) -> list[str]:

@@ -20,7 +20,7 @@ from windlass.models.files import CONFIG
 from windlass.models.language import LanguageModel
 from windlass.models.names import NAMINGS, Pair
 from windlass.models.quantised import Grouped
-from windlass.models.tensors import MOST_SHARD_BYTES, LazyTensor, Writer, write_tensors
+from windlass.models.tensors import MAX_SHARD_BYTES, LazyTensor, Writer, write_tensors
 from windlass.models.weights import ModelWeights, load_weights, stored_size
 from windlass.spec.config import config_from_shape
 from windlass.spec.shape import Network
@@ -63,14 +63,12 @@ def save_model(
     target: str | os.PathLike[str] | Writer,
     *,
     special_tokens: Mapping[str, int | list[int] | None] | None = None,
-    most_shard_bytes: int = MOST_SHARD_BYTES,
+    max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
     """Write config.json and the weights, each tensor in its own type, tied ones once."""
     writer: Writer = StoreDir(target) if isinstance(target, str | os.PathLike) else target
     weights = _InMemory(dict(model.named_parameters()))
-    save_weights(
-        model.shape, weights, writer, special_tokens=special_tokens, most_shard_bytes=most_shard_bytes
-    )
+    save_weights(model.shape, weights, writer, special_tokens=special_tokens, max_shard_bytes=max_shard_bytes)
 
 
 def save_weights(
@@ -79,12 +77,12 @@ def save_weights(
     writer: Writer,
     *,
     special_tokens: Mapping[str, int | list[int] | None] | None = None,
-    most_shard_bytes: int = MOST_SHARD_BYTES,
+    max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
     """Write the same directory from weights that need not be in memory: one of theirs is, at a time."""
     pairs = NAMINGS[shape.family].pairs(shape)
     promises = {pair.theirs: _promise(pair, weights) for pair in pairs}
-    write_tensors(promises, writer, most_shard_bytes=most_shard_bytes)
+    write_tensors(promises, writer, max_shard_bytes=max_shard_bytes)
     dtype = str(weights.dtype("embedding.weight")).removeprefix("torch.")
     config = config_from_shape(shape, dtype=dtype, special_tokens=special_tokens)
     with writer.writing(CONFIG) as file:

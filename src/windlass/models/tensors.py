@@ -19,7 +19,7 @@ from torch import Tensor
 
 from windlass.models.files import INDEX, SINGLE
 
-MOST_SHARD_BYTES = 5_000_000_000
+MAX_SHARD_BYTES = 5_000_000_000
 FROM_TORCH = MappingProxyType({"format": "pt"})
 """What transformers wants to read in the header of a file."""
 
@@ -48,10 +48,10 @@ class LazyTensor:
 
 
 def write_tensors(
-    tensors: Mapping[str, LazyTensor], writer: Writer, *, most_shard_bytes: int = MOST_SHARD_BYTES
+    tensors: Mapping[str, LazyTensor], writer: Writer, *, max_shard_bytes: int = MAX_SHARD_BYTES
 ) -> None:
-    """Write one file, or shards of at most `most_shard_bytes` (a larger tensor gets its own) and an index."""
-    shards = _shards(tensors, most_shard_bytes)
+    """Write one file, or shards of at most `max_shard_bytes` (a larger tensor gets its own) and an index."""
+    shards = _shards(tensors, max_shard_bytes)
     if len(shards) == 1:
         write_file(shards[0], SINGLE, writer)
         return
@@ -101,11 +101,11 @@ def _bytes_of(promise: LazyTensor) -> memoryview:
     return tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data
 
 
-def _shards(tensors: Mapping[str, LazyTensor], most_bytes: int) -> list[dict[str, LazyTensor]]:
+def _shards(tensors: Mapping[str, LazyTensor], max_bytes: int) -> list[dict[str, LazyTensor]]:
     shards: list[dict[str, LazyTensor]] = [{}]
     filled = 0
     for name, tensor in tensors.items():
-        if shards[-1] and filled + tensor.nbytes > most_bytes:
+        if shards[-1] and filled + tensor.nbytes > max_bytes:
             shards.append({})
             filled = 0
         shards[-1][name] = tensor

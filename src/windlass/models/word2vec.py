@@ -30,7 +30,7 @@ Floats = NDArray[np.float32]
 LANES = 8
 NUMBERS = 64
 """Random numbers of one position; one decides whether and how far a token looks, the others are negatives."""
-MOST_NEGATIVES = NUMBERS - 2
+MAX_NEGATIVES = NUMBERS - 2
 LOSS_EVERY = 8
 """Of so many groups the loss of the first is taken: logarithms cost as much as the rest of a group."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

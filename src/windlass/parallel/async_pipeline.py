@@ -90,7 +90,7 @@ class AsyncPipeline:
         self._stash = Stash(stage)
         self._under_way: dict[int, _Flight] = {}
         self._next = 0
-        self.most_versions = 0
+        self.max_versions = 0
         """The largest number of different weights that were held at a time."""
         self.busy_s, self._spent_s = {stage.piece.stage: 0.0}, 0.0
 
@@ -166,7 +166,7 @@ class AsyncPipeline:
                 y = self._loss(self._stage.model, y, source(micro)[1].to(device)) / asked
         self._under_way[micro] = _Flight(version, x, y)
         self._next += 1
-        self.most_versions = max(self.most_versions, len({id(f.version) for f in self._under_way.values()}))
+        self.max_versions = max(self.max_versions, len({id(f.version) for f in self._under_way.values()}))
         if self._after is not None:
             self._after.send(y.detach(), FORWARD)
 

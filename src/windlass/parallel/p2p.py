@@ -26,7 +26,7 @@ class Neighbour:
         self._shape, self._device, self._tag = shape, grid.device, tag
         self._coming: deque[tuple[dist.Work, Tensor]] = deque()
         self._going: deque[tuple[dist.Work, Tensor]] = deque()
-        self._most_going = 2 * grid.layout.pp + POSTED
+        self._max_going = 2 * grid.layout.pp + POSTED
 
     def take(self, coming: int) -> Tensor:
         """Return the next message; `coming` more, with it, are sure to be sent."""
@@ -45,7 +45,7 @@ class Neighbour:
         work = dist.isend(message, self.rank, group=self.group, tag=tag)
         assert work is not None
         self._going.append((work, message))
-        while len(self._going) > self._most_going:
+        while len(self._going) > self._max_going:
             self._going.popleft()[0].wait()
 
     def drain(self) -> None:

@@ -26,7 +26,7 @@ DEFAULT_CONTEXT = 256
 NGRAM_STAGES = 4
 """Count, merge, link, estimate: see train/counting."""
 ITERATIONS = 30
-MOST_ITERATIONS = 1000
+MAX_ITERATIONS = 1000
 NUMBER_BYTES = {"float32": 4, "float64": 8}
 
 
@@ -147,7 +147,7 @@ def _expected(
     why = f"{format_seconds(factor * cost.iteration_s)} an iteration"
     reasons = [
         f"{steps} iterations, {why}; it ends earlier when an iteration gains less than "
-        f"{job.model.hmm.least_gain:g} nats a token",
+        f"{job.model.hmm.min_gain:g} nats a token",
         *_time_reasons(plain * factor, observed.correction, "hmm"),
     ]
     return steps, RunPrediction(
@@ -163,7 +163,7 @@ def choose_iterations(job: Job, tokens: int, iteration_s: float, start_s: float)
     if job.train.tokens is not None:
         return max(1, round(job.train.tokens / max(1, tokens)))
     if job.train.time is not None:
-        return max(1, min(MOST_ITERATIONS, int((job.train.time - start_s) / iteration_s)))
+        return max(1, min(MAX_ITERATIONS, int((job.train.time - start_s) / iteration_s)))
     return ITERATIONS
 
 

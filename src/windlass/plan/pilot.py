@@ -34,7 +34,7 @@ LADDER = (
 more tokens for the same compute, and so reach nearer to the tokens of the run."""
 ENOUGH_STEPS = 500
 """Shorter runs lie up to 8% off the law, and all widths lose about the same (docs/planner.md)."""
-LEAST_STEPS = 100
+MIN_STEPS = 100
 """With fewer, a model is about as good as counting words."""
 BUDGETS = (1.0, 3.0, 10.0)
 FARTHEST = 16.0
@@ -88,10 +88,10 @@ def design(run: Run, share: float) -> list[Pilot]:
     budget = share * run_flops(run)
     pilots = [_pilot(run, width, part * budget) for width, part in LADDER]
     shortest = min(pilots, key=lambda pilot: pilot.steps)
-    if shortest.steps < LEAST_STEPS:
+    if shortest.steps < MIN_STEPS:
         raise BadInput(
             f"with {share:.0%} of the run's compute the shortest pilot has {shortest.steps} steps,"
-            f" and fewer than {LEAST_STEPS} tell nothing",
+            f" and fewer than {MIN_STEPS} tell nothing",
             hint="give a larger --pilot-share; a run so short is its own best pilot",
         )
     return pilots

@@ -32,7 +32,7 @@ LEFT_OUT, TAKEN_UP, RESIZED = 0.8, 0.9, 0.98
 """Worth of a layout that leaves out an axis of the job, has one that the job has not, or another degree of
 one: who wrote the job had reasons, such as links and memory, that no factor knows."""
 MODEL_AXES = ("sharded", "cp", "tp", "pp")
-MOST_WORKERS = 65536
+MAX_WORKERS = 65536
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class LayoutDegrees:
 
 def relayout(run: Run, workers: int, *, memory_bytes: int | None = None) -> Relaid | Waits:
     """Return the best layout for so many workers; `memory_bytes` is what each of them may use."""
-    workers = min(workers, MOST_WORKERS)
+    workers = min(workers, MAX_WORKERS)
     own, least = run.job.layout, run.job.elastic.least
     if workers < least:
         return Waits(f"{_workers(workers)} left, and the job goes on with no fewer than {least}")
@@ -138,7 +138,7 @@ def _candidates(run: Run, workers: int) -> Iterator[LayoutDegrees]:
             continue
         equal = _needs_equal(run, model["pp"])
         for sharded in [own.sharded] if workers > own.world else _degrees(min(room, batch), own.sharded):
-            dp = _most_equal(divisors, room, sharded) if equal else _least_idle(batch, room, sharded)
+            dp = _max_equal(divisors, room, sharded) if equal else _min_idle(batch, room, sharded)
             if dp and batch // (dp * sharded) >= model["pp"]:
                 yield _weighed(own, {**model, "dp": dp, "sharded": sharded}, batch)
 
@@ -182,13 +182,13 @@ def _dividing(shape: Network, workers: int) -> list[int]:
     return [tp for tp in range(1, min(common, workers) + 1) if common % tp == 0]
 
 
-def _most_equal(divisors: list[int], room: int, sharded: int) -> int:
+def _max_equal(divisors: list[int], room: int, sharded: int) -> int:
     """Return the largest dp whose replicas get equal shares, 0 if there is none."""
     fitting = [d for d in divisors if d % sharded == 0 and d <= room]
     return max(fitting, default=0) // sharded
 
 
-def _least_idle(batch: int, room: int, sharded: int) -> int:
+def _min_idle(batch: int, room: int, sharded: int) -> int:
     """Return the smallest dp with which the largest share is as small as it can be."""
     most = min(room, batch) // sharded
     if most == 0:

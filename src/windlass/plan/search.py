@@ -33,9 +33,9 @@ WIDTHS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048
 HEAD_WIDTH = 64
 DEFAULT_CONTEXT = 256
 DEFAULT_TIME_S = 180.0
-LEAST_STEPS = 200
+MIN_STEPS = 200
 MICRO_BATCH_TOKENS = 4096
-MOST_BATCH_TOKENS = 1 << 19
+MAX_BATCH_TOKENS = 1 << 19
 COMPILE_PAYS_AFTER_S = 420.0
 """Compiling costs about a minute of both cores and gains up to an eighth; see docs/benchmarks.md."""
 
@@ -177,8 +177,8 @@ def choose_batch(job: Job, shape: Network, clock: StepTimeModel, budget_s: float
     elif budget_s is not None:
         total = budget_s * _usual_speed(clock, shape)
     else:
-        total = float(MICRO_BATCH_TOKENS * (job.train.steps or LEAST_STEPS))
-    tokens = max(shape.context, min(MOST_BATCH_TOKENS, total / (4 * LEAST_STEPS)))
+        total = float(MICRO_BATCH_TOKENS * (job.train.steps or MIN_STEPS))
+    tokens = max(shape.context, min(MAX_BATCH_TOKENS, total / (4 * MIN_STEPS)))
     return max(1, 1 << round(tokens / shape.context).bit_length() - 1)
 
 

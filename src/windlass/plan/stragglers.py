@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-LEAST_SAMPLES = 20
+MIN_SAMPLES = 20
 BLOCKS = 15
 OUTLYING = 2
 """Blocks that may be out of the ordinary. Of 15, the third lowest is above the median once in 270 times."""
@@ -89,8 +89,8 @@ def decide_pace(
     """
     if not 2 <= len(history) <= batch:
         return _nothing("one worker, or more of them than sequences: nothing to divide")
-    if min(map(len, history.values())) < LEAST_SAMPLES:
-        return _nothing(f"not every worker was seen for {LEAST_SAMPLES} steps yet")
+    if min(map(len, history.values())) < MIN_SAMPLES:
+        return _nothing(f"not every worker was seen for {MIN_SAMPLES} steps yet")
     times = {worker: _times(seconds) for worker, seconds in history.items()}
     stalled = _stalled(totals) if totals is not None else {}
     unequal = sorted({*_unequal(times), *stalled})

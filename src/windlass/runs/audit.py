@@ -23,12 +23,12 @@ from windlass.spec.run import JOURNAL, RUN_FILE, Run
 from windlass.store.journal import Journal
 from windlass.store.store_dir import StoreDir
 
-MOST_CHECKED = 10_000_000
+MAX_CHECKED = 10_000_000
 """Positions whose permutation is computed: two seconds, and as many bytes."""
-MOST_SAMPLED = 1_000_000
+MAX_SAMPLED = 1_000_000
 """Positions looked at of an epoch that is larger than that."""
-MOST_EPOCHS = 1000
-MOST_NAMED = 20
+MAX_EPOCHS = 1000
+MAX_NAMED = 20
 """Gaps, repetitions and wrong digests told one by one; of more, the number is told."""
 
 
@@ -110,13 +110,13 @@ def audit_records(records: Iterable[dict[str, Any]]) -> LedgerAudit:
     return book.close()
 
 
-def with_epochs(found: LedgerAudit, samples: int, seed: int, *, most: int = MOST_CHECKED) -> LedgerAudit:
+def with_epochs(found: LedgerAudit, samples: int, seed: int, *, most: int = MAX_CHECKED) -> LedgerAudit:
     """Add what the positions are in samples: epochs, and whether each of those is a permutation."""
     until = found.ranges[-1][1] if found.ranges else 0
     numbers = range(-(-until // samples))
     checked, wrong = 0, []
-    looked_at = samples if samples <= most else min(most, MOST_SAMPLED)
-    for epoch in _chosen(numbers, min(MOST_EPOCHS, max(1, most // looked_at))):
+    looked_at = samples if samples <= most else min(most, MAX_SAMPLED)
+    for epoch in _chosen(numbers, min(MAX_EPOCHS, max(1, most // looked_at))):
         checked += looked_at
         if not _is_permutation(epoch, samples, seed, looked_at):
             wrong.append(f"epoch {epoch}: two of its positions are the same sample")
@@ -267,8 +267,8 @@ def _unchained(uses: Iterable[Use]) -> Iterator[str]:
 
 
 def _few(reasons: list[str]) -> list[str]:
-    more = len(reasons) - MOST_NAMED
-    return reasons if more <= 0 else [*reasons[:MOST_NAMED], f"and {more} more like this"]
+    more = len(reasons) - MAX_NAMED
+    return reasons if more <= 0 else [*reasons[:MAX_NAMED], f"and {more} more like this"]
 
 
 def _chosen(numbers: range, most: int) -> list[int]:

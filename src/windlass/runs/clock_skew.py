@@ -21,7 +21,7 @@ WORTH_S = 10.0
 a few records came back from is not believed, and a single time that went back does not undo an hour."""
 SAME_CLOCK_S = 60.0
 """What a clock that is wrong may go on by between two of its records that are compared."""
-MOST_CLOCKS = 50
+MAX_CLOCKS = 50
 """How often what is left of a journal is mended on its own; nobody sets a clock back as often."""
 
 
@@ -36,7 +36,7 @@ def mended(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return told
 
 
-def mended_times(times: Sequence[float], depth: int = MOST_CLOCKS) -> list[float]:
+def mended_times(times: Sequence[float], depth: int = MAX_CLOCKS) -> list[float]:
     """Return times in order; those that are in order already are not touched."""
     if depth == 0 or all(before <= after for before, after in pairwise(times)):
         return list(accumulate(times, max))
@@ -55,10 +55,10 @@ def mended_times(times: Sequence[float], depth: int = MOST_CLOCKS) -> list[float
 
 def _tangles(times: Sequence[float]) -> Iterator[tuple[int, int]]:
     """Cut the journal wherever nothing before is later than anything after: conflicts are in between."""
-    least_after = list(accumulate(reversed(times), min))[::-1]
+    min_after = list(accumulate(reversed(times), min))[::-1]
     first, most = 0, times[0]
     for index in range(1, len(times)):
-        if most <= least_after[index]:
+        if most <= min_after[index]:
             yield first, index
             first = index
         most = max(most, times[index])

@@ -43,7 +43,7 @@ MEANINGS = {
 MEASURED = KINDS[:5]
 SLACK_S = 30.0
 """Time of training that may be unmeasured at a stretch: what is more, is a clock that was set forward."""
-MOST_RECOVERY_S = 600.0
+MAX_RECOVERY_S = 600.0
 OFFLINE_AFTER_S = 60.0
 """Silence before a start after which the run is taken to have been stopped, though nobody could say so."""
 BEGINS = {"started", "coordinator"}
@@ -184,14 +184,14 @@ class _Spending:
         elif self._state == "start":
             self._start_s += seconds
         elif self._state == "recovery":
-            self._seconds["recovery"] += min(seconds, MOST_RECOVERY_S)
+            self._seconds["recovery"] += min(seconds, MAX_RECOVERY_S)
         else:
             self._seconds[self._state] += seconds
             self._paused_s += seconds if self._state == "idle" else 0.0
 
     def _silent(self, seconds: float) -> None:
         """The time before a loss was seen belongs to recovering from it."""
-        moved = min(seconds, self._open_s, MOST_RECOVERY_S)
+        moved = min(seconds, self._open_s, MAX_RECOVERY_S)
         self._open_s -= moved
         self._seconds["recovery"] += moved
 

@@ -33,7 +33,7 @@ from windlass.store.store_dir import StoreDir
 
 LOOK_EVERY_S = 0.05
 GRACE_S = 2.0
-MOST_DEATHS = 6
+MAX_DEATHS = 6
 """In a row without a step between them: then it is no accident."""
 
 Tell = Callable[[dict[str, Any]], None]
@@ -127,7 +127,7 @@ class Troupe:
 
     def _replace(self, name: str, ending: RankExit) -> None:
         self._deaths += 1
-        if self._deaths > MOST_DEATHS:
+        if self._deaths > MAX_DEATHS:
             raise ProcessFailed(f"{name} {cause_of(ending.code)}, and so did others", hint=ending.tail)
         if ending.code == CANNOT_FOLLOW:
             self._go_back()

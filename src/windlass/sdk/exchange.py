@@ -37,7 +37,7 @@ SWITCH_S = 0.6
 """To connect, where another site has not been asked yet."""
 SILENCE_S = 25.0
 """A stream's server says something every 10 s, even if there is nothing to say."""
-MOST_DEADLINE_MS = 86_400_000
+MAX_DEADLINE_MS = 86_400_000
 
 T = TypeVar("T")
 
@@ -225,7 +225,7 @@ class RequestRunner:
     def _opening(self, request: Request, site: ServerSite, left_s: float | None, *, others: bool) -> Open:
         headers = {**self._headers, **request.headers}
         if request.timed and left_s is not None:
-            headers["x-deadline-ms"] = str(max(1, min(MOST_DEADLINE_MS, round(left_s * 1000))))
+            headers["x-deadline-ms"] = str(max(1, min(MAX_DEADLINE_MS, round(left_s * 1000))))
         if request.once is not None and site.url not in self._keyless:
             headers["idempotency-key"] = request.once
         bounds = [bound for bound in (left_s, SILENCE_S if request.streams else None) if bound is not None]

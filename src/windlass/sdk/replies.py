@@ -113,7 +113,7 @@ class DryRun:
     model: str | None = None
     context_length: int | None = None
     prompt_tokens: int | None = None
-    most_tokens: int | None = None
+    max_tokens: int | None = None
     first_token_s: float | None = None
     whole_s: float | None = None
     quota: tuple[LimitLeft, ...] = ()
@@ -167,7 +167,7 @@ def dry_run_of(reply: Json, url: str) -> DryRun:
         model=reply.get("model"),
         context_length=reply.get("context_length"),
         prompt_tokens=reply.get("prompt_tokens"),
-        most_tokens=reply.get("most_tokens"),
+        max_tokens=reply.get("max_tokens"),
         first_token_s=reply.get("first_token_s"),
         whole_s=reply.get("whole_s"),
         quota=tuple(LimitLeft(*(budget[name] for name in names)) for budget in reply.get("quota", ())),

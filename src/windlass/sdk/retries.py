@@ -38,7 +38,7 @@ class Retries:
     """How often to try, and how long to wait in between.
 
     `tries` counts those in a row that brought nothing; a stream that went on in between counts anew. Waits
-    double from `first_wait_s` to `most_wait_s`; a server that asks for more than `patience_s` is not waited
+    double from `first_wait_s` to `max_wait_s`; a server that asks for more than `patience_s` is not waited
     for.
 
         Client(url, retries=Retries(tries=1))      # never again
@@ -46,7 +46,7 @@ class Retries:
 
     tries: int = 5
     first_wait_s: float = 0.25
-    most_wait_s: float = 8.0
+    max_wait_s: float = 8.0
     patience_s: float = 60.0
 
 
@@ -79,7 +79,7 @@ def wait_after(policy: Retries, failure: ApiFailure, tried: int, draw: float) ->
 
     What the server asked for is drawn out a little, so that all who heard the same do not come back at once.
     """
-    whole_s = min(policy.most_wait_s, policy.first_wait_s * 2.0 ** (tried - 1))
+    whole_s = min(policy.max_wait_s, policy.first_wait_s * 2.0 ** (tried - 1))
     asked_s = failure.retry_after_s or 0.0
     return max(whole_s * (0.5 + draw / 2), asked_s + policy.first_wait_s * draw if asked_s else 0.0)
 

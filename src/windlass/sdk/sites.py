@@ -29,7 +29,7 @@ class Circuit:
 
     trip: int = 2
     first_rest_s: float = 2.0
-    most_rest_s: float = 60.0
+    max_rest_s: float = 60.0
     probe_s: float = 30.0
     """How long one call may try a site that rested before another may."""
 
@@ -107,7 +107,7 @@ def failed(health: SiteMemory, circuit: Circuit, now: float) -> SiteMemory:
     failures = health.failures + 1
     if failures < circuit.trip:
         return replace(health, failures=failures)
-    rest_s = min(circuit.most_rest_s, circuit.first_rest_s * 2.0 ** min(failures - circuit.trip, 30))
+    rest_s = min(circuit.max_rest_s, circuit.first_rest_s * 2.0 ** min(failures - circuit.trip, 30))
     return replace(health, failures=failures, rests_until=now + rest_s, probed_until=-math.inf)
 
 

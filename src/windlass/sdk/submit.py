@@ -23,7 +23,7 @@ from windlass.spec.processes import CLI
 
 Value = bool | int | float | str
 ASKED_WRONGLY = 2
-MOST_SAID = 2000
+MAX_SAID = 2000
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def submitted(code: int, out: bytes, errors: bytes) -> Submitted:
         told = json.loads(out)
     except ValueError:
         said = errors.decode("utf-8", "replace").strip()
-        raise ProcessFailed(f"`windlass jobs submit` ended with {code}: {said[-MOST_SAID:]}") from None
+        raise ProcessFailed(f"`windlass jobs submit` ended with {code}: {said[-MAX_SAID:]}") from None
     if "error" in told:
         kind = AskedWrongly if code == ASKED_WRONGLY else ProcessFailed
         raise kind(told["error"]["message"], hint=told["error"]["hint"])

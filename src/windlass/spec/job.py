@@ -28,9 +28,9 @@ class Clean(ConfigModel):
     """Which documents are kept, and in what form."""
 
     normalize: bool = Field(True, description="bring text to Unicode NFC and drop control characters")
-    least_chars: Annotated[int, Field(ge=1)] = Field(16, description="drop documents shorter than this")
-    most_chars: Count | None = Field(None, description="drop documents longer than this")
-    most_repetition: Share = Field(
+    min_chars: Annotated[int, Field(ge=1)] = Field(16, description="drop documents shorter than this")
+    max_chars: Count | None = Field(None, description="drop documents longer than this")
+    max_repetition: Share = Field(
         0.9, description="drop documents in which more than this share of the lines is repeated"
     )
     duplicates: Literal["keep", "exact", "near"] = Field(
@@ -196,7 +196,7 @@ class Hmm(ConfigModel):
     smoothing: Annotated[float, Field(ge=0)] = Field(
         1e-3, description="added to every expected count, so that nothing becomes impossible; 0 for none"
     )
-    least_gain: Annotated[float, Field(ge=0)] = Field(
+    min_gain: Annotated[float, Field(ge=0)] = Field(
         1e-4, description="end when an iteration gains less than this, in nats a token; 0 for never"
     )
     precision: Literal["float32", "float64"] = Field(

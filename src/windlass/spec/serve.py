@@ -45,9 +45,9 @@ class Price(ConfigModel):
         "USD", description="its code, as ISO 4217 has it"
     )
 
-    def most(self, prompt_tokens: int, most_tokens: int) -> float:
+    def most(self, prompt_tokens: int, max_tokens: int) -> float:
         """Return what a request costs if its answers are as long as they may be."""
-        return (prompt_tokens * self.read + most_tokens * self.write) / 1e6
+        return (prompt_tokens * self.read + max_tokens * self.write) / 1e6
 
 
 class Serve(ConfigModel):

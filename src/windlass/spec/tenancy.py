@@ -19,7 +19,7 @@ DEFAULT = "default"
 """The tenant of whoever owns the installation; its home is the home itself."""
 FOLDER = "tenants"
 """In the home: a home of its own for every other tenant."""
-MOST_WAITING = 1000
+MAX_WAITING = 1000
 """Jobs of one tenant that may wait at once, where its quota does not say."""
 
 Few = Annotated[int, Field(ge=0, le=10**9)]
@@ -37,7 +37,7 @@ class TenantResourceQuota(ConfigModel):
     gpus: Few | None = Field(None, description="GPUs")
     jobs: Few | None = Field(None, description="jobs that run at once")
     waiting: Few | None = Field(
-        None, description=f"jobs that wait at once; {MOST_WAITING} if left out, for the queue is everybody's"
+        None, description=f"jobs that wait at once; {MAX_WAITING} if left out, for the queue is everybody's"
     )
     disk: Bytes | None = Field(None, description="bytes in its home on this machine, e.g. '100GiB' (local)")
     processes: Annotated[int, Field(ge=8, le=10**6)] | None = Field(
@@ -48,8 +48,8 @@ class TenantResourceQuota(ConfigModel):
     )
 
     @property
-    def most_waiting(self) -> int:
-        return MOST_WAITING if self.waiting is None else self.waiting
+    def max_waiting(self) -> int:
+        return MAX_WAITING if self.waiting is None else self.waiting
 
 
 class Allowance(ConfigModel):

@@ -32,11 +32,11 @@ class Patience:
     """How long to wait before a store is asked again."""
 
     first_s: float = 0.5
-    most_s: float = 60.0
+    max_s: float = 60.0
 
     def wait_s(self, attempt: int, chance: float) -> float:
         """Return the wait after a failed attempt (the first is 1): doubled each time, spread over a half."""
-        longest = min(self.most_s, self.first_s * 2.0 ** min(attempt - 1, 30))
+        longest = min(self.max_s, self.first_s * 2.0 ** min(attempt - 1, 30))
         return longest * (0.5 + chance / 2)
 
 

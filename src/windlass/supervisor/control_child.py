@@ -14,7 +14,7 @@ from windlass.spec.processes import CONTROL_API
 from windlass.supervisor.processes import Process
 from windlass.supervisor.reconcile import ReplicaLife, restart_delay_s
 
-MOST_LIVES = 20
+MAX_LIVES = 20
 GRACE_S = 3.0
 
 
@@ -57,7 +57,7 @@ class ControlChild:
     def _ended(self, why: str, now: float, say: Callable[[str], None]) -> None:
         """Remember how long it lived; the same reason is told once."""
         self.process = None
-        self._lives = [*self._lives, ReplicaLife(now, now - self._started_at)][-MOST_LIVES:]
+        self._lives = [*self._lives, ReplicaLife(now, now - self._started_at)][-MAX_LIVES:]
         if why != self._said:
             self._said = why
             say(f"{why}; starting it again")

@@ -10,9 +10,9 @@ from windlass.spec.serve import Serve
 from windlass.supervisor.processes import GatewayProcess
 from windlass.supervisor.service_spec import gateway_args, write_settings
 
-MOST_DEATHS = 5
+MAX_DEATHS = 5
 WITHIN_S = 60.0
-"""Gateways that end MOST_DEATHS times in so long are beyond help."""
+"""Gateways that end MAX_DEATHS times in so long are beyond help."""
 GRACE_S = 10.0
 
 
@@ -49,7 +49,7 @@ class Gateways:
                 continue
             death = gateway.death()
             self._deaths = [at for at in self._deaths if now - at < WITHIN_S] + [now]
-            if not hopeful or len(self._deaths) >= MOST_DEATHS:
+            if not hopeful or len(self._deaths) >= MAX_DEATHS:
                 raise death
             say(f"{death.message}; starting it again")
             self._start(number)

@@ -1,7 +1,7 @@
 """What to do so that what runs becomes what is wanted. Pure: the time is an argument.
 
 A replica too many is drained first: it gets no new requests and finishes those that it has, for so long as
-DRAIN_MOST_S; only then, and when all gateways know, it is stopped. One that still loads is stopped at once.
+MAX_DRAIN_S; only then, and when all gateways know, it is stopped. One that still loads is stopped at once.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from windlass.spec.protocol.routing import Route, RoutedModel, RoutedReplica, Ro
 from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
 from windlass.supervisor.state import RunningReplica
 
-DRAIN_LEAST_S = 1.0
+MIN_DRAIN_S = 1.0
 """From when all gateways know that a replica drains: so long a request may be made ready that was sent to it
 before. Until then, nothing under way there means nothing."""
-DRAIN_MOST_S = 120.0
+MAX_DRAIN_S = 120.0
 SHORT_LIFE_S = 5.0
 FREE_DEATHS = 2
-MOST_DELAY_S = 10.0
-MOST_FAILED_STARTS = 5
+MAX_DELAY_S = 10.0
+MAX_FAILED_STARTS = 5
 SILENT_S = 5.0
 SUSPECTED_SILENT_S = 0.75
 
@@ -48,7 +48,7 @@ def reconcile(
         missing = group.replicas - len(staying)
         if group.version not in held:
             actions += [Action("start", group.version)] * missing
-        actions += [_leave(each, "fewer are wanted") for each in _least_useful(staying, -missing)]
+        actions += [_leave(each, "fewer are wanted") for each in _min_useful(staying, -missing)]
     known = {group.version for group in wanted.groups}
     for each in replicas:
         if each.version not in known and each.phase in LEAVING_ORDER:
@@ -60,10 +60,10 @@ def reconcile(
 
 def is_drained(replica: RunningReplica, now: float) -> bool:
     """Tell whether a replica that drains can be stopped: it is done, or took too long."""
-    if now - replica.since >= DRAIN_MOST_S:
+    if now - replica.since >= MAX_DRAIN_S:
         return True
     known = replica.shunned_since
-    return known is not None and now - known >= DRAIN_LEAST_S and not replica.in_flight
+    return known is not None and now - known >= MIN_DRAIN_S and not replica.in_flight
 
 
 def is_frozen(silent_s: float, *, suspected: bool) -> bool:
@@ -88,13 +88,13 @@ def restart_delay_s(lives: Sequence[ReplicaLife]) -> float:
         short += 1
     if short <= FREE_DEATHS:
         return 0.0
-    return float(min(MOST_DELAY_S, 0.2 * 2 ** (short - FREE_DEATHS)))
+    return float(min(MAX_DELAY_S, 0.2 * 2 ** (short - FREE_DEATHS)))
 
 
 def is_hopeless(lives: Sequence[ReplicaLife]) -> bool:
     """Tell whether a version ended so often before it was ready that it will never be."""
-    last = lives[-MOST_FAILED_STARTS:]
-    return len(last) == MOST_FAILED_STARTS and all(life.ready_s is None for life in last)
+    last = lives[-MAX_FAILED_STARTS:]
+    return len(last) == MAX_FAILED_STARTS and all(life.ready_s is None for life in last)
 
 
 def routing_of(wanted: DesiredService, replicas: Sequence[RunningReplica], *, brownout: int = 0) -> Routing:
@@ -139,7 +139,7 @@ def _leave(replica: RunningReplica, why: str) -> Action:
     return Action("stop" if replica.phase == "starting" else "drain", replica.name, why)
 
 
-def _least_useful(replicas: Sequence[RunningReplica], count: int) -> list[RunningReplica]:
+def _min_useful(replicas: Sequence[RunningReplica], count: int) -> list[RunningReplica]:
     """Return those to go first: what still loads, what is unwell, then the youngest, whose cache is cold."""
     ordered = sorted(replicas, key=lambda each: (LEAVING_ORDER.index(each.phase), -each.started_at))
     return ordered[: max(0, count)]

@@ -41,7 +41,7 @@ from windlass.supervisor.state import Controller, Patch, RunningReplica, Service
 from windlass.supervisor.supervisor_metrics import ServiceFigures
 
 POLL_S = 0.1
-MOST_LIVES = 20
+MAX_LIVES = 20
 
 
 class Supervisor:
@@ -126,9 +126,9 @@ class Supervisor:
             self.wait()
             self.step(time.monotonic())
 
-    def wait(self, most_s: float = POLL_S) -> None:
+    def wait(self, max_s: float = POLL_S) -> None:
         """Sleep until something happens, or for a moment."""
-        self._woken.wait(most_s)
+        self._woken.wait(max_s)
         self._woken.clear()
 
     def step(self, now: float) -> None:
@@ -208,7 +208,7 @@ class Supervisor:
         self._figures.ended(engine.version)
         lives = self._lives.setdefault(engine.version, [])
         lives.append(ReplicaLife(now, None if engine.ready_at is None else now - engine.ready_at))
-        del lives[:-MOST_LIVES]
+        del lives[:-MAX_LIVES]
         if not self._is_up and engine.ready_at is None:
             self._failure = death
         elif is_hopeless(lives) or (isinstance(death, AskedWrongly) and engine.ready_at is None):

@@ -50,7 +50,7 @@ from windlass.train.hmm.verify import hold
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2}
 """Of the loss, relative: another layout adds up in another order."""
-MOST_SEQUENCES = 256
+MAX_SEQUENCES = 256
 """An evaluation on more than this is not repeated."""
 BACKGROUND = 15
 
@@ -147,7 +147,7 @@ def _said(folder: Path, run: Run, state: State) -> _Said | None:
             evaluation = _Said("the evaluation", float(record["loss"]), int(record["sequences"]))
     if next_step is not None and not run.layout.asynchronous:  # there, a step has weights of several ages
         return next_step
-    small = evaluation is not None and (evaluation.sequences or 0) <= MOST_SEQUENCES
+    small = evaluation is not None and (evaluation.sequences or 0) <= MAX_SEQUENCES
     return evaluation if small else None
 
 

@@ -20,7 +20,7 @@ from windlass.spec.errors import ProcessFailed
 from windlass.train.event_log import EventLog
 
 WRITE_EVERY_S = 1.0
-MOST_STEPS = 256
+MAX_STEPS = 256
 """Of one record, and so of what a survivor must remember."""
 
 PHASES = ("compute", "communication", "data", "checkpoint", "evaluation", "control")
@@ -53,7 +53,7 @@ class SampleLedger:
         """Asked before anything is written, with the generation that writes; raises Superseded."""
         self._at = (0, 0)
         self._open: list[LedgerEntry] = []
-        self._recent: deque[LedgerEntry] = deque(maxlen=2 * MOST_STEPS)
+        self._recent: deque[LedgerEntry] = deque(maxlen=2 * MAX_STEPS)
         self._spent = dict.fromkeys(PHASES, 0.0)
         self._wrote_at = -WRITE_EVERY_S
 
@@ -70,7 +70,7 @@ class SampleLedger:
         self._at = (step, samples)
         self._open.append(entry)
         self._recent.append(entry)
-        if len(self._open) >= MOST_STEPS or time.monotonic() - self._wrote_at >= WRITE_EVERY_S:
+        if len(self._open) >= MAX_STEPS or time.monotonic() - self._wrote_at >= WRITE_EVERY_S:
             self.write()
 
     def write(self, *, durable: bool = False) -> None:
@@ -109,7 +109,7 @@ class SampleLedger:
         """
         entries = {entry.step: entry for entry in (LedgerEntry(*numbers) for numbers in known)}
         self._open = [entries[n] for n in sorted(entries) if written < n <= step]
-        self._recent = deque((entries[n] for n in sorted(entries) if n <= step), maxlen=2 * MOST_STEPS)
+        self._recent = deque((entries[n] for n in sorted(entries) if n <= step), maxlen=2 * MAX_STEPS)
         self._generation = generation
         self.write()
         self._wrote_at = -WRITE_EVERY_S  # the first step shows that the generation works

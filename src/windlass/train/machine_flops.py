@@ -8,14 +8,14 @@ from functools import cache
 import torch
 
 WIDTH = 2048
-LEAST_S = 0.4
+MIN_S = 0.4
 
 
-def peak_flops(device: torch.device, *, least_s: float = LEAST_S) -> float:
+def peak_flops(device: torch.device, *, min_s: float = MIN_S) -> float:
     """Return the best rate of a large product, in FLOP/s: noise only ever slows one down."""
     a = torch.randn(WIDTH, WIDTH, device=device)
     best, begin = float("inf"), time.perf_counter()
-    while time.perf_counter() - begin < least_s or best == float("inf"):
+    while time.perf_counter() - begin < min_s or best == float("inf"):
         start = time.perf_counter()
         a @ a
         if device.type == "cuda":

@@ -57,7 +57,7 @@ def _placed(
 ) -> tuple[list[int], list[float]]:
     """Return the rank at each point of the grid, and the speeds along the pipeline."""
     layout = run.layout
-    speed = peak_flops(device, least_s=MEASURE_S) if layout.placement == "load-aware" else 1.0
+    speed = peak_flops(device, min_s=MEASURE_S) if layout.placement == "load-aware" else 1.0
     free = psutil.virtual_memory().available
     known = crew.share({"host": socket.gethostname(), "speed": speed, "free": free})
     ranks = place(

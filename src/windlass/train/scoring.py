@@ -25,7 +25,7 @@ from windlass.spec.errors import BadInput
 from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 from windlass.spec.shape import BertShape, HmmShape, MlpShape, NgramShape, Shape
 
-MOST_TOKENS = 1 << 20
+MAX_TOKENS = 1 << 20
 
 Logprobs = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
 """Inputs (T) and targets (T) of one window to the log-probability of each target."""
@@ -37,8 +37,8 @@ def score_text(directory: Path, text: str, threads: int | None = None) -> dict[s
     config, _ = without_quantisation(read_config(directory), where)
     shape, tokenizer = shape_from_config(config, where), load_tokenizer(directory)
     tokens = tokenizer.encode(text)
-    if not tokens or len(tokens) > MOST_TOKENS:
-        raise BadInput(f"the text has {len(tokens)} tokens", hint=f"1 to {MOST_TOKENS} can be scored")
+    if not tokens or len(tokens) > MAX_TOKENS:
+        raise BadInput(f"the text has {len(tokens)} tokens", hint=f"1 to {MAX_TOKENS} can be scored")
     logprobs = scored(_asking(directory, shape, threads), [tokenizer.end_id, *tokens], shape.context)
     total = float(logprobs.sum())
     return {

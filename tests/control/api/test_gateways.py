@@ -237,7 +237,7 @@ def test_no_name_is_looked_for_on_the_disk(http: httpx.Client, tmp_path: Path) -
 def test_others_are_answered_while_a_plan_is_made_and_one_that_takes_too_long_is_given_up(
     http: httpx.Client, app: FastAPI
 ) -> None:
-    kept, app.state.planners = app.state.planners, Planners(workers=1, most_s=4.0)
+    kept, app.state.planners = app.state.planners, Planners(workers=1, max_s=4.0)
     try:
         assert http.post("/v1/plan", json=ASKED).status_code == 200
         (planner,) = app.state.planners._all

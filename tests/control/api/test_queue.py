@@ -205,7 +205,7 @@ def test_shares_are_set_by_administrators(served: Served) -> None:
         with pytest.raises(RequestRefused):
             queue.set_share("bob", weight=-1)
     share: TenantQuota = served.plane.records.shares()["bob"]
-    assert (share.weight, share.quota.cores, share.most_jobs) == (2.0, 8.0, 4)
+    assert (share.weight, share.quota.cores, share.max_jobs) == (2.0, 8.0, 4)
 
 
 def test_pages_go_on_where_the_last_one_ended(served: Served) -> None:

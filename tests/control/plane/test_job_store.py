@@ -118,10 +118,10 @@ def test_what_is_not_there_is_said_with_the_nearest(records: JobStore) -> None:
 
 def test_shares_and_waits_are_kept(records: JobStore) -> None:
     ledger = led(records)
-    records.set_share(TenantQuota("ada", 2.0, QuotaLimit(cores=8.0, gpus=0), most_jobs=4))
+    records.set_share(TenantQuota("ada", 2.0, QuotaLimit(cores=8.0, gpus=0), max_jobs=4))
     ledger.tell_usage({"ada": 3.5, "bob": 1.0}, 10.0)
     assert records.shares() == {
-        "ada": TenantQuota("ada", 2.0, QuotaLimit(cores=8.0, gpus=0), most_jobs=4, used=3.5),
+        "ada": TenantQuota("ada", 2.0, QuotaLimit(cores=8.0, gpus=0), max_jobs=4, used=3.5),
         "bob": TenantQuota("bob", used=1.0),
     }
     ledger.tell_waits({"u1": QueuePosition(1, "no room"), "u2": QueuePosition(2, "quota")})

@@ -7,7 +7,7 @@ import pytest
 from tests.control.plane.world import group_of
 from windlass.cluster.backend import GroupStatus, Member, State
 from windlass.control.plane.actions import deed_for
-from windlass.control.plane.observe import GONE_MOST, became
+from windlass.control.plane.observe import MAX_GONE, became
 from windlass.control.plane.queued_job import DesiredState, JobEntry, Phase, ResourceNeeds
 
 NOW_S = 50.0
@@ -64,8 +64,8 @@ def test_a_failure_is_told_with_its_log() -> None:
 
 
 def test_a_job_that_is_gone_again_and_again_has_failed() -> None:
-    after = became(entry("running", attempts=GONE_MOST), None, NOW_S)
-    assert (after.phase, after.reason.partition(" times")[0][-2:]) == ("failed", str(GONE_MOST))
+    after = became(entry("running", attempts=MAX_GONE), None, NOW_S)
+    assert (after.phase, after.reason.partition(" times")[0][-2:]) == ("failed", str(MAX_GONE))
 
 
 def test_another_number_of_members_is_launched_and_what_belongs_to_nobody_is_stopped() -> None:

@@ -25,7 +25,7 @@ from windlass.control.scheduler.snapshot import JobDecision, Snapshot
 from windlass.spec.errors import BadInput, InUse
 from windlass.store.database import Database, sqlite_url
 
-STEPS_MOST = 400
+MAX_STEPS = 400
 LIVE = ("queued", "admitted", "running", "preempting", "stopping")
 
 
@@ -68,7 +68,7 @@ def lived(
     """Let control planes live one after the other, the first `kills` of them killed, until all is over."""
     records = JobStore(database, clock=lambda: world.now_s)
     process, deaths = Process(world, database, in_order), 0
-    for number in range(STEPS_MOST):
+    for number in range(MAX_STEPS):
         if late and number == 3:
             for job in late:
                 records.submit(job)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.control.scheduler.world import World, ask, machines, told
 from windlass.control.scheduler.decide import PATIENCE_S, decide
 from windlass.control.scheduler.snapshot import (
-    LEAST_RUN_S,
+    MIN_RUN_S,
     MemberResources,
     QuotaLimit,
     RunningJob,
@@ -58,7 +58,7 @@ def test_a_quota_is_kept_and_its_users_are_named() -> None:
 
 
 def test_more_jobs_at_once_than_allowed_wait() -> None:
-    world = World(machines(4), {"a": TenantQuota("a", most_jobs=1)})
+    world = World(machines(4), {"a": TenantQuota("a", max_jobs=1)})
     world.submit(ask())
     second = world.submit(ask())
     assert told(world.step())[second.key].reason.startswith("'a' may run 1 jobs at once: a/")
@@ -124,7 +124,7 @@ def test_an_elastic_job_shrinks_for_one_that_waits_and_no_further_than_needed() 
     world = World(machines(2))
     elastic = world.submit(ask(members=8, least=2))
     world.step()
-    world.step(LEAST_RUN_S)
+    world.step(MIN_RUN_S)
     job = world.submit(ask("b", members=3))
     decisions = told(world.step())
     assert (decisions[elastic.key].what, decisions[elastic.key].members) == ("resize", 5)
@@ -136,7 +136,7 @@ def test_higher_priority_preempts_the_lowest_that_suffices() -> None:
     world = World(machines(3))
     keys = [world.submit(ask("a", 4, priority=p, placement="pack", key=f"a/p{p}")).key for p in (0, 1, 2)]
     world.step()
-    world.step(LEAST_RUN_S)
+    world.step(MIN_RUN_S)
     urgent = world.submit(ask("b", 4, priority=5))
     decisions = told(world.step())
     assert [key for key in keys if decisions.get(key)] == ["a/p0"]
@@ -149,20 +149,20 @@ def test_what_cannot_be_preempted_or_has_just_begun_stays() -> None:
     world.submit(ask(members=4))
     world.step()
     urgent = world.submit(ask("b", 4, priority=5))
-    decisions = world.step(LEAST_RUN_S / 2)
+    decisions = world.step(MIN_RUN_S / 2)
     assert [decision.key for decision in decisions] == [urgent.key]
     fixed = World(machines(1))
     fixed.submit(ask(members=4, preemptible=False))
     fixed.step()
     fixed.submit(replace(urgent, key="b/again"))
-    assert [decision.what for decision in fixed.step(10 * LEAST_RUN_S)] == ["hold"]
+    assert [decision.what for decision in fixed.step(10 * MIN_RUN_S)] == ["hold"]
 
 
 def test_room_that_was_made_for_one_is_taken_by_no_other() -> None:
     world = World(machines(1))
     low = world.submit(ask(members=4))
     world.step()
-    world.step(LEAST_RUN_S)
+    world.step(MIN_RUN_S)
     urgent = world.submit(ask("b", 4, priority=5))
     world.step()
     assert world.placed[low.key].leaving
@@ -176,16 +176,16 @@ def test_a_tenant_far_below_its_share_takes_from_one_above_it() -> None:
     for i in range(8):
         world.submit(ask("rich", 2, key=f"rich/{i}"))
     world.step()
-    world.step(LEAST_RUN_S)
+    world.step(MIN_RUN_S)
     poor = [world.submit(ask("poor", 2, key=f"poor/{i}")).key for i in range(8)]
     for _ in range(30):
-        world.step(LEAST_RUN_S)
+        world.step(MIN_RUN_S)
     held = [key for key in world.placed if key in poor]
     assert 2 <= len(held) <= 4  # not more than half of the machines are taken by force
 
 
 def test_priority_is_capped_by_the_share() -> None:
-    world = World(machines(1), {"loud": TenantQuota("loud", most_priority=0)})
+    world = World(machines(1), {"loud": TenantQuota("loud", max_priority=0)})
     calm = world.submit(ask("calm", 4, key="calm/1"))
     world.submit(ask("loud", 4, priority=100, key="loud/1"))
     assert told(world.step())[calm.key].what == "admit"
@@ -195,7 +195,7 @@ def test_a_tenants_own_lower_job_leaves_when_the_quota_is_in_the_way() -> None:
     world = World(machines(4), {"a": TenantQuota("a", quota=QuotaLimit(cores=4))})
     low = world.submit(ask(members=4))
     world.step()
-    world.step(LEAST_RUN_S)
+    world.step(MIN_RUN_S)
     high = world.submit(ask(members=4, priority=1))
     decisions = told(world.step())
     assert decisions[low.key].what == "preempt"

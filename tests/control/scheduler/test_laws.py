@@ -101,7 +101,7 @@ def test_nothing_is_given_beyond_capacity_quota_or_gang(world: World, seed: int)
             assert len(each.nodes) >= each.members
         for tenant, placed in held.items():
             share = world.shares[tenant]
-            assert len(placed) <= (share.most_jobs or len(placed))
+            assert len(placed) <= (share.max_jobs or len(placed))
             for limit, name in ((share.quota.cores, "cores"), (share.quota.gpus, "gpus")):
                 used = sum(getattr(each.ask.need, name) * each.members for each in placed)
                 assert limit is None or used <= limit + 1e-6
@@ -139,7 +139,7 @@ def test_nobody_passes_a_job_of_higher_priority_that_could_have_had_the_room(wor
 
 
 def _priority(world: World, ask: PendingJob) -> int:
-    most = world.shares[ask.tenant].most_priority
+    most = world.shares[ask.tenant].max_priority
     return ask.priority if most is None else min(ask.priority, most)
 
 

@@ -30,12 +30,12 @@ def test_what_is_recorded_of_a_tenant_is_what_admission_goes_by(house: TenantReg
     quota = TenantResourceQuota(cores=8, memory=1 << 30, gpus=0, jobs=4)
     house.allow("acme", lambda _: Allowance(quota=quota, weight=2.0, priority=3), "test")
     share = house.shares()["acme"]
-    assert (share.weight, share.quota, share.most_jobs, share.most_priority) == (
+    assert (share.weight, share.quota, share.max_jobs, share.max_priority) == (
         2.0, Room(8, 1 << 30, 0), 4, 3,
     )  # fmt: skip
     house.allow("acme", lambda old: old.model_copy(update={"weight": 5.0}), "test")
     assert house.lodging("acme").allowance.quota == quota
-    assert house.shares()["default"].most_priority is None
+    assert house.shares()["default"].max_priority is None
 
 
 def test_every_tenant_has_a_user_of_its_own_for_ever(house: TenantRegistry) -> None:

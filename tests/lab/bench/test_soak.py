@@ -22,7 +22,7 @@ def test_a_seed_draws_the_same_requests_and_all_of_them_fit(seed: int) -> None:
     assert requests == draw_requests(seed, 20)
     assert len({request.id for request in requests}) == 20
     for request in requests:
-        assert len(request.tokens) + request.most_tokens <= SHAPE.context
+        assert len(request.tokens) + request.max_tokens <= SHAPE.context
         assert max(request.tokens) < SHAPE.vocabulary
 
 

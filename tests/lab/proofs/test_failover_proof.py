@@ -41,7 +41,7 @@ def test_only_answers_under_way_at_a_fault_count_for_the_gap_and_only_beyond_the
     tally.add(ASK, heard("x", began=5.0, ended=9.0, pause=7.0))
     found = figures(tally, [(ASK, heard("x", pause=0.5))], [Fault("kill", "engine-1", 2.0)])
     assert (found["streams"], found["streams_struck"], found["faults_kill"]) == (2, 1, 1)
-    assert found["gap_p99_s"] == found["gap_most_s"] == 1.0
+    assert found["gap_p99_s"] == found["max_gap_s"] == 1.0
 
 
 def test_a_quantile_is_one_of_the_values() -> None:

@@ -8,7 +8,7 @@ from windlass.lab.proofs.quota.quota_proof import (
     Deed,
     ended,
     figures,
-    most_at_once,
+    max_at_once,
     prove_limits,
     worst_window,
 )
@@ -35,7 +35,7 @@ def test_the_worst_window_counts_from_wherever_it_is_worst() -> None:
 
 def test_permits_given_back_at_the_same_moment_make_room() -> None:
     deeds = [Deed(0, "permits", 1), Deed(1, "permits", 1), Deed(1, "permits", -1)]
-    assert most_at_once(deeds) == 1
+    assert max_at_once(deeds) == 1
 
 
 def test_a_killed_process_has_nothing_in_use_afterwards() -> None:

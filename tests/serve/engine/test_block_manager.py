@@ -100,7 +100,7 @@ def test_what_is_in_use_never_goes() -> None:
 
 @pytest.mark.parametrize("most", [0, 1, 2])
 def test_no_more_stays_idle_than_is_allowed(most: int) -> None:
-    blocks = BlockManager(8, most_idle=most)
+    blocks = BlockManager(8, max_idle=most)
     blocks.leave(fill(blocks, 1, 2, 3))
     assert blocks.idle == most
     assert known(blocks, 1, 2, 3) == most
@@ -126,10 +126,10 @@ class Tree(RuleBasedStateMachine):
     """Sequences come, grow and go in any order; blocks are in one place each, whatever happens."""
 
     @initialize(
-        policy=st.sampled_from(["lru", "lfu"]), most_idle=st.none() | st.integers(0, 5), shares=st.booleans()
+        policy=st.sampled_from(["lru", "lfu"]), max_idle=st.none() | st.integers(0, 5), shares=st.booleans()
     )
-    def start(self, policy: str, most_idle: int | None, shares: bool) -> None:
-        self.blocks = BlockManager(10, most_idle=most_idle, policy=policy, shares=shares)  # type: ignore[arg-type]
+    def start(self, policy: str, max_idle: int | None, shares: bool) -> None:
+        self.blocks = BlockManager(10, max_idle=max_idle, policy=policy, shares=shares)  # type: ignore[arg-type]
         self.paths: list[list[BlockNode]] = []
         self.held: list[int] = []
 

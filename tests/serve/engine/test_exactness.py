@@ -75,7 +75,7 @@ def a_crowded_engine(
         slots=chance.choice([2, 4, 16]),
         prompt_tokens=chance.choice([5, 32, 512]),
         shares_prefixes=chance.random() < 0.8,
-        most_idle_blocks=chance.choice([None, None, 3]),
+        max_idle_blocks=chance.choice([None, None, 3]),
         policy=chance.choice(["lru", "lfu"]),
     )
     drafts, blocks = chance.choice(["forced", "forced", "off"]), chance.choice([13, 16, 30, 64])
@@ -152,7 +152,7 @@ PROMPTS = [[1, 2, 3] * 15, [1, 2, 3] * 15 + [4], [9] * 33, [50], list(range(60))
         (EngineSettings(slots=2), {}),
         (EngineSettings(), {"blocks": 14}),
         (EngineSettings(), {"drafts": "forced"}),
-        (EngineSettings(most_idle_blocks=0, policy="lfu"), {"drafts": "forced", "blocks": 14}),
+        (EngineSettings(max_idle_blocks=0, policy="lfu"), {"drafts": "forced", "blocks": 14}),
         (EngineSettings(), {"threads": 2}),
     ],
     ids=["no cache", "token by token", "few slots", "few blocks", "drafts", "everything", "threads"],

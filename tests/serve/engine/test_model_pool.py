@@ -37,7 +37,7 @@ class Scripted:
 
     def add(self, owner: Owner, message: ToEngine) -> None:
         if isinstance(message, Generate):
-            self.left[owner, message.id] = message.most_tokens
+            self.left[owner, message.id] = message.max_tokens
         else:
             self.left.pop((owner, message.id), None)
 

@@ -22,7 +22,7 @@ REQUESTS = {
     "biased": {"temperature": 0.7, "seed": 8, "min_p": 0.05, "logit_bias": {4: 3.0}, "logprobs": 0},
     "stopped": {"temperature": 1.0, "seed": 9, "stop_tokens": [*range(0, 101, 11)]},
 }
-OTHER = EngineSettings(slots=3, prompt_tokens=7, policy="lfu", most_idle_blocks=4)
+OTHER = EngineSettings(slots=3, prompt_tokens=7, policy="lfu", max_idle_blocks=4)
 
 Engines = Callable[..., Engine]
 Drain = Callable[[Engine], dict[str, list[Answer]]]
@@ -38,7 +38,7 @@ def rest_of(request: Generate, sent: list[int]) -> Generate:
     return msgspec.structs.replace(
         request,
         tokens=request.tokens + sent,
-        most_tokens=request.most_tokens - len(sent),
+        max_tokens=request.max_tokens - len(sent),
         resumed_tokens=len(sent),
     )
 

@@ -33,7 +33,7 @@ requests = st.builds(
     Generate,
     id=st.just("it"),
     tokens=st.just([0]),
-    most_tokens=st.just(1),
+    max_tokens=st.just(1),
     temperature=st.sampled_from([0.0, 1e-300, 0.1, 1.0, 3.0, 1e300]),
     top_k=st.integers(0, V + 3),
     top_p=st.floats(0.001, 1.0),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from windlass.serve.engine import sequence
 from windlass.serve.engine.block_manager import BlockManager
-from windlass.serve.engine.scheduler import MOST_TENANTS, Scheduler, decide_budget, decide_chunks
+from windlass.serve.engine.scheduler import MAX_TENANTS, Scheduler, decide_budget, decide_chunks
 from windlass.serve.engine.sequence import Sequence
 from windlass.spec.protocol.wire import Generate
 
@@ -149,10 +149,10 @@ def test_accounts_and_lines_do_not_pile_up() -> None:
     roster = a_roster(slots=1)
     queue = Queue(roster)
     queue.add("always there", priority=-1)
-    for number in range(MOST_TENANTS + 50):
+    for number in range(MAX_TENANTS + 50):
         queue.add(f"tenant {number}", priority=number)
         served_in_turn(roster, 1)
-    assert len(roster._tenants) <= MOST_TENANTS + 1
+    assert len(roster._tenants) <= MAX_TENANTS + 1
     assert roster.waiting_count == 1
     assert sum(len(tenant.waiting) for tenant in roster._tenants.values()) == 1
 

@@ -27,7 +27,7 @@ from windlass.spec.errors import BadInput, InUse
 from windlass.spec.protocol.entrypoint import exit_code_of
 from windlass.spec.protocol.wire import (
     LENGTH,
-    MOST_FRAME_BYTES,
+    MAX_FRAME_BYTES,
     Cancel,
     Embed,
     EmbeddingVectors,
@@ -232,7 +232,7 @@ def test_a_cancelled_request_ends_and_says_so(served: Path) -> None:
     "rubbish",
     [
         LENGTH.pack(3) + b"abc",
-        LENGTH.pack(MOST_FRAME_BYTES + 1),
+        LENGTH.pack(MAX_FRAME_BYTES + 1),
         frame(Ready("not", "for", 1, 1, 1, 1, 1, 1)),
         b"\x07",
     ],

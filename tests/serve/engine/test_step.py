@@ -115,14 +115,14 @@ def test_an_answer_may_fill_the_context_to_the_last_token(
 @pytest.mark.parametrize(
     ("change", "code", "told"),
     [
-        ({"most_tokens": 198}, "context_exceeded", "make 201, but the context is 200"),
-        ({"most_tokens": 2**40}, "context_exceeded", "the context is 200"),
+        ({"max_tokens": 198}, "context_exceeded", "make 201, but the context is 200"),
+        ({"max_tokens": 2**40}, "context_exceeded", "the context is 200"),
         ({"tokens": []}, "bad_tokens", "empty"),
         ({"tokens": [1, VOCABULARY]}, "bad_tokens", "token 101 is not in the vocabulary of 101"),
         ({"tokens": [1, -1]}, "bad_tokens", "token -1"),
         ({"stop_tokens": [999]}, "bad_tokens", "token 999"),
         ({"logit_bias": {999: 1.0}}, "bad_tokens", "token 999"),
-        ({"most_tokens": -1}, "bad_request", "most_tokens = -1"),
+        ({"max_tokens": -1}, "bad_request", "max_tokens = -1"),
         ({"temperature": -0.1}, "bad_request", "temperature = -0.1"),
         ({"temperature": math.nan}, "bad_request", "temperature = nan"),
         ({"top_p": 0.0}, "bad_request", "top_p = 0.0"),
@@ -139,7 +139,7 @@ def test_an_answer_may_fill_the_context_to_the_last_token(
 def test_what_cannot_be_is_refused_and_disturbs_nobody(
     change: dict[str, object], code: str, told: str, engine: Engines, drain: Drain, model: Models
 ) -> None:
-    request = Generate(**{"id": "bad", "tokens": [1, 2, 3], "most_tokens": 5, **change})  # type: ignore[arg-type]
+    request = Generate(**{"id": "bad", "tokens": [1, 2, 3], "max_tokens": 5, **change})  # type: ignore[arg-type]
     one = engine()
     one.add("me", Generate("good", [1, 2], 4, temperature=0.0))
     one.add("me", request)
@@ -433,7 +433,7 @@ def test_a_damaged_matrix_never_answers_as_if_nothing_were_wrong(
 
 
 def test_blocks_are_given_back_and_bounded(engine: Engines, drain: Drain) -> None:
-    one = engine("llama", EngineSettings(most_idle_blocks=5))
+    one = engine("llama", EngineSettings(max_idle_blocks=5))
     for number in range(20):
         one.add("me", Generate(str(number), [number] * 40, 1))
     drain(one)

@@ -93,7 +93,7 @@ def test_answers_of_all_forms_keep_to_them_in_one_batch(
 
 
 def test_a_grammar_does_not_change_its_neighbours(structured: Engine, drain: Drain) -> None:
-    free = ask("free", None, most_tokens=40)
+    free = ask("free", None, max_tokens=40)
     structured.add("me", free)
     alone = written(drain(structured)["free"])
     structured.add("me", free)
@@ -113,14 +113,14 @@ def test_another_engine_goes_on_in_the_middle_of_a_form(structured: Engine, drai
             whole,
             tokens=[*whole.tokens, *tokens[:sent]],
             resumed_tokens=sent,
-            most_tokens=whole.most_tokens - sent,
+            max_tokens=whole.max_tokens - sent,
         )
         structured.add("me", rest)
         assert written(drain(structured)["form"]) == tokens[sent:]
 
 
 def test_an_answer_cut_by_length_says_so(structured: Engine, drain: Drain) -> None:
-    structured.add("me", ask("short", SCHEMA_GRAMMAR, most_tokens=3))
+    structured.add("me", ask("short", SCHEMA_GRAMMAR, max_tokens=3))
     said = drain(structured)["short"]
     assert len(written(said)) == 3
     assert finish(said) == "length"

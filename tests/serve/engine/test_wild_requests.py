@@ -21,7 +21,7 @@ TOKENS = st.lists(NEAR, max_size=6) | st.just([5] * 500) | st.lists(WHOLE, max_s
 
 WILD: dict[str, st.SearchStrategy[Any]] = {
     "tokens": TOKENS,
-    "most_tokens": WHOLE,
+    "max_tokens": WHOLE,
     "temperature": REAL,
     "top_k": WHOLE,
     "top_p": REAL,
@@ -39,7 +39,7 @@ WILD: dict[str, st.SearchStrategy[Any]] = {
     "tenant": st.text(max_size=5),
     "priority": WHOLE,
 }
-GOOD = {"id": "wild", "tokens": [1, 2, 3], "most_tokens": 6}
+GOOD = {"id": "wild", "tokens": [1, 2, 3], "max_tokens": 6}
 FIELDS = st.lists(st.sampled_from(sorted(WILD)), max_size=3, unique=True)
 CHANGES = FIELDS.flatmap(lambda names: st.fixed_dictionaries({name: WILD[name] for name in names}))
 SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

@@ -9,7 +9,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from windlass.spec.protocol.wire import MOST_FRAME_BYTES, FromEngine, Generate, ToEngine
+from windlass.spec.protocol.wire import MAX_FRAME_BYTES, FromEngine, Generate, ToEngine
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats" / "wire.md"
 MESSAGES = [*get_args(ToEngine), *get_args(FromEngine)]
@@ -33,7 +33,7 @@ def test_every_default_of_generate_is_the_one_described() -> None:
 
 
 def test_the_limit_of_a_frame_is_the_one_described() -> None:
-    assert f"at most {MOST_FRAME_BYTES:,}" in PAGE.read_text()
+    assert f"at most {MAX_FRAME_BYTES:,}" in PAGE.read_text()
 
 
 def test_every_code_of_a_failure_is_described() -> None:

@@ -21,7 +21,7 @@ from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.spec.protocol.wire import (
     LENGTH,
-    MOST_FRAME_BYTES,
+    MAX_FRAME_BYTES,
     Embed,
     EmbeddingVectors,
     Failed,
@@ -116,7 +116,7 @@ def connect() -> Iterator[Callable[[], Client]]:
 
 
 def good(id_: str = "good", **more: Any) -> Generate:
-    return Generate(**{"id": id_, "tokens": [1, 2, 3], "most_tokens": 8, "temperature": 0.0} | more)
+    return Generate(**{"id": id_, "tokens": [1, 2, 3], "max_tokens": 8, "temperature": 0.0} | more)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def good(id_: str = "good", **more: Any) -> Generate:
         ({"tokens": [100]}, "bad_tokens"),
         ({"tokens": [-1]}, "bad_tokens"),
         ({"tokens": [1] * 100_000}, "context_exceeded"),
-        ({"most_tokens": BIG}, "context_exceeded"),
-        ({"most_tokens": -1}, "bad_request"),
+        ({"max_tokens": BIG}, "context_exceeded"),
+        ({"max_tokens": -1}, "bad_request"),
         ({"temperature": float("nan")}, "bad_request"),
         ({"temperature": -1.0}, "bad_request"),
         ({"top_k": -5}, "bad_request"),
@@ -163,7 +163,7 @@ def test_embeddings_of_a_damaged_model_are_refused_too(connect: Callable[[], Cli
 
 
 @pytest.mark.parametrize(
-    "junk", [LENGTH.pack(MOST_FRAME_BYTES + 1), LENGTH.pack(3) + b"\xc1\xc1\xc1", b"GET / HTTP/1.1\r\n\r\n"]
+    "junk", [LENGTH.pack(MAX_FRAME_BYTES + 1), LENGTH.pack(3) + b"\xc1\xc1\xc1", b"GET / HTTP/1.1\r\n\r\n"]
 )
 def test_what_is_no_frame_ends_its_own_connection_alone(connect: Callable[[], Client], junk: bytes) -> None:
     me, neighbour = connect(), connect()

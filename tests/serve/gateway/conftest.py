@@ -224,8 +224,8 @@ class ScriptedEngine:
             scores = [-1.0] * (len(ask.tokens) - 1)
             self._say(writer, PromptScores(ask.id, scores, [[Alternative(5, -0.1)] for _ in scores]))
         tokens = self.writes(ask) if self.writes else [ask.tokens[i % len(ask.tokens)] for i in range(1000)]
-        most = min(ask.most_tokens, len(tokens), self.stop_after or 1000)
-        if not ask.most_tokens:
+        most = min(ask.max_tokens, len(tokens), self.stop_after or 1000)
+        if not ask.max_tokens:
             self._say(writer, Tokens(ask.id, finish="length"))
         for number in range(most):
             await asyncio.sleep(self.pause_s)
@@ -237,7 +237,7 @@ class ScriptedEngine:
                 for each in self._writers:
                     each.transport.abort()
                 return
-            finish: Finish = "length" if most == ask.most_tokens else "stop"
+            finish: Finish = "length" if most == ask.max_tokens else "stop"
             scored = ask.logprobs >= 0
             alternatives = [[Alternative(t, -2.0 - t) for t in range(4, 4 + ask.logprobs)]]
             self._say(

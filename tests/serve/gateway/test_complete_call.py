@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from windlass.serve.gateway.routes.complete_call import MOST_CHARS
+from windlass.serve.gateway.routes.complete_call import MAX_CHARS
 
 
 def offer(http: httpx.Client, text: str, **more: Any) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def test_the_route_of_a_body_may_be_named(http: httpx.Client) -> None:
 def test_the_kind_may_be_named_and_the_cursor_may_stand_inside(http: httpx.Client) -> None:
     told = offer(http, "client.completions.create(model='ti')", kind="python", cursor=34)
     assert told["candidates"][0]["insert"] == '"tiny"'
-    assert offer(http, "{", cursor=MOST_CHARS)["candidates"][0]["text"] == "model"
+    assert offer(http, "{", cursor=MAX_CHARS)["candidates"][0]["text"] == "model"
 
 
 def test_a_key_is_needed_and_texts_have_a_bound(guarded: Any, given_keys: Any) -> None:
@@ -61,9 +61,9 @@ def test_a_key_is_needed_and_texts_have_a_bound(guarded: Any, given_keys: Any) -
     assert httpx.post(url, json=ask).status_code == 401
     assert httpx.post(url, json=ask, headers=given_keys.bearer("metrics")).status_code == 403
     assert httpx.post(url, json=ask, headers=given_keys.bearer("user")).status_code == 200
-    long = {"text": "[" * (MOST_CHARS + 1)}
+    long = {"text": "[" * (MAX_CHARS + 1)}
     assert httpx.post(url, json=long, headers=given_keys.bearer("user")).status_code == 400
-    most = {"text": "[" * MOST_CHARS}
+    most = {"text": "[" * MAX_CHARS}
     assert httpx.post(url, json=most, headers=given_keys.bearer("user")).status_code == 200
 
 

@@ -202,7 +202,7 @@ def test_a_stream_goes_on_where_its_engine_ended(http: httpx.Client, engine: Any
     attempts = engine.of(Generate)[1:]
     assert [len(each.tokens) for each in attempts] == [3, 6, 9, 12, 15, 18, 21]
     assert [each.resumed_tokens for each in attempts] == [0, 3, 6, 9, 12, 15, 18]
-    assert {len(each.tokens) + each.most_tokens for each in attempts} == {23}
+    assert {len(each.tokens) + each.max_tokens for each in attempts} == {23}
     assert len({each.id for each in attempts}) == len(attempts)
 
 

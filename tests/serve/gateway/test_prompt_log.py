@@ -27,7 +27,7 @@ def decode(tokens: list[int]) -> str:
 
 
 def generate(tokens: list[int]) -> Generate:
-    return Generate(id="r", tokens=tokens, most_tokens=1, model="poet@2")
+    return Generate(id="r", tokens=tokens, max_tokens=1, model="poet@2")
 
 
 def kept(folder: Path, requests: list[Work], *, redacted: bool) -> list[dict[str, str]]:

@@ -83,7 +83,7 @@ def test_a_dry_run_counts_without_the_engine(http: httpx.Client, engine: Any) ->
     told = dry(http, "/v1/completions", asked)
     count = http.post("/v1/tokenize", json={"model": "tiny", "text": "the quick dog"}).json()["count"]
     assert told["fits"]
-    assert (told["prompt_tokens"], told["most_tokens"], told["answers"]) == (count, 21, 3)
+    assert (told["prompt_tokens"], told["max_tokens"], told["answers"]) == (count, 21, 3)
     assert (told["model"], told["context_length"]) == ("tiny@3", 128)
     assert engine.received == []
 
@@ -112,7 +112,7 @@ def test_a_dry_run_tells_what_the_route_would_refuse(
 
 
 def test_a_dry_run_of_messages_and_inputs_counts_them(http: httpx.Client) -> None:
-    assert dry(http, "/v1/chat/completions", {"model": "tiny", "messages": TALK})["most_tokens"] > 1
+    assert dry(http, "/v1/chat/completions", {"model": "tiny", "messages": TALK})["max_tokens"] > 1
     assert dry(http, "/v1/embeddings", {"model": "tiny", "input": [[1, 2], [3]]})["prompt_tokens"] == 3
 
 

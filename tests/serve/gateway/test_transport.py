@@ -20,7 +20,7 @@ from windlass.http.listener import bind
 from windlass.http.transport import (
     PROGRESS_BYTES,
     group_of,
-    most_connections,
+    max_connections,
     per_address,
     unsent_since,
     verdict,
@@ -303,6 +303,6 @@ def test_one_client_of_ipv6_is_its_network() -> None:
 
 
 def test_connections_leave_some_files_for_all_else() -> None:
-    assert most_connections(16384, 1_048_576) == most_connections(16384, resource.RLIM_INFINITY) == 16384
-    assert most_connections(16384, 1024) == 768
-    assert most_connections(16384, 100) == 1
+    assert max_connections(16384, 1_048_576) == max_connections(16384, resource.RLIM_INFINITY) == 16384
+    assert max_connections(16384, 1024) == 768
+    assert max_connections(16384, 100) == 1

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from windlass.http.error_reply import ErrorBody
 from windlass.http.errors import CODES, ApiError
-from windlass.http.json_body import MOST_BODY_BYTES, parse
+from windlass.http.json_body import MAX_BODY_BYTES, parse
 from windlass.serve.gateway.schemas.request_body import check
 from windlass.serve.gateway.schemas.requests import ChatRequest, CompletionRequest, EmbeddingRequest
 from windlass.spec.protocol.wire import Generate
@@ -331,7 +331,7 @@ def test_a_nul_in_a_prompt_is_a_character_like_others(http: httpx.Client) -> Non
 
 
 def test_a_body_over_the_limit_is_refused_by_its_length(http: httpx.Client) -> None:
-    body = b'{"prompt": "' + b"a" * MOST_BODY_BYTES + b'"}'
+    body = b'{"prompt": "' + b"a" * MAX_BODY_BYTES + b'"}'
     assert refused(http.post("/v1/completions", content=body, headers=JSON))["code"] == "body_too_large"
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from windlass.serve.metrics.metrics_registry import MetricsRegistry
 from windlass.serve.metrics.multiprocess import ReadMetrics, fold, merge_boards
-from windlass.serve.metrics.series import MOST_SERIES, OTHER, Figure, Totals
+from windlass.serve.metrics.series import MAX_SERIES, OTHER, Figure, Totals
 
 CHILD = """
 import sys, time
@@ -93,7 +93,7 @@ def test_a_cleared_gauge_is_not_told(tmp_path: Path) -> None:
 def test_the_place_of_a_dropped_series_is_the_next_ones(tmp_path: Path) -> None:
     board, other = MetricsRegistry(tmp_path, "a"), MetricsRegistry(tmp_path, "b")
     gauges = board.gauges("windlass_running", "x", ("replica",))
-    for number in range(3 * MOST_SERIES):
+    for number in range(3 * MAX_SERIES):
         gauges.labels(f"engine-{number}").set(number)
         gauges.drop(f"engine-{number}")
     gauges.labels("last").set(7)
@@ -107,11 +107,11 @@ def test_the_place_of_a_dropped_series_is_the_next_ones(tmp_path: Path) -> None:
 def test_label_values_beyond_the_bound_are_counted_as_other() -> None:
     board = MetricsRegistry()
     family = board.counters("windlass_used", "x", ("tenant",))
-    for number in range(2 * MOST_SERIES):
+    for number in range(2 * MAX_SERIES):
         family.labels(f"t{number}").inc()
     lines = [line for line in board.text().decode().splitlines() if line.startswith("windlass_used_total{")]
-    assert len(lines) == MOST_SERIES
-    assert figure(board, f'windlass_used_total{{tenant="{OTHER}"}}') == MOST_SERIES + 1
+    assert len(lines) == MAX_SERIES
+    assert figure(board, f'windlass_used_total{{tenant="{OTHER}"}}') == MAX_SERIES + 1
 
 
 def test_label_values_are_escaped() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.serve.records.idempotency_store import MOST_ANSWERS, Repeatable, claim, keep, release
+from windlass.serve.records.idempotency_store import MAX_ANSWERS, Repeatable, claim, keep, release
 from windlass.store.database import Database
 
 FIRST = Repeatable("ada", "k", b"body")
@@ -25,11 +25,11 @@ def test_the_claim_of_a_gateway_that_died_ends(state: Database) -> None:
 
 
 def test_a_tenant_keeps_a_bounded_number_of_answers(state: Database) -> None:
-    for number in range(MOST_ANSWERS + 5):
+    for number in range(MAX_ANSWERS + 5):
         asked = Repeatable("ada", str(number), b"body")
         claim(state, asked, "a", float(number))
         keep(state, asked, "a", "answer", float(number))
-    assert state.read("SELECT count(*) FROM answers")[0][0] == MOST_ANSWERS
+    assert state.read("SELECT count(*) FROM answers")[0][0] == MAX_ANSWERS
     assert claim(state, asked, "b", 2000.0).state == "answered"
 
 

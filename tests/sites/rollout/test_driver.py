@@ -130,7 +130,7 @@ class World:
         self.sites = {name: FakeSite(name, self.effects) for name in ("east", "north", "west")}
         turns = {name: SiteState(since_s=self.now) for name in self.sites}
         self.stored = SitesRolloutRecord(NEW, tuple(self.sites), self.now, self.now, back=back, sites=turns)
-        self.most_busy = 0
+        self.max_busy = 0
 
     def drive(self, until: Callable[[SitesRolloutRecord], bool] = lambda _: False) -> SitesRolloutRecord:
         """Go on from what is stored, as another process would."""
@@ -139,7 +139,7 @@ class World:
         for _ in range(2000):
             over = journey.step(self.now)
             busy = [t for t in journey.record.sites.values() if t.phase in ("draining", "rolling", "undoing")]
-            self.most_busy = max(self.most_busy, len(busy))
+            self.max_busy = max(self.max_busy, len(busy))
             self.now += 1
             if over or until(journey.record):
                 return journey.record
@@ -162,7 +162,7 @@ def test_a_good_version_goes_through_all_sites_in_their_order() -> None:
     assert world.serves() == [NEW] * 3
     starts = [what for what in world.effects.done if "start" in what]
     assert starts == [f"{name}: start {NEW}" for name in ("east", "north", "west")]
-    assert world.most_busy == 1
+    assert world.max_busy == 1
 
 
 def test_a_bad_version_stops_at_the_canary_and_nobody_else_is_touched() -> None:
@@ -247,7 +247,7 @@ def test_a_site_whose_clients_do_not_go_gets_them_back_and_it_goes_on_later() ->
 def test_after_the_canary_several_sites_may_change_at_once() -> None:
     world = World(SitesRollout(settle=5, wait=60, at_once=2))
     assert world.drive().state == "done"
-    assert world.most_busy == 2
+    assert world.max_busy == 2
     starts = [what for what in world.effects.done if "start" in what]
     assert starts[0] == f"east: start {NEW}"
 

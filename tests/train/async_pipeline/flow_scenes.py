@@ -33,7 +33,7 @@ def play(folder: Path, rank: int) -> None:
     trainer = _train(folder, rank, told)
     pipeline = trainer.strategy.pipeline
     if isinstance(pipeline, AsyncPipeline):
-        told.append({"versions": pipeline.most_versions})
+        told.append({"versions": pipeline.max_versions})
     (folder / f"told.{rank}.json").write_text(json.dumps(told))
     weights = {h.name: h.tensor.detach().clone() for h in trainer.strategy.held.holdings}
     save_file(weights, folder / f"weights.{rank}.safetensors")

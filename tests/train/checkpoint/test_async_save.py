@@ -562,7 +562,7 @@ def test_a_part_of_many_files_is_read_as_one(tmp_path: Path) -> None:
     part = take_part(
         worker.holdings, worker.optimizer, {}, keys=claims_of(worker.holdings, None), replica=None
     )
-    files = part.files(3, most_bytes=100)
+    files = part.files(3, max_bytes=100)
     assert list(files)[:2] == ["part-00003.safetensors", "part-00003-001.safetensors"]
     assert sum(file.bytes for file in files.values()) == part.bytes
     writer = DirectoryWriter(StoreDir(tmp_path))

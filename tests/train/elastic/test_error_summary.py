@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.train.elastic.error_summary import MOST_CHARACTERS, plain_reason
+from windlass.train.elastic.error_summary import MAX_CHARACTERS, plain_reason
 
 GLOO = "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/"
 
@@ -43,7 +43,7 @@ def test_a_reason_is_told_in_plain_words(text: str, plain: str) -> None:
 
 @given(st.text())
 def test_a_reason_is_never_empty_or_long(text: str) -> None:
-    assert 0 < len(plain_reason(text)) <= MOST_CHARACTERS
+    assert 0 < len(plain_reason(text)) <= MAX_CHARACTERS
 
 
 def test_a_long_reason_shows_that_it_was_cut() -> None:

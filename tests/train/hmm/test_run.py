@@ -76,7 +76,7 @@ def tables(folder: Path) -> bytes:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the tiny corpus be more than one block, as any larger one is."""
-    monkeypatch.setattr(expectation, "MOST_SEQUENCES", 250)
+    monkeypatch.setattr(expectation, "MAX_SEQUENCES", 250)
 
 
 def borders_of(folder: Path) -> int:
@@ -278,8 +278,8 @@ def test_two_workers_end_with_the_bits_of_one(make: MakeRun) -> None:
 
 
 def test_two_workers_that_are_told_to_end_save_and_one_goes_on(make: MakeRun) -> None:
-    alone = make("alone", {"least_gain": 0}, steps=40)
-    together = make("together", {"least_gain": 0}, steps=40, layout={"dp": 2})
+    alone = make("alone", {"min_gain": 0}, steps=40)
+    together = make("together", {"min_gain": 0}, steps=40, layout={"dp": 2})
     train(alone, never)
     processes = list(workers(together, 2))
     assert processes[0].stdout is not None

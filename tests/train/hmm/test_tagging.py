@@ -29,7 +29,7 @@ def spelling(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "text.txt").write_text("banana rudiment\n" * 40)
     job = Corpus(
         sources=(str(folder / "text.txt"),),
-        clean=Clean(duplicates="keep", most_repetition=1.0),
+        clean=Clean(duplicates="keep", max_repetition=1.0),
         tokenizer=TokenizerSpec(kind="char"),
     )
     tokenizer = load_corpus(build_corpus(job, folder / "home")).tokenizer

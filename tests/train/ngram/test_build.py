@@ -82,7 +82,7 @@ def test_runs_that_are_too_many_to_read_at_once_are_merged_in_groups(
 ) -> None:
     documents = _documents(60)
     whole = digest_of(make(documents, 50, 3))
-    monkeypatch.setattr(build_module, "LEAST_CHUNK", 1 << 21)
+    monkeypatch.setattr(build_module, "MIN_CHUNK", 1 << 21)
     assert digest_of(make(documents, 50, 3, block=10)) == whole
 
 

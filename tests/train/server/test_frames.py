@@ -63,7 +63,7 @@ def test_a_stranger_cannot_make_a_server_allocate() -> None:
     here, there = pair()
     here._socket.sendall(PREFIX.pack(MAGIC, 10, 1 << 40))
     with pytest.raises(BadFrame):
-        there.receive(most_head=4096, body=False)
+        there.receive(max_head=4096, body=False)
 
 
 def test_a_log_gives_back_what_was_written_up_to_a_torn_end(tmp_path: Path) -> None:

@@ -50,14 +50,14 @@ Company = _load_company().Company
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let there be several blocks for everybody."""
-    monkeypatch.setattr(expectation, "MOST_SEQUENCES", 32)
+    monkeypatch.setattr(expectation, "MAX_SEQUENCES", 32)
 
 
 @pytest.fixture
 def make(corpus_path: Path) -> MakeRun:
     def run(workers: int = 1, steps: int = 4, **sync: Any) -> Run:
         job = tiny_job(Path("unused.txt")).model_dump(mode="json")
-        job["model"] = {"family": "hmm", "context": 32, "hmm": {"states": 5, "least_gain": 0}}
+        job["model"] = {"family": "hmm", "context": 32, "hmm": {"states": 5, "min_gain": 0}}
         job["train"] = {"steps": steps, "evaluate_every": 3, "checkpoint_every": 2}
         job |= {"layout": {"dp": workers}, "sync": {"policy": "server", "servers": 2, **sync}}
         return plan_statistic(Job.model_validate(job), corpus_facts(corpus_path), MACHINE)
@@ -206,7 +206,7 @@ def test_another_number_of_workers_divides_the_text_anew_at_a_border(
 def test_with_less_than_two_blocks_for_each_worker_an_iteration_is_ended_first(
     make: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expectation, "MOST_SEQUENCES", 1024)
+    monkeypatch.setattr(expectation, "MAX_SEQUENCES", 1024)
     run = make(2, mode="asynchronous")
     assert on_servers(run, tmp_path / "served", 2) == "finished"
     assert_same(tmp_path / "served", local(run, tmp_path / "local"))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MANIFEST = "manifest.json"
-MOST_FILES = 200
+MAX_FILES = 200
 
 
 def home_for(words: list[str]) -> Path:
@@ -58,7 +58,7 @@ def files(typed: str, ending: str = "") -> list[str]:
         for entry in sorted(
             os.scandir(os.path.expanduser(folder + slash) or "."), key=lambda each: each.name
         ):
-            if entry.name.startswith(".") or len(found) > MOST_FILES:
+            if entry.name.startswith(".") or len(found) > MAX_FILES:
                 continue
             if entry.is_dir():
                 found.append(f"{folder}{slash}{entry.name}/")

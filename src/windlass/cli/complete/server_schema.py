@@ -15,7 +15,7 @@ from windlass.spec.errors import BadInput
 
 WAIT_S = 0.5
 """A server that takes longer is done without: somebody waits for the next word."""
-MOST_BYTES = 8 << 20
+MAX_BYTES = 8 << 20
 
 
 def known(server: str, key: str, home: str | None) -> tuple[dict[str, Any], list[str], str]:
@@ -58,6 +58,6 @@ def _get(server: str, path: str, key: str) -> Any:
         reply = connection.getresponse()
         if reply.status != 200:
             raise ValueError(f"{path}: {reply.status}")
-        return json.loads(reply.read(MOST_BYTES))
+        return json.loads(reply.read(MAX_BYTES))
     finally:
         connection.close()

@@ -11,13 +11,13 @@ from windlass.runs.progress_line import ProgressLine
 from windlass.spec.errors import BadInput
 
 MINUTES = 2.0
-LEAST_GOODPUT, MOST_FIRST, MOST_REJECT_MS, MOST_GROWTH = 0.95, 3.0, 5.0, 0.02
+MIN_GOODPUT, MAX_FIRST, MAX_REJECT_MS, MAX_GROWTH = 0.95, 3.0, 5.0, 0.02
 EPILOG = f"""\
 The real service, with keys, in front of a small model of random weights: first one request at a time, then
 as many as it answers at once, then {TIMES:g} times that rate at random moments. Exit code 1 where it answers
-less than {LEAST_GOODPUT:.0%} of its best, where those that are let in wait for their first token more than
-{MOST_FIRST:g} times as long as alone, where a refusal takes more than {MOST_REJECT_MS:g} ms (99 of 100), or
-where memory grows by more than {MOST_GROWTH:.0%}.
+less than {MIN_GOODPUT:.0%} of its best, where those that are let in wait for their first token more than
+{MAX_FIRST:g} times as long as alone, where a refusal takes more than {MAX_REJECT_MS:g} ms (99 of 100), or
+where memory grows by more than {MAX_GROWTH:.0%}.
 
 examples:
   windlass bench overload
@@ -48,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_table([(name, f"{value:.4g}") for name, value in found.items()], ("figure", "value"))
     kept = (
-        found["goodput_vs_peak"] >= LEAST_GOODPUT
-        and found["ttft_p99_vs_unloaded"] <= MOST_FIRST
-        and found["reject_p99_ms"] <= MOST_REJECT_MS
-        and found["memory_growth"] <= MOST_GROWTH
+        found["goodput_vs_peak"] >= MIN_GOODPUT
+        and found["ttft_p99_vs_unloaded"] <= MAX_FIRST
+        and found["reject_p99_ms"] <= MAX_REJECT_MS
+        and found["memory_growth"] <= MAX_GROWTH
     )
     return 0 if kept and not found["failed"] else 1

@@ -20,7 +20,7 @@ examples:
   windlass bench soak
   windlass bench soak --minutes 2 --json
 """
-MOST_GROWTH = 0.02
+MAX_GROWTH = 0.02
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,4 +44,4 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_table([(name, f"{value:.5g}") for name, value in found.items()], ("figure", "value"))
     lasted = not found["wrong_answers"] and not found["leaked_blocks"]
-    return 0 if lasted and found["memory_growth"] <= MOST_GROWTH else 1
+    return 0 if lasted and found["memory_growth"] <= MAX_GROWTH else 1

@@ -99,7 +99,7 @@ def _print(report: dict[str, Any]) -> None:
     if fair["jain"] is not None:
         print(f"fairness: Jain {fair['jain']:.3f} among tenants that wanted more (worst {fair['worst']:.3f})")
     print(
-        f"services: {services['number']}, at most {services['most_replicas']:,} replicas;"
+        f"services: {services['number']}, at most {services['max_replicas']:,} replicas;"
         f" {services['answered']:.2%} of the load found a slot"
     )
     _print_tables(report)

@@ -161,7 +161,7 @@ def _setting(args: argparse.Namespace, home: Path) -> ControlPlaneConfig:
         connect=lambda: backend_of(cluster, home),
         group_of=house.walled(groups_for(home, args.backend), lambda entry: entry.tenant, args.backend),
         tenants=house,
-        least_run_s=duration(args.least_run, "--least-run"),
+        min_run_s=duration(args.min_run, "--least-run"),
         reconcile=not args.no_reconcile,
     )
 

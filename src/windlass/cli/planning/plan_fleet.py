@@ -25,7 +25,7 @@ ONLY_WITH_FLEET = {
     "html": None, "sizes": None, "price": None, "precision": None, "software": None,
 }  # fmt: skip
 """Options that mean nothing for this machine, and their defaults."""
-MOST_POINTS = 12
+MAX_POINTS = 12
 QUICKER = {
     "batch": "With idle devices at work",
     "float8": "At some risk to the result",
@@ -159,7 +159,7 @@ def _print_points(points: list[dict[str, Any]]) -> None:
             format_bytes(point["memory_bytes"]),
             point["name"],
         )
-        for point in points[:: -(-len(points) // MOST_POINTS)]
+        for point in points[:: -(-len(points) // MAX_POINTS)]
     ]
     print(f"No layout beats these in time, money and memory at once ({len(rows)} of {len(points)} shown):")
     print_table(rows, ("devices", "whole run", "cost", "memory", "layout"))

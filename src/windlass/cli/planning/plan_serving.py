@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         raise AskedWrongly("plan serving: how much traffic?", hint="give --rate 20 or --concurrency 64")
     traffic = TrafficSpec(args.input, args.output, args.rate, args.concurrency, args.ttft, args.per_token)
     model, devices = model_of(args.model), [device_named(name) for name in args.device.split(",")]
-    options = cheapest(model, devices, args.weights, traffic, reach_of(args.engine), args.most_devices)
+    options = cheapest(model, devices, args.weights, traffic, reach_of(args.engine), args.max_devices)
     if args.json:
         print_json({"best": _plain(options[0]), "options": [_plain(one) for one in options]})
     else:

@@ -16,7 +16,7 @@ from windlass.cli.serving.state_argument import (
     when,
 )
 from windlass.cli.terminal import print_json, print_table
-from windlass.cluster.process.sandbox import MOST_SECRET_BYTES
+from windlass.cluster.process.sandbox import MAX_SECRET_BYTES
 from windlass.control.tenants.tenant_registry import keep_secret
 from windlass.serve.records.tenants import Tenant, Tenants, TenantSettings
 from windlass.spec.errors import AskedWrongly
@@ -138,7 +138,7 @@ def run_set(args: argparse.Namespace) -> int:
 def run_secret(args: argparse.Namespace) -> int:
     with opened_state(args) as state:
         Tenants(state).get(args.name)
-    value = None if args.drop else sys.stdin.buffer.read(MOST_SECRET_BYTES + 1)
+    value = None if args.drop else sys.stdin.buffer.read(MAX_SECRET_BYTES + 1)
     keep_secret(home_of(args), args.name, args.reference, value)
     done = "dropped" if args.drop else "kept"
     print_json({done: args.reference}) if args.json else print(f"{args.reference} of '{args.name}' is {done}")

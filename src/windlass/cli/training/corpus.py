@@ -49,7 +49,7 @@ SETTINGS = {
     "validation-share": ("corpus.validation_share", "share held out for validation (default: 0.05)"),
     "vocabulary": ("corpus.tokenizer.vocabulary", "size of a trained BPE, e.g. 16k (default: 8192)"),
     "duplicates": ("corpus.clean.duplicates", "which to drop: keep, exact or near (default: near)"),
-    "least-chars": ("corpus.clean.least_chars", "drop documents shorter than this (default: 16)"),
+    "least-chars": ("corpus.clean.min_chars", "drop documents shorter than this (default: 16)"),
     "store": ("corpus.store", "URL or absolute path to keep it at for other machines, or to find it"),
 }
 

@@ -21,7 +21,7 @@ from windlass.spec.units import format_count, format_seconds
 from windlass.store.journal import Journal
 from windlass.store.store_dir import StoreDir
 
-MOST_TOLD = 10
+MAX_TOLD = 10
 
 
 def add_audit(verbs: argparse._SubParsersAction[Any]) -> None:
@@ -92,7 +92,7 @@ def goodput_rows(spent: GoodputBreakdown) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def incident_lines(happened: list[Incident], *, most: int = MOST_TOLD) -> list[str]:
+def incident_lines(happened: list[Incident], *, most: int = MAX_TOLD) -> list[str]:
     """Tell the newest incidents in plain words."""
     earlier = len(happened) - most
     lines = [f"- {incident.sentence}" for incident in happened[-most:]]

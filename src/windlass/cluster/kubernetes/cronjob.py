@@ -14,7 +14,7 @@ from windlass.spec.processes import CLI
 
 DAILY = "17 3 * * *"
 LATE_S = 3600
-MOST_S = 6 * 3600
+MAX_S = 6 * 3600
 NAME = "windlass-backup"
 
 
@@ -44,7 +44,7 @@ def backup(schedule: BackupCron) -> Manifest:
     metadata = {"name": NAME, "namespace": schedule.setting.of(schedule.tenant), "labels": labels}
     job = {
         "backoffLimit": 3,
-        "activeDeadlineSeconds": MOST_S,
+        "activeDeadlineSeconds": MAX_S,
         "ttlSecondsAfterFinished": 7 * 86400,
         "template": {"metadata": {"labels": labels}, "spec": _pod(schedule)},
     }

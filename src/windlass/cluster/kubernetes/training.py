@@ -28,15 +28,15 @@ from windlass.spec.errors import AskedWrongly, BadInput
 
 JOB_FIELDS = {INDEX: f"metadata.annotations['{INDEX_KEY}']", LAUNCH: f"metadata.labels['{LAUNCH_KEY}']"}
 SET_FIELDS = {INDEX: f"metadata.labels['{ORDINAL_KEY}']"}
-MOST_MEMBERS = 10_000
+MAX_MEMBERS = 10_000
 """Parallelism of an indexed Job that has limits per index may not be more (batch/v1)."""
 
 
 def workload(group: Group, setting: PodSetting, *, suspended: bool = False) -> Manifest:
     """Return the object that owns all others of a group."""
     check(group)
-    if group.count > MOST_MEMBERS:
-        raise BadInput(f"group {group.key}: {group.count} members are more than {MOST_MEMBERS}")
+    if group.count > MAX_MEMBERS:
+        raise BadInput(f"group {group.key}: {group.count} members are more than {MAX_MEMBERS}")
     if group.restart.policy == "always":
         return stateful_set(group, setting)
     return indexed_job(group, setting, suspended=suspended)

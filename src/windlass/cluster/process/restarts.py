@@ -31,13 +31,13 @@ def decide(restart: Restart, *, code: int | None, restarts: int, ran_s: float, c
         return Next("failed", reason=cause)
     if code != 0 and restarts >= restart.most:
         return Next("failed", reason=f"{cause}, for the {_th(restarts + 1)} time")
-    wait_s = pause_s(restart, 0 if ran_s >= restart.back_off_most_s else restarts)
+    wait_s = pause_s(restart, 0 if ran_s >= restart.max_back_off_s else restarts)
     return Next("pending", wait_s, f"{cause}; it is started again")
 
 
 def pause_s(restart: Restart, streak: int) -> float:
     """Return the pause after `streak` starts in a row that did not last."""
-    return float(min(restart.back_off_most_s, restart.back_off_s * 2 ** min(streak, 32)))
+    return float(min(restart.max_back_off_s, restart.back_off_s * 2 ** min(streak, 32)))
 
 
 def _th(number: int) -> str:

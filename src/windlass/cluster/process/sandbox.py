@@ -31,7 +31,7 @@ PASSED = re.compile(
     r"|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE"
 )
 GATE = Path(sandbox_exec.__file__)
-MOST_SECRET_BYTES = 1 << 16
+MAX_SECRET_BYTES = 1 << 16
 OPEN_FILES = 4096
 
 
@@ -144,8 +144,8 @@ def _secret(walls: Isolation, name: str, place: str) -> str:
     with open(descriptor, "rb") as file:
         if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o077:
             raise Unready(f"needs the secret {place}, which others can read: chmod 600 {path}")
-        value = file.read(MOST_SECRET_BYTES + 1)
-    if len(value) > MOST_SECRET_BYTES or b"\x00" in value:
+        value = file.read(MAX_SECRET_BYTES + 1)
+    if len(value) > MAX_SECRET_BYTES or b"\x00" in value:
         raise Unready(f"the secret {place} cannot be a variable: it is too long, or holds a zero byte")
     return value.decode("utf-8", "surrogateescape").removesuffix("\n")
 

@@ -78,7 +78,7 @@ from windlass.spec.settings import Settings
 
 T = TypeVar("T")
 
-MOST_RECORDS = 10_000
+MAX_RECORDS = 10_000
 BODIES = (SetBody, ScaleBody, PlanBody, PromoteBody, Nothing, QueueBody, PriorityBody, ShareBody)
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
@@ -175,7 +175,7 @@ async def show_journal(
     name: Name,
     number: Number,
     after: Annotated[int, Query(ge=0, description="leave out so many records from the first on")] = 0,
-    most: Annotated[int, Query(ge=1, le=MOST_RECORDS, description="at most so many records")] = 1000,
+    most: Annotated[int, Query(ge=1, le=MAX_RECORDS, description="at most so many records")] = 1000,
 ) -> JournalPart | Response:
     """Read what a run told. With `Accept: text/event-stream`, record by record until the run ends."""
 

@@ -19,7 +19,7 @@ from windlass.http.json_body import parse as parse_json
 from windlass.spec.protocol.control import ControlBody
 from windlass.spec.read import parse
 
-MOST_BODY_BYTES = 64 << 10
+MAX_BODY_BYTES = 64 << 10
 BODY_TIMEOUT_S = 10.0
 
 B = TypeVar("B", bound=ControlBody)
@@ -99,6 +99,6 @@ async def _read_bytes(request: Request) -> bytes:
     body = b""
     async for piece in request.stream():
         body += piece
-        if len(body) > MOST_BODY_BYTES:
-            raise ControlError("body_too_large", f"the body is larger than {MOST_BODY_BYTES} bytes")
+        if len(body) > MAX_BODY_BYTES:
+            raise ControlError("body_too_large", f"the body is larger than {MAX_BODY_BYTES} bytes")
     return body

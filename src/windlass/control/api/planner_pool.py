@@ -24,8 +24,8 @@ from windlass.spec.processes import PLANNER
 from windlass.spec.protocol.control import PlanBody
 
 WORKERS = 2
-MOST_WAITING = 16
-MOST_S = 30.0
+MAX_WAITING = 16
+MAX_S = 30.0
 """For one plan; whoever asks can ask for less."""
 IDLE_S = 300.0
 """So long a process waits for the next question before its memory is given back."""
@@ -34,16 +34,16 @@ IDLE_S = 300.0
 class Planners:
     """At most `workers` plans at a time; some more may wait."""
 
-    def __init__(self, workers: int = WORKERS, most_s: float = MOST_S, idle_s: float = IDLE_S) -> None:
+    def __init__(self, workers: int = WORKERS, max_s: float = MAX_S, idle_s: float = IDLE_S) -> None:
         self._idle_s = idle_s
-        self._free = [Planner(most_s) for _ in range(workers)]
+        self._free = [Planner(max_s) for _ in range(workers)]
         self._all = tuple(self._free)
         self._room = asyncio.Semaphore(workers)
         self._waiting = 0
 
     async def plan(self, asked: PlanBody, has_left: Callable[[], Awaitable[bool]]) -> dict[str, Any]:
         """Return a plan; one whose client has left meanwhile is not begun."""
-        if self._waiting >= MOST_WAITING:
+        if self._waiting >= MAX_WAITING:
             raise ControlError("in_use", f"{self._waiting} others wait for a plan", hint="ask again shortly")
         self._waiting += 1
         try:
@@ -77,10 +77,10 @@ class Planners:
 class Planner:
     """One process, started when it is first asked and again after it was ended."""
 
-    def __init__(self, most_s: float) -> None:
+    def __init__(self, max_s: float) -> None:
         self.asked = 0
         """How many questions it got."""
-        self._most_s = most_s
+        self._max_s = max_s
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, asked: PlanBody) -> dict[str, Any]:
@@ -92,10 +92,10 @@ class Planner:
             return dict(told["plan"])
         if told:
             raise ControlError("refused", told["refused"]["message"], hint=told["refused"]["hint"])
-        if time.monotonic() - begin >= self._most_s:
+        if time.monotonic() - begin >= self._max_s:
             raise ControlError(
                 "refused",
-                f"no plan was found within {self._most_s:g} s",
+                f"no plan was found within {self._max_s:g} s",
                 hint='ask for fewer devices, or with "search": "greedy"',
             )
         raise ControlError("failed", "the process that plans has ended", hint="its log says why")
@@ -115,7 +115,7 @@ class Planner:
         process = self._process = self._process or _start()
         assert process.stdin is not None
         assert process.stdout is not None
-        timer = threading.Timer(self._most_s, process.kill)
+        timer = threading.Timer(self._max_s, process.kill)
         timer.start()
         told = b""
         with contextlib.suppress(BrokenPipeError):

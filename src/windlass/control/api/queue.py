@@ -253,7 +253,7 @@ def check_room(plane: ControlPlane, lodging: TenantContext) -> None:
         raise ControlError(
             "forbidden", f"tenant '{lodging.tenant}' is suspended", hint="ask an administrator"
         )
-    most = lodging.allowance.quota.most_waiting
+    most = lodging.allowance.quota.max_waiting
     if lodging.tenant != DEFAULT and plane.records.unfinished(lodging.tenant) >= most:
         raise ControlError(
             "too_many_requests",
@@ -343,8 +343,8 @@ def _share(share: TenantQuota) -> ShareReply:
         cores=share.quota.cores,
         memory_bytes=share.quota.memory_bytes,
         gpus=share.quota.gpus,
-        jobs=share.most_jobs,
-        priority=share.most_priority,
+        jobs=share.max_jobs,
+        priority=share.max_priority,
         used=share.used,
     )
 

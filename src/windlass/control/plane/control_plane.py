@@ -23,7 +23,7 @@ from windlass.control.plane.leader_store import FencedLeaderStore
 from windlass.control.plane.queued_job import JobEntry
 from windlass.control.plane.reconcile import Reconciler, ReconcileResult
 from windlass.control.scheduler.decide import decide
-from windlass.control.scheduler.snapshot import LEAST_RUN_S, JobDecision, Snapshot
+from windlass.control.scheduler.snapshot import MIN_RUN_S, JobDecision, Snapshot
 from windlass.control.tenants.tenant_registry import TenantRegistry
 from windlass.spec.errors import WindlassError
 
@@ -52,7 +52,7 @@ class ControlPlaneConfig:
     decide: Callable[[Snapshot], Sequence[JobDecision]] = decide
     tenants: TenantRegistry | None = None
     """Of whom, and what they may have; if left out, as the state in the home says."""
-    least_run_s: float = LEAST_RUN_S
+    min_run_s: float = MIN_RUN_S
     reconcile: bool = True
     """Whether this one may lead; else it only takes and answers requests."""
 
@@ -152,7 +152,7 @@ class ControlPlane:
             setting.decide,
             identity=self.identity,
             leads=self.leads,
-            least_run_s=setting.least_run_s,
+            min_run_s=setting.min_run_s,
             unseen=UNSEEN if setting.backend_name == "kubernetes" else (),
         )
 

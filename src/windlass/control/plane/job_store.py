@@ -210,7 +210,7 @@ class JobStore:
         """Return what tenants may have, of those for whom something is set or who had something lately."""
         used = {str(t): float(u) for t, u in self.database.read("SELECT tenant, used FROM plane_usage")}
         found = {tenant: TenantQuota(tenant, used=each) for tenant, each in used.items()}
-        columns = "tenant, weight, cores, memory_bytes, gpus, most_jobs, most_priority"
+        columns = "tenant, weight, cores, memory_bytes, gpus, max_jobs, max_priority"
         for row in self.database.read(f"SELECT {columns} FROM plane_shares"):
             found[str(row[0])] = share_of(row, used.get(str(row[0]), 0.0))
         return found
@@ -221,9 +221,9 @@ class JobStore:
         self.database.write(
             """INSERT INTO plane_shares VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant) DO UPDATE SET
             weight = excluded.weight, cores = excluded.cores, memory_bytes = excluded.memory_bytes,
-            gpus = excluded.gpus, most_jobs = excluded.most_jobs, most_priority = excluded.most_priority""",
+            gpus = excluded.gpus, max_jobs = excluded.max_jobs, max_priority = excluded.max_priority""",
             *(share.tenant, share.weight, quota.cores, quota.memory_bytes, quota.gpus),
-            *(share.most_jobs, share.most_priority),
+            *(share.max_jobs, share.max_priority),
         )
 
     def _change(self, uid: str, by: str, column: str, value: object, what: str) -> JobEntry:
@@ -283,8 +283,8 @@ def entry_of(row: Row) -> JobEntry:
 
 
 def share_of(row: Row, used: float) -> TenantQuota:
-    tenant, weight, cores, memory_bytes, gpus, most_jobs, most_priority = row
-    return TenantQuota(tenant, weight, QuotaLimit(cores, memory_bytes, gpus), most_jobs, most_priority, used)
+    tenant, weight, cores, memory_bytes, gpus, max_jobs, max_priority = row
+    return TenantQuota(tenant, weight, QuotaLimit(cores, memory_bytes, gpus), max_jobs, max_priority, used)
 
 
 def _submitted(transaction: Transaction, asked: Submission) -> JobEntry | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.cluster.backend import NAME_MOST, Group, Resources, Restart
+from windlass.cluster.backend import MAX_NAME, Group, Resources, Restart
 from windlass.cluster.training_group import HOME, JOB, TenantJob, at_home, divided, training_group
 from windlass.control.plane.job_store import Submission
 from windlass.control.plane.queued_job import JobEntry, ResourceNeeds
@@ -195,4 +195,4 @@ def _need(cluster: Cluster, workers: int) -> ResourceNeeds:
 
 
 def _service_name(service: QueuedService) -> str:
-    return "serve-" + service.model.partition("@")[0].rpartition("/")[2][: NAME_MOST - 10]
+    return "serve-" + service.model.partition("@")[0].rpartition("/")[2][: MAX_NAME - 10]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from windlass.cluster.backend import GroupStatus
 from windlass.control.plane.queued_job import LEAVING, JobEntry
 
-GONE_MOST = 20
+MAX_GONE = 20
 """How often the processes of a job may be gone without a word, before it counts as failed."""
 
 
@@ -51,7 +51,7 @@ def _ended(entry: JobEntry, standing: GroupStatus, now_s: float) -> JobEntry:
 
 def _vanished(entry: JobEntry, now_s: float) -> JobEntry:
     """Nobody stopped the group, and it is not there: its machines or its cluster are gone, or began anew."""
-    if entry.attempts >= GONE_MOST + entry.preemptions:
-        return entry.now("failed", f"its processes were gone {GONE_MOST} times without a word", now_s)
+    if entry.attempts >= MAX_GONE + entry.preemptions:
+        return entry.now("failed", f"its processes were gone {MAX_GONE} times without a word", now_s)
     reason = "its processes were gone; they are launched again"
     return entry.now("admitted", reason, now_s, attempts=entry.attempts + 1)

@@ -22,7 +22,7 @@ from windlass.control.plane.leader_store import LeaderStore, Transition
 from windlass.control.plane.observe import became
 from windlass.control.plane.queued_job import JobEntry
 from windlass.control.scheduler.fair_share import dominant_shares, fade
-from windlass.control.scheduler.snapshot import LEAST_RUN_S, JobDecision, Snapshot, TenantQuota
+from windlass.control.scheduler.snapshot import MIN_RUN_S, JobDecision, Snapshot, TenantQuota
 from windlass.spec.errors import AskedWrongly, InUse, NotFound, ProcessFailed
 
 OWNED_BY = "WINDLASS_PLANE"
@@ -33,7 +33,7 @@ WAITS_EVERY_S = 1.0
 USAGE_EVERY_S = 60.0
 AGAIN_S = 5.0
 """For a group to go or to begin, before the backend is asked for it once more."""
-DEEDS_MOST_S = 5.0
+MAX_DEEDS_S = 5.0
 """For deeds in one step; the others are done in the next one, when more may have changed."""
 
 
@@ -81,7 +81,7 @@ class Reconciler:
         identity: str = "plane",
         clock: Callable[[], float] = time.time,
         leads: Callable[[], bool] = lambda: True,
-        least_run_s: float = LEAST_RUN_S,
+        min_run_s: float = MIN_RUN_S,
         unseen: tuple[Node, ...] = (),
     ) -> None:
         """`leads` is asked before every deed: a loop that was frozen must not go on where it was.
@@ -91,7 +91,7 @@ class Reconciler:
         self._ledger, self._backend = ledger, backend
         self._group_of, self._decide = group_of, decide
         self._identity, self._clock, self._leads = identity, clock, leads
-        self._least_run_s, self._unseen = least_run_s, unseen
+        self._min_run_s, self._unseen = min_run_s, unseen
         self.book, self._machines = JobCache(), NodeCache()
         self._seen: dict[str, GroupStatus] = {}
         self._same: dict[int, str] = {}
@@ -186,7 +186,7 @@ class Reconciler:
             waiting=list(book.waiting.values()),
             placed=list(book.placed.values()),
             shares=self._shares_now(now_s),
-            least_run_s=self._least_run_s,
+            min_run_s=self._min_run_s,
         )
         if self._usage_due.now(now_s):
             self._count_usage(view)
@@ -205,7 +205,7 @@ class Reconciler:
             self.book.moved(moves, self._ledger.apply(moves))
 
     def _act(self, touched: Iterable[str], step: ReconcileResult, *, again: bool) -> None:
-        until = time.monotonic() + DEEDS_MOST_S
+        until = time.monotonic() + MAX_DEEDS_S
         self._todo, deeds = set(), list[tuple[Deed, JobEntry | None, str]]()
         for uid in touched:
             entry = self.book.entries.get(uid)

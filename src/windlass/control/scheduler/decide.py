@@ -16,7 +16,7 @@ however many smaller jobs come, while machines last: how long jobs run need not 
 and without), so several gangs wait for each other, oldest first.
 
 Jobs of higher priority are not held back by this; a stream of them can keep lower ones waiting for ever,
-which is what priority means. Share.most_priority says who may use it.
+which is what priority means. Share.max_priority says who may use it.
 
 Pure: the same view gives the same decisions, in whatever order its parts are listed.
 """
@@ -70,7 +70,7 @@ class _Round:
         columns = view.machines if isinstance(view.machines, Columns) else Columns(view.machines)
         self.decisions: list[JobDecision] = []
         self._now_s = view.now_s
-        self._least_run_s = view.least_run_s
+        self._min_run_s = view.min_run_s
         self._placed = view.placed
         self._waiting = view.waiting
         self._ground = Capacity(columns)
@@ -125,7 +125,7 @@ class _Round:
         if self._ground.sum(FREE, kind) >= missing:
             self._take(each.ask, kind, missing)
             return
-        if self._now_s - each.since_s < self._least_run_s:
+        if self._now_s - each.since_s < self._min_run_s:
             return
         account, key = self._accounts[each.ask.tenant], each.ask.key
         if len(each.nodes) >= each.ask.fewest:
@@ -232,7 +232,7 @@ class _Round:
 
     def _want_quota(self, ask: PendingJob, kind: RequestKind, account: TenantUsage) -> bool:
         """Hold a job that the quota forbids, and let the tenant's own lower jobs go if that helps."""
-        if account.most_of(kind.need) < ask.fewest or account.share.most_jobs == 0:
+        if account.most_of(kind.need) < ask.fewest or account.share.max_jobs == 0:
             return self._hold(ask, reasons.beyond_quota(ask, account))
         leaving = self._leaves_quota(ask, kind, account)
         own = self._yielders_().own(ask)
@@ -306,7 +306,7 @@ class _Round:
         elastic = [
             each
             for each in self._smaller
-            if each.ask.key not in changed and self._now_s - each.since_s >= self._least_run_s
+            if each.ask.key not in changed and self._now_s - each.since_s >= self._min_run_s
         ]
         for each in sorted(elastic, key=self._growth_order):
             kind, account = self._kind(each.ask), self._accounts[each.ask.tenant]
@@ -338,7 +338,7 @@ class _Round:
 
     def _yielders_(self) -> Preemptor:
         if self._yielders is None:
-            self._yielders = Preemptor(self._placed, self._accounts, self._now_s, self._least_run_s)
+            self._yielders = Preemptor(self._placed, self._accounts, self._now_s, self._min_run_s)
         return self._yielders
 
     def _too_large(self, ask: PendingJob, kind: RequestKind) -> str:

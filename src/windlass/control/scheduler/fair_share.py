@@ -124,7 +124,7 @@ class TenantUsage:
     def may_begin(self, *, without_leaving: bool = False) -> bool:
         """Tell whether one more of its jobs may run."""
         jobs = self.jobs - (self.jobs_leaving if without_leaving else 0)
-        return self.share.most_jobs is None or jobs < self.share.most_jobs
+        return self.share.max_jobs is None or jobs < self.share.max_jobs
 
     def _most(self, need: Vector, held: Vector) -> float:
         quota = self.share.quota
@@ -154,5 +154,5 @@ def accounts_of(
 
 
 def priority_of(ask: PendingJob, share: TenantQuota) -> int:
-    most = share.most_priority
+    most = share.max_priority
     return ask.priority if most is None else min(ask.priority, most)

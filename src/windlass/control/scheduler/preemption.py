@@ -7,7 +7,7 @@ over its share, least work since the last save, begun last.
 Why two jobs never take turns at pushing each other out: by priority one is above the other, always. By share,
 a tenant takes only up to its share, and only what another has above its own; afterwards neither may take it
 back. Both hold as long as the set of tenants does; against changes of it, nobody is asked to leave before it
-has run for View.least_run_s.
+has run for View.min_run_s.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class Preemptor:
         placed: Sequence[RunningJob],
         accounts: Mapping[str, TenantUsage],
         now_s: float,
-        least_run_s: float,
+        min_run_s: float,
     ) -> None:
         self._accounts, self._now_s = accounts, now_s
         self._able = [
             each
             for each in placed
-            if not each.leaving and now_s - each.since_s >= least_run_s and len(each.nodes) == each.members
+            if not each.leaving and now_s - each.since_s >= min_run_s and len(each.nodes) == each.members
         ]
         self._over = {tenant: account.now / account.fair for tenant, account in accounts.items()}
         self._vain: dict[tuple[RequestKind, int, str], int] = {}

@@ -36,7 +36,7 @@ def beyond_quota(ask: PendingJob, account: TenantUsage) -> str:
 
 def quota_used(ask: PendingJob, account: TenantUsage, holders: Iterable[str]) -> str:
     if not account.may_begin():
-        return f"'{ask.tenant}' may run {account.share.most_jobs} jobs at once: {names(sorted(holders))}"
+        return f"'{ask.tenant}' may run {account.share.max_jobs} jobs at once: {names(sorted(holders))}"
     used = f"is used by {names(sorted(holders))}"
     return f"the quota of '{ask.tenant}', {quota(account.share.quota)}, {used}"
 

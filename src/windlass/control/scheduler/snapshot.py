@@ -8,7 +8,7 @@ from typing import Literal
 
 from windlass.spec.cluster import Placement
 
-LEAST_RUN_S = 300.0
+MIN_RUN_S = 300.0
 """Nobody is asked to leave before it has run so long: it has something to save by then."""
 
 
@@ -112,9 +112,9 @@ class TenantQuota:
     tenant: str
     weight: float = 1.0
     quota: QuotaLimit = QuotaLimit()
-    most_jobs: int | None = None
+    max_jobs: int | None = None
     """At once."""
-    most_priority: int | None = None
+    max_priority: int | None = None
     """Its jobs that ask for a higher priority have this one."""
     used: float = 0.0
     """What it had lately, in dominant-share seconds that fade with time."""
@@ -129,7 +129,7 @@ class Snapshot:
     waiting: Sequence[PendingJob]
     placed: Sequence[RunningJob]
     shares: Mapping[str, TenantQuota] = field(default_factory=dict)
-    least_run_s: float = LEAST_RUN_S
+    min_run_s: float = MIN_RUN_S
 
 
 @dataclass(frozen=True, slots=True)

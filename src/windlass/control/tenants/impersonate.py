@@ -20,8 +20,8 @@ from pathlib import Path
 
 from windlass.spec.errors import NotFound, ProcessFailed
 
-MOST_NOTE_BYTES = 4096
-MOST_RECORD_BYTES = 256 << 20
+MAX_NOTE_BYTES = 4096
+MAX_RECORD_BYTES = 256 << 20
 RECORDS = (".json", ".jsonl")
 
 
@@ -62,7 +62,7 @@ def sound(folder: Path, home: Path) -> None:
         found = path.stat() if path.exists() else None
         if found is None or stat.S_ISDIR(found.st_mode):
             continue
-        record = path.suffix in RECORDS and found.st_size > MOST_RECORD_BYTES
+        record = path.suffix in RECORDS and found.st_size > MAX_RECORD_BYTES
         if record or not stat.S_ISREG(found.st_mode):
             raise NotFound(f"{path.name} is no record that can be shown")
 
@@ -71,6 +71,6 @@ def small_json(path: Path) -> object:
     """Read a small file that a tenant wrote; None if it is not what it should be."""
     try:
         with path.open("rb") as file:
-            return json.loads(file.read(MOST_NOTE_BYTES)) if path.is_file() else None
+            return json.loads(file.read(MAX_NOTE_BYTES)) if path.is_file() else None
     except (OSError, ValueError):
         return None

@@ -10,7 +10,7 @@ PER_S = 50.0
 BURST = 100.0
 AT_ONCE = 8
 """The API has 40 threads for work that waits for disks; one tenant can hold no more than these of them."""
-MOST_KNOWN = 4096
+MAX_KNOWN = 4096
 
 
 @dataclass
@@ -33,7 +33,7 @@ class TenantRateLimiter:
         found = self._passes.setdefault(tenant, TenantBudget(at_s=now_s))
         found.left = min(BURST, found.left + (now_s - found.at_s) * PER_S)
         found.at_s = now_s
-        if len(self._passes) > MOST_KNOWN:
+        if len(self._passes) > MAX_KNOWN:
             self._forget()
         if found.inside >= AT_ONCE:
             return f"{AT_ONCE} requests of this tenant are under way"

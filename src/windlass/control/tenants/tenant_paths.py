@@ -17,7 +17,7 @@ from pathlib import Path
 from windlass.spec.errors import BadJob
 from windlass.spec.job import STDLIB
 
-MOST_FILES = 1_000_000
+MAX_FILES = 1_000_000
 """That one glob or directory may name; more would be a way to keep whoever checks them busy."""
 GLOB = re.compile(r"[*?\[]")
 _PLAIN_URL = re.compile(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9._~!(),;=&'+ /*?\[\]-]+")
@@ -53,8 +53,8 @@ class TenantPaths:
         if settled == STDLIB or "://" in settled:
             return settled
         for number, path in enumerate(_meant(Path(settled))):
-            if number >= MOST_FILES:
-                raise self._refusal(source, what, f"it names more than {MOST_FILES} files")
+            if number >= MAX_FILES:
+                raise self._refusal(source, what, f"it names more than {MAX_FILES} files")
             if not self._inside(path):
                 raise self._refusal(source, what, "a link in it leads out of there")
         return settled

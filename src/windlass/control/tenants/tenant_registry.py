@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from windlass.cluster.backend import Group, Isolation
 from windlass.cluster.process.disk_usage import bytes_of
-from windlass.cluster.process.sandbox import MOST_SECRET_BYTES, others_can_execute
+from windlass.cluster.process.sandbox import MAX_SECRET_BYTES, others_can_execute
 from windlass.control.scheduler.snapshot import QuotaLimit, TenantQuota
 from windlass.control.tenants.tenant_paths import TenantPaths
 from windlass.serve.records.audit_log import Actor
@@ -191,8 +191,8 @@ def keep_secret(home: Path, tenant: str, reference: str, value: bytes | None) ->
     if value is None:
         path.unlink(missing_ok=True)
         return
-    if not value.strip() or len(value) > MOST_SECRET_BYTES or b"\x00" in value:
-        raise BadInput(f"the value of {reference} must be 1 to {MOST_SECRET_BYTES} bytes, none of them zero")
+    if not value.strip() or len(value) > MAX_SECRET_BYTES or b"\x00" in value:
+        raise BadInput(f"the value of {reference} must be 1 to {MAX_SECRET_BYTES} bytes, none of them zero")
     for folder in (home / SECRETS, home / SECRETS / tenant, path.parent):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with StoreDir(path.parent).writing(path.name) as file:

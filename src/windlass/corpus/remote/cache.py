@@ -27,7 +27,7 @@ from windlass.store.lock import held
 from windlass.store.manifest import FileRecord
 from windlass.store.store_dir import told
 
-MOST_TOUCHES = 4096
+MAX_TOUCHES = 4096
 KEY_LETTERS = 16
 
 
@@ -63,7 +63,7 @@ class ShardCache:
         self._using: ExitStack | None = None
 
     @property
-    def most_ahead(self) -> int:
+    def max_ahead(self) -> int:
         """How many shards may be held for later: as asked for, but no more than half of the limit."""
         largest = max((record.bytes for name, record in self._files.items() if is_shard(name)), default=1)
         return min(self.origin.prefetch, self.origin.bytes // 2 // largest)
@@ -198,7 +198,7 @@ class ShardCache:
             if not ahead and self._last != key:
                 self._touches.append(key)
             self._last = key
-            full = len(self._touches) >= MOST_TOUCHES
+            full = len(self._touches) >= MAX_TOUCHES
         self._note(hits=1, prefetch_hits=int(ahead))
         if full:
             with self._policy():

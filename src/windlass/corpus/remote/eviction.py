@@ -68,9 +68,9 @@ class LruOrder:
     def renew(self, name: str) -> None:
         self._sizes.move_to_end(name)
 
-    def cut(self, most_bytes: float) -> None:
+    def cut(self, max_bytes: float) -> None:
         """Drop the longest unused until the rest fits."""
-        while self._sizes and self.bytes > most_bytes:
+        while self._sizes and self.bytes > max_bytes:
             self.pop(next(iter(self._sizes)))
 
 

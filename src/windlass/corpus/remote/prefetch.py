@@ -23,7 +23,7 @@ class Ahead:
     """Shards that will be read soon. The last expectation counts; it replaces the one before."""
 
     def __init__(self, cache: ShardCache) -> None:
-        self._cache, self._most = cache, cache.most_ahead
+        self._cache, self._most = cache, cache.max_ahead
         self._changed = threading.Condition()
         self._expected: tuple[str, ...] = ()
         self._wanted: deque[str] = deque()

@@ -22,7 +22,7 @@ WRK = "wrk"
 PATH = "/v1/chat/completions"
 FIRST_S = 60.0
 LOGS = "see bench-gateway-*.log in the home's logs"
-MOST_FAILED = 0.05
+MAX_FAILED = 0.05
 """A run with a larger share of failures says nothing about speed."""
 SCRIPT = """\
 wrk.method = "POST"
@@ -133,7 +133,7 @@ def read_outcome(said: str, cpu_s: float, url: str, errors: str = "") -> LoadRes
         raise ProcessFailed(f"wrk counted nothing at {url}", hint=(errors or said).strip()[:500])
     found = json.loads(last)
     good = found["requests"] - found["failed"]
-    if found["failed"] > MOST_FAILED * found["requests"] or not good:
+    if found["failed"] > MAX_FAILED * found["requests"] or not good:
         raise ProcessFailed(
             f"{found['failed']} of {found['requests']} requests to {url} failed",
             hint=LOGS,

@@ -96,7 +96,7 @@ class Conversation(asyncio.Protocol):
     def _hear(self, message: ToEngine) -> None:
         match message:
             case Generate(seed=0):
-                self._say(Tokens(message.id, [TOKEN] * message.most_tokens, finish="length"))
+                self._say(Tokens(message.id, [TOKEN] * message.max_tokens, finish="length"))
             case Generate():
                 self._begin(message.seed, message)
             case Embed():
@@ -111,7 +111,7 @@ class Conversation(asyncio.Protocol):
         answers = self._left.setdefault(pace, {})
         if not answers:
             asyncio.get_running_loop().call_later(1 / pace, self._step, pace)
-        answers[message.id] = message.most_tokens
+        answers[message.id] = message.max_tokens
 
     def _step(self, pace: int) -> None:
         """Say the next token of every answer of one pace."""

@@ -1,6 +1,6 @@
 """Clients by the hundred in one thread: streams asked for at given times, whether or not others have ended.
 
-A connection is used again once its answer is whole. There are at most `MOST_CONNECTIONS`; what finds none is
+A connection is used again once its answer is whole. There are at most `MAX_CONNECTIONS`; what finds none is
 counted as not sent, so a server that stops answering cannot make the client grow.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-MOST_CONNECTIONS = 1000
+MAX_CONNECTIONS = 1000
 END_OF_HEAD = b"\r\n\r\n"
 DONE = b"data: [DONE]"
 LAST_CHUNK = b"0\r\n\r\n"
@@ -156,7 +156,7 @@ class OverloadClients:
                 connection.ask(next(self._questions))
                 return
             self._count -= 1
-        if self._count >= MOST_CONNECTIONS:
+        if self._count >= MAX_CONNECTIONS:
             self.unsent += 1
             return
         self._count += 1

@@ -29,7 +29,7 @@ MODELS: Mapping[str, tuple[ModelSpec, Train]] = {
         Train(steps=3, batch_sequences=6, micro_batch_sequences=1, evaluate_sequences=4),
     ),
     "hmm": (
-        ModelSpec(family="hmm", context=64, hmm=Hmm(states=STATES, least_gain=0)),
+        ModelSpec(family="hmm", context=64, hmm=Hmm(states=STATES, min_gain=0)),
         Train(steps=ITERATIONS, evaluate_every=ITERATIONS, checkpoint_every=ITERATIONS),
     ),
 }

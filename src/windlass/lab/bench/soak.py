@@ -29,7 +29,7 @@ SLOTS = 32
 KEYS_BYTES = 16 << 20
 LAP_S = 30.0
 REQUESTS = 48
-MOST_IN_FLIGHT = 48
+MAX_IN_FLIGHT = 48
 CHANGE_EVERY = 40
 """Requests after which the number in flight is drawn anew."""
 CANCELLED, BAD = 0.1, 0.03
@@ -133,7 +133,7 @@ class SoakLap:
 
     def settle(self) -> EngineLoad:
         """Return what the engine says once it has nothing to do."""
-        request = msgspec.structs.replace(self._requests[0], id=f"last.{self._sent}", most_tokens=1)
+        request = msgspec.structs.replace(self._requests[0], id=f"last.{self._sent}", max_tokens=1)
         self._client.send(request)
         done = False
         while True:
@@ -145,7 +145,7 @@ class SoakLap:
     def _send(self) -> None:
         self._sent += 1
         if self._sent % CHANGE_EVERY == 0:
-            self._in_flight = self._rng.randint(1, MOST_IN_FLIGHT)
+            self._in_flight = self._rng.randint(1, MAX_IN_FLIGHT)
         request, flight = self._draw()
         self._flights[request.id] = flight
         self._client.send(request)
@@ -157,7 +157,7 @@ class SoakLap:
         if self._rng.random() < BAD:
             return draw_bad(self._rng, self._sent), Flight(None, None)
         chosen = self._rng.choice(self._requests)
-        cancel_after = self._rng.randint(0, chosen.most_tokens) if self._rng.random() < CANCELLED else None
+        cancel_after = self._rng.randint(0, chosen.max_tokens) if self._rng.random() < CANCELLED else None
         request = msgspec.structs.replace(chosen, id=f"{chosen.id}.{self._sent}")
         return request, Flight(self._expected[chosen.id], cancel_after)
 

@@ -22,7 +22,7 @@ SHAPE = LlamaShape(
 TENANTS = ("red", "green", "blue", "")
 BYTES = 256
 END = 256
-MOST_PROMPT, MOST_OUTPUT, MOST_SHARED = 200, 64, 160
+MAX_PROMPT, MAX_OUTPUT, MAX_SHARED = 200, 64, 160
 GRAMMARS = (
     Grammar("json"),
     Grammar("choice", json.dumps(["yes", "no", "perhaps"])),
@@ -46,7 +46,7 @@ def write_soak_model(folder: Path) -> Path:
 def draw_requests(seed: int, count: int) -> list[Generate]:
     """Draw requests; the same few beginnings are shared by many of them."""
     rng = random.Random(seed)
-    shared = [_tokens(rng, rng.randint(16, MOST_SHARED)) for _ in range(4)]
+    shared = [_tokens(rng, rng.randint(16, MAX_SHARED)) for _ in range(4)]
     return [_request(rng, f"{seed}.{number}", shared) for number in range(count)]
 
 
@@ -74,8 +74,8 @@ def _request(rng: random.Random, name: str, shared: list[list[int]]) -> Generate
     greedy = rng.random() < 0.5
     return Generate(
         name,
-        start + _tokens(rng, rng.randint(1, MOST_PROMPT)),
-        rng.randint(1, MOST_OUTPUT),
+        start + _tokens(rng, rng.randint(1, MAX_PROMPT)),
+        rng.randint(1, MAX_OUTPUT),
         temperature=0.0 if greedy else rng.choice((0.5, 1.0, 1.5)),
         top_k=rng.choice((0, 0, 5, 40)),
         top_p=rng.choice((1.0, 1.0, 0.9)),

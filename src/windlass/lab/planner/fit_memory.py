@@ -32,7 +32,7 @@ DOUBT = np.array([1.0, 0.3, 0.3, 0.3e9])
 FARTHEST = 2.5
 NOISE = 0.08
 """Of the logarithm of one measurement; a set counts as much as ENOUGH rows, however many it has."""
-ENOUGH, MOST_FITTED = 20, 120
+ENOUGH, MAX_FITTED = 20, 120
 COVERED = 0.9
 NARROWEST = 1.2
 """Factor to either side below which no interval goes: two or three sources are too few to promise more."""
@@ -92,7 +92,7 @@ def without(name: str, measured: Measured) -> FittedMemory:
 
 def fit_constants(measured: Measured) -> MemoryConstants:
     """Return constants near what is expected that make errors small, sets counting the same."""
-    chosen = [found[:: max(1, len(found) // MOST_FITTED)] for found in measured.values()]
+    chosen = [found[:: max(1, len(found) // MAX_FITTED)] for found in measured.values()]
     scale = [np.sqrt(ENOUGH / len(found)) / NOISE for found in chosen]
 
     def wrong(shift: Floats) -> Floats:

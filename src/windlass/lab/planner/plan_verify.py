@@ -35,7 +35,7 @@ from windlass.spec.protocol.progress import Progress, Report, silent
 from windlass.spec.run import RUN_FILE, Run
 from windlass.store.store_dir import StoreDir
 
-LEAST_STEPS = 4
+MIN_STEPS = 4
 """The first is slow by itself, and a quarter of the others must be at least one."""
 FOLDER = "verify"
 PACKAGES = ("asyncio", "email", "http", "json", "unittest", "xml", "concurrent", "importlib", "logging")
@@ -87,8 +87,8 @@ def verify(
     tell: Callable[[Verified], None],
 ) -> list[Verified]:
     """Run all trials; `tell` hears of each as it ends."""
-    if steps < LEAST_STEPS:
-        raise BadInput(f"--steps {steps}: must be at least {LEAST_STEPS}")
+    if steps < MIN_STEPS:
+        raise BadInput(f"--steps {steps}: must be at least {MIN_STEPS}")
     plan_job(trials[0].job(job, steps), home, report)  # builds the corpus once, in sight
     found = []
     for number, trial in enumerate(trials):

@@ -12,7 +12,7 @@ from windlass.spec.layout import parse_layout
 SMALL = {"width": 192, "layers": 4, "heads": 4, "context": 128}
 MIDDLE = {"width": 320, "layers": 6, "heads": 4, "context": 256}
 LARGE = {"width": 512, "layers": 8, "heads": 8, "context": 256}
-MOST_PROCESSES = 4
+MAX_PROCESSES = 4
 """Which divide heads and layers of all three; the cores beyond become threads."""
 
 
@@ -46,7 +46,7 @@ class PlanTrial:
 
 def trials_for(cores: int, job_model: bool) -> list[PlanTrial]:
     """Return the trials for a machine, the most telling first; of a job's own model only its layouts."""
-    world = 1 << (min(cores, MOST_PROCESSES).bit_length() - 1)
+    world = 1 << (min(cores, MAX_PROCESSES).bit_length() - 1)
     if job_model:
         return list(_divisions("own", {}, world, cores, batch=8 * world))
     middle = list(_divisions("middle", MIDDLE, world, cores, batch=4 * world))

@@ -179,7 +179,7 @@ def _services(simulation: Simulation) -> dict[str, Any]:
     missed_s = sum(service.missed_s for service in services)
     return {
         "number": len(services),
-        "most_replicas": sum(service.most for service in services),
+        "max_replicas": sum(service.most for service in services),
         "changes": sum(service.changes for service in services),
         "answered": _round(1 - missed_s / wanted_s) if wanted_s else None,
     }

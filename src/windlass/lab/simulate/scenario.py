@@ -13,7 +13,7 @@ from windlass.spec.errors import BadInput, did_you_mean
 
 TABLE = Path(__file__).with_name("scenarios.toml")
 GIB = 1 << 30
-FEWEST_NODES, MOST_NODES = 10, 100_000
+FEWEST_NODES, MAX_NODES = 10, 100_000
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class SimulatedTenant:
     least: float | None = None
     priority: int = 0
     urgent: float = 0.0
-    most_priority: int | None = None
+    max_priority: int | None = None
     begins_hour: float = 0.0
 
     @property
@@ -136,8 +136,8 @@ def scenario_of(name: str, nodes: int, hours: float, seed: int) -> Scenario:
     table = _table()
     if name not in table["scenarios"]:
         raise BadInput(f"there is no scenario '{name}'", hint=did_you_mean(name, list(table["scenarios"])))
-    if not FEWEST_NODES <= nodes <= MOST_NODES:
-        raise BadInput(f"{nodes} machines: a fleet has {FEWEST_NODES} to {MOST_NODES:,}")
+    if not FEWEST_NODES <= nodes <= MAX_NODES:
+        raise BadInput(f"{nodes} machines: a fleet has {FEWEST_NODES} to {MAX_NODES:,}")
     if not 0 < hours <= 24 * 31:
         raise BadInput(f"{hours:g} hours: simulate more than 0 and at most a month (744)")
     twist = msgspec.convert(table["scenarios"][name], Twist)

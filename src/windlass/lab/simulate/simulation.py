@@ -185,7 +185,7 @@ class Simulation:
 def shares_of(scenario: Scenario) -> dict[str, TenantQuota]:
     shares = {TENANT: TenantQuota(TENANT, SERVICES_WEIGHT)}
     for name, tenant in scenario.tenants.items():
-        shares[name] = TenantQuota(name, tenant.weight, most_priority=tenant.most_priority)
+        shares[name] = TenantQuota(name, tenant.weight, max_priority=tenant.max_priority)
     return shares
 
 

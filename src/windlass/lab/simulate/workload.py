@@ -50,7 +50,7 @@ class Arrivals:
     def __init__(self, name: str, tenant: SimulatedTenant, scenario: Scenario) -> None:
         self.name, self.tenant = name, tenant
         self._chance = stream(scenario.seed, name)
-        self._most = _most_members(tenant, scenario)
+        self._most = _max_members(tenant, scenario)
         self._per_s = tenant.load * _capacity(tenant, scenario) / self._mean_work()
         self._number = 0
 
@@ -104,7 +104,7 @@ def _capacity(tenant: SimulatedTenant, scenario: Scenario) -> float:
     return sum(machines_of(k, scenario.nodes) * (k.gpus if tenant.gpus else k.cores) for k in kinds)
 
 
-def _most_members(tenant: SimulatedTenant, scenario: Scenario) -> int:
+def _max_members(tenant: SimulatedTenant, scenario: Scenario) -> int:
     """A gang takes at most a quarter of the machines that could take it: small fleets have small gangs."""
     fitting = [k for k in scenario.machines.values() if k.gpus >= tenant.gpus and k.cores >= tenant.cores]
     return max(1, sum(machines_of(k, scenario.nodes) for k in fitting) // 4)

@@ -29,9 +29,9 @@ from windlass.models.word2vec import Sampler, Word2VecOptions, first_matrices, p
 from windlass.plan.local.machine import usable_cores
 from windlass.spec.errors import BadInput
 from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
-from windlass.train.word2vec.learner import BLOCK_TOKENS, LEAST_RATE, RATE
+from windlass.train.word2vec.learner import BLOCK_TOKENS, MIN_RATE, RATE
 
-WIDTH, EPOCHS, LEAST_COUNT, NEAREST = 100, 5, 5, 10
+WIDTH, EPOCHS, MIN_COUNT, NEAREST = 100, 5, 5, 10
 WORDS = 1_000_000
 SENTENCE_WORDS = 1000
 AGREED = 300
@@ -55,11 +55,11 @@ class Word2VecBenchText:
         return sum(map(len, self.sentences))
 
 
-def bench_word2vec(repeats: int, paths: Sequence[Path], most_words: int) -> dict[str, Any]:
+def bench_word2vec(repeats: int, paths: Sequence[Path], max_words: int) -> dict[str, Any]:
     """Measure, and return the figures."""
     if importlib.util.find_spec("gensim") is None:
         raise BadInput("the peer, gensim, is not installed", hint="pip install 'windlass[bench]'")
-    text = read_text(paths, most_words)
+    text = read_text(paths, max_words)
     told: dict[int, list[tuple[float, float]]] = {}
     ours, theirs = list[Vectors](), list[Vectors]()
     for threads in sorted({1, usable_cores()}):
@@ -75,18 +75,18 @@ def bench_word2vec(repeats: int, paths: Sequence[Path], most_words: int) -> dict
     return {"figures": figures, "words": text.length, "vocabulary": len(text.words), "rounds": told}
 
 
-def read_text(paths: Sequence[Path], most_words: int) -> Word2VecBenchText:
+def read_text(paths: Sequence[Path], max_words: int) -> Word2VecBenchText:
     """Read sentences: lines of the files given, or pieces of the files of Python's own library."""
     found, total = list[list[str]](), 0
     for sentence in _sentences(paths):
         found.append(sentence)
         total += len(sentence)
-        if total >= most_words:
+        if total >= max_words:
             break
     counts = Counter(word for sentence in found for word in sentence)
-    words = [word for word, count in counts.most_common() if count >= LEAST_COUNT]
+    words = [word for word, count in counts.most_common() if count >= MIN_COUNT]
     if len(words) < AGREED:
-        raise BadInput(f"the text has {len(words)} words that come {LEAST_COUNT} times; too few to compare")
+        raise BadInput(f"the text has {len(words)} words that come {MIN_COUNT} times; too few to compare")
     numbers = {word: number for number, word in enumerate(words)}
     known = [kept for kept in ([w for w in sentence if w in numbers] for sentence in found) if kept]
     tokens = [number for sentence in known for number in (*(numbers[w] for w in sentence), len(words))]
@@ -104,7 +104,7 @@ def learn_ours(text: Word2VecBenchText, threads: int, seed: int) -> tuple[Vector
     for number in range(EPOCHS):
         starts = np.arange(0, len(tokens), BLOCK_TOKENS)
         done = (number * len(tokens) + starts) / (EPOCHS * len(tokens))
-        rates = (RATE * np.maximum(1 - done, LEAST_RATE)).astype(np.float32)
+        rates = (RATE * np.maximum(1 - done, MIN_RATE)).astype(np.float32)
         run(
             sampler, matrices, pass_key(seed, number), tokens, 0,
             block=BLOCK_TOKENS, rates=rates, threads=threads,
@@ -120,7 +120,7 @@ def learn_gensim(text: Word2VecBenchText, threads: int, seed: int) -> tuple[Vect
     options = Word2VecOptions()
     model = Word2Vec(
         vector_size=WIDTH, window=options.distance, min_count=1, sample=options.subsample, sg=1, hs=0,
-        negative=options.negatives, ns_exponent=options.power, alpha=RATE, min_alpha=RATE * LEAST_RATE,
+        negative=options.negatives, ns_exponent=options.power, alpha=RATE, min_alpha=RATE * MIN_RATE,
         workers=threads, seed=seed,
     )  # fmt: skip
     model.build_vocab(text.sentences)

@@ -24,7 +24,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.models.ngram.trie import MOST_ORDER, Level, Logs, ngrams_of, word_type
+from windlass.models.ngram.trie import MAX_ORDER, Level, Logs, ngrams_of, word_type
 from windlass.spec.errors import BadInput
 from windlass.store.store_dir import told
 
@@ -160,8 +160,8 @@ def _counts(lines: _Lines) -> list[int]:
         if match is None or int(match[1]) != len(counts) + 1:
             raise lines.wrong(f"{line!r} is not 'ngram {len(counts) + 1}=COUNT'")
         counts.append(int(match[2]))
-    if not 1 <= len(counts) <= MOST_ORDER:
-        raise lines.wrong(f"{len(counts)} orders; 1 to {MOST_ORDER} are supported")
+    if not 1 <= len(counts) <= MAX_ORDER:
+        raise lines.wrong(f"{len(counts)} orders; 1 to {MAX_ORDER} are supported")
     _expect(lines, line, 1)
     return counts
 

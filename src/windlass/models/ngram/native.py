@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.models.native_loader import INT, LONG, POINTER, counting_library
-from windlass.models.ngram.trie import MOST_ORDER, Level, Logs
+from windlass.models.ngram.trie import MAX_ORDER, Level, Logs
 
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "windlass_ngram_windows": (None, [POINTER, LONG, LONG, INT, INT, INT, ctypes.c_uint32, POINTER]),
@@ -35,7 +35,7 @@ class _Tables(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("order", "vocabulary", "end", "word_bytes")),
         *(
-            (name, POINTER * MOST_ORDER)
+            (name, POINTER * MAX_ORDER)
             for name in ("words", "probabilities", "backoffs", "begins", "suffixes")
         ),
     )

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_ORDER = 7
+MAX_ORDER = 7
 
 Words = NDArray[np.unsignedinteger[Any]]
 Nodes = NDArray[np.uint32]

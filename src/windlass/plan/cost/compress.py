@@ -20,7 +20,7 @@ import numpy as np
 
 from windlass.plan.cost.storage import served_bytes
 
-LEAST_ADDED = 0.005
+MIN_ADDED = 0.005
 """Nats; less is within the noise of an evaluation, and some published differences are even negative."""
 TOKENS_POWER = 0.51
 NORMAL_QUANTILE = 1.645
@@ -37,7 +37,7 @@ class CompressionPoint:
 
     @property
     def added(self) -> float:
-        return max(LEAST_ADDED, math.log(self.after / self.before))
+        return max(MIN_ADDED, math.log(self.after / self.before))
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def added_loss(points: Sequence[CompressionPoint], weights: float, tokens: float
     away = (math.log(weights) - sizes.mean()) ** 2 / ((sizes - sizes.mean()) ** 2).sum()
     error = math.sqrt(float(left @ left) / freedom * (1 + 1 / len(points) + away))
     middle = math.exp(level + slope * math.log(weights) + TOKENS_POWER * math.log(tokens))
-    return max(LEAST_ADDED, middle), math.exp(_student(freedom) * error)
+    return max(MIN_ADDED, middle), math.exp(_student(freedom) * error)
 
 
 def _student(freedom: int) -> float:

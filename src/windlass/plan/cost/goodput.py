@@ -30,7 +30,7 @@ arXiv:2402.15627, section 6.3)."""
 RECOVERY_S = 3.4
 """99 of 100 recoveries of our elastic runs from memory; see `windlass chaos` in docs/benchmarks.md."""
 REPLACE_S = 600.0
-MOST_EXPONENT = 700.0
+MAX_EXPONENT = 700.0
 """Beyond it e^x is no float; the share that is useful is 0 long before."""
 
 
@@ -109,7 +109,7 @@ def goodput(
 def useful_share(interval_s: float, stall_s: float, restart_s: float, mtbf_s: float) -> float:
     """Return Daly's expected share of useful time."""
     exponent = (restart_s + interval_s + stall_s) / mtbf_s
-    if exponent > MOST_EXPONENT:
+    if exponent > MAX_EXPONENT:
         return 0.0
     return interval_s / (mtbf_s * math.exp(restart_s / mtbf_s) * math.expm1((interval_s + stall_s) / mtbf_s))
 
@@ -125,7 +125,7 @@ def best_interval(stall_s: float, mtbf_s: float) -> float:
         return 0.0
     x = 1.0
     for _ in range(100):
-        growth = math.exp(min(x + stall, MOST_EXPONENT))
+        growth = math.exp(min(x + stall, MAX_EXPONENT))
         step = (growth * (x - 1) + 1) / (growth * x)
         x -= step
         if step <= 1e-12 * x:

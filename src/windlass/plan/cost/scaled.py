@@ -13,7 +13,7 @@ from dataclasses import replace
 from windlass.plan.cost.step_config import Sizes, TrainingStep
 
 FFN_UNIT = 64
-LEAST_SCALE = 0.05
+MIN_SCALE = 0.05
 
 
 def smaller_sizes(case: TrainingStep) -> Iterator[Sizes]:
@@ -24,7 +24,7 @@ def smaller_sizes(case: TrainingStep) -> Iterator[Sizes]:
     sizes = case.sizes
     heads_unit, layers_unit = math.lcm(case.tp, sizes.heads // sizes.kv_heads), case.pp * case.virtual
     for heads in range((sizes.heads - 1) // heads_unit * heads_unit, 0, -heads_unit):
-        if heads / sizes.heads < LEAST_SCALE:
+        if heads / sizes.heads < MIN_SCALE:
             return
         most = _multiple(sizes.layers * heads / sizes.heads, layers_unit)
         least = _multiple(sizes.layers * max(0, heads - heads_unit) / sizes.heads, layers_unit)

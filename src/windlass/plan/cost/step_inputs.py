@@ -57,7 +57,7 @@ class StepInputs:
     sequence: Number
     micro_batches: Number
     layers: Number
-    most_layers: Number
+    max_layers: Number
     """Of the stage that has most of them."""
     last_layers: Number
     """Of the stage that has the head too."""
@@ -151,7 +151,7 @@ def step_inputs(case: TrainingStep) -> StepInputs:
         sequence=case.sequence,
         micro_batches=case.micro_batches,
         layers=sizes.layers,
-        most_layers=most,
+        max_layers=most,
         last_layers=last,
         width=sizes.width,
         query=query,

@@ -53,8 +53,8 @@ def step_parts(x: StepInputs, known: StepConstants) -> dict[str, Number]:
     computing = layer.products + layer.attention + layer.elementwise + layer.host
     gather = gather_s(x, known, computing)
     each = computing + layer.tensor + layer.experts + gather
-    longest = larger(x.most_layers * each, x.last_layers * each + head)
-    passes = x.micro_batches * x.most_layers
+    longest = larger(x.max_layers * each, x.last_layers * each + head)
+    passes = x.micro_batches * x.max_layers
     parts = {
         "products": passes * layer.products,
         "attention": passes * layer.attention,
@@ -63,7 +63,7 @@ def step_parts(x: StepInputs, known: StepConstants) -> dict[str, Number]:
         "expert exchange": passes * layer.experts,
         "weights gathered": passes * gather,
         "host": passes * layer.host + known.step_s,
-        "head and loss": x.micro_batches * (longest - x.most_layers * each),
+        "head and loss": x.micro_batches * (longest - x.max_layers * each),
         "pipeline idle": (x.layers * each + head - longest) / x.virtual,
         "pipeline sends": sends_s(x, known, computing),
         "gradient exchange": gradients_s(x, known, computing),
@@ -97,7 +97,7 @@ def sends_s(x: StepInputs, known: StepConstants, computing: Number) -> Number:
     """
     sent = send_s(x, known, x.tokens * x.width * HALF / x.send_spread, x.pp_inside)
     each = known.send_exposed * sent + known.send_s
-    piece = computing * x.most_layers / x.virtual / 3
+    piece = computing * x.max_layers / x.virtual / 3
     steady = each + x.sends_overlapped * (larger(each - piece, 0.0) - each)
     return (x.pp > 1) * 2 * (x.micro_batches * x.virtual * steady + (x.pp - 1) * each)
 
@@ -108,10 +108,10 @@ def gradients_s(x: StepInputs, known: StepConstants, computing: Number) -> Numbe
     Where the optimizer is divided, gradients are scattered and weights gathered around its step. Where groups
     of devices divide everything, a device sums its shard with those of the other groups.
     """
-    weights = x.most_layers * x.layer_weights + x.end_weights
+    weights = x.max_layers * x.layer_weights + x.end_weights
     scatter = ring_s(x, known, weights * x.gradient_bytes, x.dp_group)
     gather = ring_s(x, known, weights * HALF, x.dp_group)
-    window = x.most_layers * computing * 2 / 3
+    window = x.max_layers * computing * 2 / 3
     summed = larger(known.dp_exposed * 2 * scatter, 2 * scatter - window)
     divided = known.divided_exposed * (scatter + gather)
     copies = ring_s(x, known, weights * x.gradient_bytes / x.shards, x.copy_group)
@@ -122,5 +122,5 @@ def gradients_s(x: StepInputs, known: StepConstants, computing: Number) -> Numbe
 
 def optimizer_s(x: StepInputs, known: StepConstants) -> Number:
     """Adam's passes over its state, which memory bounds."""
-    weights = (x.most_layers * x.layer_weights + x.end_weights) / x.shards
+    weights = (x.max_layers * x.layer_weights + x.end_weights) / x.shards
     return known.optimizer * OPTIMIZER_BYTES * weights / x.bytes_s

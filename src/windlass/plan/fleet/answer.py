@@ -27,8 +27,8 @@ from windlass.spec.protocol.progress import Report, silent
 from windlass.spec.units import format_seconds
 
 FORMAT = "windlass-plan-1"
-MOST_LAYOUTS = 32
-MOST_WEIGHED = 200
+MAX_LAYOUTS = 32
+MAX_WEIGHED = 200
 """Points beside the front that are told: enough to draw a cloud."""
 
 
@@ -72,7 +72,7 @@ def _layouts(question: Problem, choice: RunEstimate, seen: SearchResult) -> list
     best: dict[tuple[Any, ...], LayoutEstimate] = {}
     for weighed in sorted(exact(question, pool, seen).options, key=_lateness(question, choice)):
         best.setdefault(_division(weighed.case), weighed)
-    near = [outlook(question.work, pool, weighed) for weighed in [*best.values()][:MOST_LAYOUTS]]
+    near = [outlook(question.work, pool, weighed) for weighed in [*best.values()][:MAX_LAYOUTS]]
     return sorted(near, key=_order(question)) or [choice]
 
 
@@ -111,7 +111,7 @@ def _facts(question: Problem, seen: SearchResult, layouts: list[RunEstimate]) ->
         "outcome": "plan" if layouts else "no solution",
         "layouts": [layout_facts(work, layout) for layout in layouts],
         "front": [point_facts(point) for point in best],
-        "weighed": [point_facts(point) for point in seen.points[:MOST_WEIGHED]],
+        "weighed": [point_facts(point) for point in seen.points[:MAX_WEIGHED]],
         "counted": seen.counted,
         "by_devices": [point_facts(point) for point in _by_devices(seen.outlooks)],
         "explanation": [],

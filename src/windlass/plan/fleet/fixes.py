@@ -24,9 +24,9 @@ from windlass.plan.loss import expected_loss
 from windlass.spec.fleet import PER_MACHINE
 from windlass.spec.units import format_count, format_seconds
 
-MOST_TIMES = 64
+MAX_TIMES = 64
 """How many times larger a fleet is imagined before more devices count as no help."""
-LEAST_CONTEXT = 512
+MIN_CONTEXT = 512
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _more(question: Problem, pool: DevicePool) -> Iterator[SuggestedChange]:
     A batch can only be divided so far; where that is in the way it grows with the devices.
     """
     for grows in (False, True):
-        for times in (2**power for power in range(1, MOST_TIMES.bit_length())):
+        for times in (2**power for power in range(1, MAX_TIMES.bit_length())):
             batch = question.work.global_batch * (times if grows else 1)
             work = replace(question.work, global_batch=batch)
             larger = replace(pool, devices=pool.devices * times, per_machine=_machine(pool))
@@ -161,7 +161,7 @@ def _coarser(question: Problem, pool: DevicePool) -> Iterator[SuggestedChange]:
 def _shorter(question: Problem, pool: DevicePool) -> Iterator[SuggestedChange]:
     """The same tokens in shorter sequences."""
     work, sequence = question.work, question.work.sequence // 2
-    while sequence >= LEAST_CONTEXT:
+    while sequence >= MIN_CONTEXT:
         batch = work.global_batch * work.sequence // sequence
         words = f"A context of {sequence} tokens instead of {work.sequence}"
         yield SuggestedChange(

@@ -21,10 +21,10 @@ from windlass.plan.fleet.work import TrainingWork
 from windlass.spec.protocol.progress import Progress, Report, silent
 
 SearchName = Literal["exhaustive", "greedy"]
-MOST_HALVINGS = 12
-LEAST_USEFUL = 0.05
+MAX_HALVINGS = 12
+MIN_USEFUL = 0.05
 """Share of the time; with less a run does hardly anything but begin again."""
-MOST_SLOWER = 2.0
+MAX_SLOWER = 2.0
 """A layout that saves memory is worth a point only if it takes no longer than so many times the best."""
 
 
@@ -103,11 +103,11 @@ def look(
     if not whole:
         pool = pool.of(chosen.case.devices)
     best = outlook(question.work, pool, chosen)
-    if best.goodput.useful < LEAST_USEFUL:
+    if best.goodput.useful < MIN_USEFUL:
         seen.hopeless = best
         return None
     seen.outlooks.append(best)
-    useful = [weighed for weighed in found.options if weighed.step_s <= MOST_SLOWER * found.best.step_s]
+    useful = [weighed for weighed in found.options if weighed.step_s <= MAX_SLOWER * found.best.step_s]
     light = front(useful, lambda w: (w.step_s, w.memory.bytes))
     seen.points += [outlook(question.work, pool, weighed) for weighed in light]
     return best
@@ -153,7 +153,7 @@ def fewest(question: Problem, pool: DevicePool, seen: SearchResult) -> RunEstima
 
 def halvings(devices: int) -> Iterator[int]:
     """Yield a number of devices and its halves, down to one."""
-    for _ in range(MOST_HALVINGS):
+    for _ in range(MAX_HALVINGS):
         yield devices
         if devices == 1:
             return

@@ -18,7 +18,7 @@ from windlass.plan.fleet.work import TrainingWork
 
 PARTS = 32
 """Into which a batch is cut to be shared out."""
-MOST_MOVES = 8
+MAX_MOVES = 8
 GRADIENT_BYTES = 4
 """Of one weight, as replicas add them up."""
 EXCHANGE = "gradient exchange between pools"
@@ -38,7 +38,7 @@ def together(
     shares = in_proportion([1 / step_s for _, step_s in able], parts)
     team = [pool for pool, _ in able]
     best: RunEstimate | None = None
-    for _ in range(MOST_MOVES):
+    for _ in range(MAX_MOVES):
         members = _members(work, team, shares, parts, search)
         if members is None:
             return best

@@ -18,9 +18,9 @@ from windlass.plan.cost.step_config import Precision, Recompute, Sharding, Train
 from windlass.plan.fleet.pools import DevicePool
 from windlass.plan.fleet.work import TrainingWork
 
-LEAST_CUT_TOKENS = 1024
-MOST_VIRTUAL = 8
-MOST_MICRO_BATCH = 64
+MIN_CUT_TOKENS = 1024
+MAX_VIRTUAL = 8
+MAX_MICRO_BATCH = 64
 Shards = tuple[Sharding, int]
 """What is divided, among how many."""
 HALVES: tuple[Precision, ...] = ("bfloat16", "float16", "float32")
@@ -123,7 +123,7 @@ def pipeline_degrees(work: TrainingWork, most: int) -> list[int]:
 def context_degrees(work: TrainingWork, most: int) -> list[int]:
     """Return powers of two; a causal sequence is cut in twice as many pieces to give equal work."""
     powers = (1 << power for power in range(most.bit_length()))
-    fine = [cp for cp in powers if cp == 1 or work.sequence // cp >= LEAST_CUT_TOKENS]
+    fine = [cp for cp in powers if cp == 1 or work.sequence // cp >= MIN_CUT_TOKENS]
     return [cp for cp in fine if work.sequence % (2 * cp) == 0 or cp == 1 if work.allows("cp", cp)]
 
 
@@ -147,7 +147,7 @@ def virtual_degrees(work: TrainingWork, pp: int, dp: int) -> list[int]:
     if pp == 1 or (work.global_batch // dp) % pp:
         return [1] if work.allows("virtual", 1) else []
     most = -(-work.sizes.layers // pp)
-    possible = [v for v in _divisors(most) if v <= MOST_VIRTUAL and pp * v <= work.sizes.layers + 2]
+    possible = [v for v in _divisors(most) if v <= MAX_VIRTUAL and pp * v <= work.sizes.layers + 2]
     return [v for v in possible if work.allows("virtual", v)]
 
 
@@ -184,7 +184,7 @@ def shardings(work: TrainingWork, pool: DevicePool, division: Division) -> list[
 def micro_batches(work: TrainingWork, division: Division) -> list[int]:
     """Return the sizes that divide a replica's share; interleaving wants a multiple of pp of them."""
     share = work.global_batch // division.dp
-    possible = [m for m in _divisors(share) if m <= MOST_MICRO_BATCH and work.allows("micro_batch", m)]
+    possible = [m for m in _divisors(share) if m <= MAX_MICRO_BATCH and work.allows("micro_batch", m)]
     return [m for m in possible if division.virtual == 1 or (share // m) % division.pp == 0]
 
 

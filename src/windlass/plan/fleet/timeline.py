@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 Kind = Literal["forward", "backward", "communication", "waiting", "update"]
 
-MOST_PASSES = 400
+MAX_PASSES = 400
 WAITING = ("idle", "straggler")
 COMMUNICATION = ("exchange", "send", "gather")
 AT_THE_END = ("gradient exchange", "optimizer")
@@ -82,7 +82,7 @@ def timeline(layout: Mapping[str, Any]) -> list[TimelineSpan]:
     stages, passes = choices["pp"], choices["micro_batches"]
     again = choices["recompute_share"] if choices["recompute"] == "full" else 0
     forward = 1 / (3 + again)
-    if choices["virtual"] == 1 and stages * passes <= MOST_PASSES:
+    if choices["virtual"] == 1 and stages * passes <= MAX_PASSES:
         busy = list(_one_forward_one_backward(stages, passes, forward))
     else:
         busy = list(_three_gaps(stages, forward, shares))

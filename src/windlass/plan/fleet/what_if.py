@@ -20,7 +20,7 @@ from windlass.plan.fleet.work import TrainingWork
 from windlass.spec.sync import Sync
 from windlass.spec.units import format_seconds
 
-LEAST_SAVING = 0.03
+MIN_SAVING = 0.03
 """Of the time; less is not worth a sentence."""
 NEAR_BATCH = 0.1
 """A batch that differs by no more learns as well with the same learning rate."""
@@ -68,7 +68,7 @@ def savings(question: Problem, choice: RunEstimate) -> Iterator[Way]:
     for change in (*tried, *_other_batches(work, choice)):
         best = question.climb(change.work, pool).best
         seen = outlook(change.work, pool, best) if best is not None else None
-        if seen is not None and seen.seconds < (1 - LEAST_SAVING) * choice.seconds:
+        if seen is not None and seen.seconds < (1 - MIN_SAVING) * choice.seconds:
             yield way_of(change, seen)
 
 

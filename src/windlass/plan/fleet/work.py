@@ -30,7 +30,7 @@ DEFAULT_SOFTWARE = "fsdp2-2025"
 """What our own trainer is made of: FSDP2, DTensor and torch's pipelines."""
 PINNED = ("dp", "tp", "pp", "virtual", "cp", "ep", "sharding", "recompute", "micro_batch")
 PINNED_WORDS = {"sharding": typing.get_args(Sharding), "recompute": typing.get_args(Recompute)}
-LEAST_STEPS = 200
+MIN_STEPS = 200
 EVERY_STEP = Sync()
 
 
@@ -187,7 +187,7 @@ def _batch(job: Job, sizes: Sizes, sequence: int) -> int:
     (Brown et al. 2020, arXiv:2005.14165, table 2.1); smaller if the run would have too few steps."""
     tokens = 0.5e6 * (sizes.parameters / 0.5e9) ** (1 / 3)
     if job.train.tokens is not None:
-        tokens = min(tokens, job.train.tokens / LEAST_STEPS)
+        tokens = min(tokens, job.train.tokens / MIN_STEPS)
     return int(1 << max(0, round(tokens / sequence).bit_length() - 1)) if tokens > sequence else 1
 
 

@@ -29,7 +29,7 @@ PRIOR = 0.15
 NOISE = 0.10
 """How far two runs of one machine usually differ in it, at least."""
 LARGEST = 2.0
-LEAST_STEPS = 8
+MIN_STEPS = 8
 """A run of fewer tells more of its start than of its steps."""
 NEWEST = 50
 COUNTED_PRIOR, COUNTED_LARGEST = 0.4, 8.0
@@ -123,7 +123,7 @@ def measured_step_s(records: Iterable[Mapping[str, Any]]) -> float | None:
         elif record.get("event") != "ledger":
             last = None
     usable = [seconds for seconds in between[1:] if seconds > 0]
-    return statistics.median(usable) if told >= LEAST_STEPS and usable else None
+    return statistics.median(usable) if told >= MIN_STEPS and usable else None
 
 
 def _ratio(folder: Path, profile: Profile) -> Iterator[float]:

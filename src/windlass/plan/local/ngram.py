@@ -30,7 +30,7 @@ BASE_BYTES, NODE_BYTES = 85 << 20, 60
 EVALUATION_BYTES = 330 << 20
 """Of a process with torch, which measures the model in the end."""
 NODE_DISK_BYTES = 36
-LEAST_BEND = 0.8
+MIN_BEND = 0.8
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def extrapolated(counts: Triple, sample: int, tokens: int) -> float:
     quarter, half, whole = (max(1, count) for count in counts)
     doublings = max(0.0, math.log2(tokens / sample))
     before, power = math.log2(half / quarter), math.log2(whole / half)
-    bend = min(1.0, max(LEAST_BEND, power / before)) if before > 0 else 1.0
+    bend = min(1.0, max(MIN_BEND, power / before)) if before > 0 else 1.0
     full = int(doublings)
     steps = sum(bend**n for n in range(1, full + 1)) + bend ** (full + 1) * (doublings - full)
     return whole * math.exp2(power * steps)

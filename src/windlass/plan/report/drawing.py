@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 
 NICE = (1, 2, 5)
-LEAST_TICKS = 3
+MIN_TICKS = 3
 ROOM = 0.06
 """Share of an axis that stays free on both sides of the data."""
 
@@ -145,7 +145,7 @@ def _log_ticks(low: float, high: float, most: int) -> list[float]:
         inside = [mark for mark in marks if low <= mark <= high]
         if len(inside) <= most:
             break
-    return inside if len(inside) >= LEAST_TICKS else _even_ticks(low, high, most - 2)
+    return inside if len(inside) >= MIN_TICKS else _even_ticks(low, high, most - 2)
 
 
 def _attribute(key: str) -> str:

@@ -33,7 +33,7 @@ RADIUS = {"other": 3.0, "best": 5.0, "chosen": 7.0}
 ROW = 26.0
 MEMORY_ROW = 54.0
 FRONT_KINDS = (("chosen", "chosen"), ("best", "on the front"), ("other", "others"))
-MOST_STAGES = 16
+MAX_STAGES = 16
 HOUR, DAY = 3600, 86400
 TIMES = tuple(
     count * unit
@@ -41,7 +41,7 @@ TIMES = tuple(
     for count in counts
 ) + tuple(days * DAY for days in (1, 2, 3, 5, 7, 10, 14, 20, 30, 60, 90, 180, 365, 730, 1825, 3650))
 """That people call round."""
-MOST_TIMES = 7
+MAX_TIMES = 7
 KINDS: tuple[Kind, ...] = ("forward", "backward", "communication", "waiting", "update")
 
 
@@ -86,8 +86,8 @@ def timeline_svg(layout: Plan) -> str:
     """Draw one step, a row for each stage of the pipeline."""
     pieces = timeline(layout)
     stages = layout["choices"]["pp"]
-    shown = sorted({round(n * (stages - 1) / max(1, MOST_STAGES - 1)) for n in range(MOST_STAGES)})
-    shown = [stage for stage in shown if stage < stages] if stages > MOST_STAGES else list(range(stages))
+    shown = sorted({round(n * (stages - 1) / max(1, MAX_STAGES - 1)) for n in range(MAX_STAGES)})
+    shown = [stage for stage in shown if stage < stages] if stages > MAX_STAGES else list(range(stages))
     across = Axis(0.0, max(piece.end_s for piece in pieces), LEFT, WIDTH - RIGHT)
     bottom = TOP + ROW * len(shown)
     parts = [*legend(LEFT, 16, [(kind, kind) for kind in KINDS])]
@@ -194,7 +194,7 @@ def _memory_row(layout: Plan, names: Sequence[str], across: Axis, y: float) -> l
 def _times(across: Axis) -> list[float]:
     """Return round times within an axis, every other one where there are many."""
     inside = [time for time in TIMES if across.low <= time <= across.high]
-    return inside[:: 1 + len(inside) // MOST_TIMES] or across.ticks()
+    return inside[:: 1 + len(inside) // MAX_TIMES] or across.ticks()
 
 
 def _round_time(seconds: float) -> str:

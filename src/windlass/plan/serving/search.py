@@ -25,7 +25,7 @@ from windlass.spec.units import format_bytes
 
 SURE = 1.64
 """Standard deviations that one twentieth of a normal distribution exceeds."""
-MOST_AT_A_TIME = 4096
+MAX_AT_A_TIME = 4096
 STAGES = (1, 2, 4)
 
 
@@ -145,7 +145,7 @@ def _rate(replica: ModelReplica, traffic: TrafficSpec, most: int, reach: Reach) 
 
 def _largest_batch(replica: ModelReplica, traffic: TrafficSpec, reach: Reach) -> int:
     """Return the most requests at a time at which both targets hold; both times only grow with them."""
-    low, high = 0, min(MOST_AT_A_TIME, replica.room(traffic.given + traffic.output))
+    low, high = 0, min(MAX_AT_A_TIME, replica.room(traffic.given + traffic.output))
     while low < high:
         middle = (low + high + 1) // 2
         times = latency(replica, traffic.given, traffic.output, middle, reach)

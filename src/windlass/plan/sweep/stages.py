@@ -30,7 +30,7 @@ from windlass.spec.job import Job
 from windlass.spec.units import format_bytes, parse_count
 
 Count = Annotated[int, BeforeValidator(parse_count), Field(ge=1)]
-LEAST_BUCKET = 16
+MIN_BUCKET = 16
 """Shorter documents are planned as if they were this long."""
 
 
@@ -86,12 +86,12 @@ def check_options(options: Sequence[SweepOption], job: Job) -> None:
     """Refuse, before any text is read, what no bucket could be planned for."""
     for option in options:
         pools_of(option.fleet)
-        _work(Bucket(LEAST_BUCKET, 1, LEAST_BUCKET), option, job, LEAST_BUCKET)
+        _work(Bucket(MIN_BUCKET, 1, MIN_BUCKET), option, job, MIN_BUCKET)
 
 
 def bucket_of(tokens: int) -> int:
     """Return the smallest power of two that holds so many tokens."""
-    return max(LEAST_BUCKET, 1 << (tokens - 1).bit_length())
+    return max(MIN_BUCKET, 1 << (tokens - 1).bit_length())
 
 
 def keyed(lengths: Iterable[int]) -> Iterator[tuple[int, Counted]]:

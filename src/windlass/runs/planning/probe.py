@@ -29,7 +29,7 @@ from windlass.spec.protocol.rank import RankInfo
 SWEEPS = 2
 STAGES = 6
 """What a process tells of while it measures."""
-MOST_PROCESSES = 8
+MAX_PROCESSES = 8
 """Beyond these a machine is full: more processes share its memory bandwidth as these do."""
 DISK_BYTES, QUICK_DISK_BYTES = 256 << 20, 64 << 20
 PIECE_BYTES = 4 << 20
@@ -66,7 +66,7 @@ def settings_for(cores: int) -> Iterator[tuple[int, int]]:
     yield 1, 1
     if cores > 1:
         yield 1, cores
-        most = 1 << (min(cores, MOST_PROCESSES).bit_length() - 1)
+        most = 1 << (min(cores, MAX_PROCESSES).bit_length() - 1)
         yield most, 1
 
 

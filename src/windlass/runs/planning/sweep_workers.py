@@ -139,7 +139,7 @@ def kept(files: Sequence[SourceFile], corpus: Corpus) -> Iterator[str]:
     for document in documents(files, corpus, ReadProgress()):
         text = encodable(document.text)
         text = normalised(text) if rules.normalize else text
-        if refusal(text, rules.least_chars, rules.most_chars, rules.most_repetition) is None:
+        if refusal(text, rules.min_chars, rules.max_chars, rules.max_repetition) is None:
             yield text
 
 

@@ -37,7 +37,7 @@ from windlass.store.store_dir import StoreDir
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
-MOST_RANK = 256
+MAX_RANK = 256
 PREFIX = "base_model.model."
 
 PLAIN: dict[str, tuple[Any, ...]] = {
@@ -116,8 +116,8 @@ def _read_config(directory: Path) -> dict[str, Any]:
             )
             raise BadInput(f"{path}: {field} is {json.dumps(config[field])[:80]}", hint=hint)
     rank, alpha = config.get("r"), config.get("lora_alpha")
-    if not isinstance(rank, int) or not 1 <= rank <= MOST_RANK:
-        raise BadInput(f"{path}: r is {rank}", hint=f"a rank is a whole number from 1 to {MOST_RANK}")
+    if not isinstance(rank, int) or not 1 <= rank <= MAX_RANK:
+        raise BadInput(f"{path}: r is {rank}", hint=f"a rank is a whole number from 1 to {MAX_RANK}")
     if not isinstance(alpha, int | float) or not math.isfinite(alpha):
         raise BadInput(f"{path}: lora_alpha is {alpha}", hint="it must be a number")
     return config

@@ -6,7 +6,7 @@ There is a root for every (tenant, adapter), so nobody learns from a quick answe
 that agreed to share have one together.
 
 A block is free, or held by one sequence alone, or in the tree; there, the sequences that use it are
-counted. What nobody uses stays until its memory is wanted or `most_idle` is reached, and goes leaves first.
+counted. What nobody uses stays until its memory is wanted or `max_idle` is reached, and goes leaves first.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class BlockManager:
     """All blocks of an engine."""
 
     def __init__(
-        self, count: int, *, most_idle: int | None = None, policy: Policy = "lru", shares: bool = True
+        self, count: int, *, max_idle: int | None = None, policy: Policy = "lru", shares: bool = True
     ) -> None:
         self.count, self.shares = count, shares
         self.idle = 0
         self.hits = self.misses = 0
-        self._most_idle = count if most_idle is None else most_idle
+        self._max_idle = count if max_idle is None else max_idle
         self._policy = policy
         # The last freed is the first to be taken again: it is warm, and memory in use stays small.
         self._free = list(range(count - 1, -1, -1))
@@ -101,7 +101,7 @@ class BlockManager:
             node.last = now
             self.idle += not node.users
             self._may_go(node)
-        while self.idle > self._most_idle and self._evict():
+        while self.idle > self._max_idle and self._evict():
             pass
 
     def keep(self, root: Hashable, path: list[BlockNode], tokens: Sequence[int], block: int) -> int:

@@ -23,7 +23,7 @@ from windlass.spec.shape import Gpt2Shape, LlamaShape
 FAMILIES = {"llama": 0, "gpt2": 1}
 PRECISIONS = ("float32", "bfloat16", "int8", "int4")
 BITS = {"int8": 8, "int4": 4}
-MOST_RANK = 256
+MAX_RANK = 256
 
 PARTS = {
     MIX: ("attention.query", "attention.key", "attention.value"),
@@ -84,8 +84,8 @@ class NativeRunner:
         return Computed(logits_BV, hidden_TD)
 
     def take_adapter(self, adapter: Adapter) -> int:
-        if adapter.rank > MOST_RANK:
-            raise BadInput(f"adapter {adapter.name}: rank {adapter.rank} is above {MOST_RANK}")
+        if adapter.rank > MAX_RANK:
+            raise BadInput(f"adapter {adapter.name}: rank {adapter.rank} is above {MAX_RANK}")
         handle = self._shared.windlass_adapter_new(self._model)
         for layer in range(self.shape.layers):
             for place, names in PARTS.items():

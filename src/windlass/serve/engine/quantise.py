@@ -19,7 +19,7 @@ from windlass.models.quantised import LANES, LIMITS, NIBBLE, Grouped, grouped
 
 Floats = NDArray[np.float32]
 
-MOST_GROUP = 128
+MAX_GROUP = 128
 NIBBLE_GROUP = 32
 CLIPPINGS = np.linspace(1.0, 0.6, 9, dtype=np.float32)
 """What share of the largest weight of a group is still told apart."""
@@ -27,7 +27,7 @@ DAMPING = 0.01
 """Share of the mean second moment that is added to each, so that columns that were never used do no harm."""
 ROWS_AT_ONCE = 256
 """Bounds the memory of the search, which holds a few copies of that many rows."""
-MOST_ACTIVATION = 127
+MAX_ACTIVATION = 127
 
 
 def group_of(columns: int, bits: int) -> int:
@@ -35,7 +35,7 @@ def group_of(columns: int, bits: int) -> int:
     if bits == NIBBLE:
         return NIBBLE_GROUP
     padded = columns + -columns % LANES
-    return max(size for size in range(LANES, MOST_GROUP + 1, LANES) if padded % size == 0)
+    return max(size for size in range(LANES, MAX_GROUP + 1, LANES) if padded % size == 0)
 
 
 def quantise(values: Floats, bits: int, second_moments: NDArray[np.float64] | None = None) -> Grouped:
@@ -63,7 +63,7 @@ def best_scales(parts_NGC: Floats, bits: int, importance_C: Floats | None = None
 def _search(parts_NGC: Floats, bits: int, weight_C: Floats) -> Floats:
     largest_NG = np.abs(parts_NGC).max(axis=2)
     best_NG: Floats = largest_NG / LIMITS[bits][1]
-    least_NG = np.full(largest_NG.shape, np.inf, np.float32)
+    min_NG = np.full(largest_NG.shape, np.inf, np.float32)
     for end in {
         abs(limit): limit for limit in LIMITS[bits]
     }.values():  # which end the largest weight is put at
@@ -71,8 +71,8 @@ def _search(parts_NGC: Floats, bits: int, weight_C: Floats) -> Floats:
             scale_NG = _refitted(parts_NGC, largest_NG * (clipping / end), bits, weight_C)
             rest_NGC = parts_NGC - _rounded(parts_NGC, scale_NG[:, :, None], bits) * scale_NG[:, :, None]
             error_NG = np.square(rest_NGC) @ weight_C
-            better = error_NG < least_NG
-            best_NG, least_NG = np.where(better, scale_NG, best_NG), np.where(better, error_NG, least_NG)
+            better = error_NG < min_NG
+            best_NG, min_NG = np.where(better, scale_NG, best_NG), np.where(better, error_NG, min_NG)
     return best_NG
 
 
@@ -139,7 +139,7 @@ def quantised_rows(x_MK: Floats) -> tuple[NDArray[np.int8], Floats]:
     """Return integers in [-127, 127], ties to even, and the scale of each row; a row of zeros has scale 0."""
     largest_M = np.abs(x_MK).max(axis=1).astype(np.float32)
     inverse_M = np.divide(
-        np.float32(MOST_ACTIVATION), largest_M, where=largest_M > 0, out=np.zeros_like(largest_M)
+        np.float32(MAX_ACTIVATION), largest_M, where=largest_M > 0, out=np.zeros_like(largest_M)
     )
     integers_MK = np.rint(x_MK * inverse_M[:, None]).astype(np.int8)
-    return integers_MK, largest_M / np.float32(MOST_ACTIVATION)
+    return integers_MK, largest_M / np.float32(MAX_ACTIVATION)

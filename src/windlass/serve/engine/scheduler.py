@@ -24,7 +24,7 @@ from windlass.serve.engine.runner import BLOCK_TOKENS
 from windlass.serve.engine.sequence import Owner, Sequence
 
 OLDEST_SHARE = 4
-MOST_TENANTS = 1024
+MAX_TENANTS = 1024
 
 
 def decide_chunks(remaining: Listed[int], budget: int) -> list[int]:
@@ -164,7 +164,7 @@ class Scheduler:
         """
         running = {one.request.tenant for one in self.running}
         busy = {key: one for key, one in self._tenants.items() if one.waiting or key in running}
-        if not busy or len(self._tenants) > MOST_TENANTS:
+        if not busy or len(self._tenants) > MAX_TENANTS:
             self._tenants = dict(busy)
         tenant = self._tenants.setdefault(name, _Tenant())
         tenant.served = max(tenant.served, min((one.served for one in busy.values()), default=0.0))

@@ -91,7 +91,7 @@ class Sequence:
 
     @property
     def left(self) -> int:
-        return self.request.most_tokens - (len(self.tokens) - len(self.request.tokens))
+        return self.request.max_tokens - (len(self.tokens) - len(self.request.tokens))
 
     def advance(self, token: int, logprob: float, alternatives: list[Alternative]) -> Tokens:
         """Take the next token, unless there is to be none; return what to say, `finish` if it is the last."""
@@ -130,7 +130,7 @@ def begin(owner: Owner, request: Generate, arrival: int, adapter: int = -1) -> S
 
 def refusal(request: Generate, vocabulary: int, context: int) -> tuple[str, str] | None:
     """Return code and message of what is wrong with a request, or None."""
-    wanted = len(request.tokens) + request.most_tokens
+    wanted = len(request.tokens) + request.max_tokens
     if not request.tokens:
         return "bad_tokens", "the prompt is empty; there is nothing to continue"
     bad = outside([*request.tokens, *request.stop_tokens, *request.logit_bias], vocabulary)
@@ -138,11 +138,11 @@ def refusal(request: Generate, vocabulary: int, context: int) -> tuple[str, str]
         return "bad_tokens", f"token {bad} is not in the vocabulary of {vocabulary}"
     if wanted > context:
         return "context_exceeded", (
-            f"prompt of {len(request.tokens)} and {request.most_tokens} more tokens make {wanted}, "
+            f"prompt of {len(request.tokens)} and {request.max_tokens} more tokens make {wanted}, "
             f"but the context is {context}"
         )
     checks = {
-        "most_tokens": request.most_tokens >= 0,
+        "max_tokens": request.max_tokens >= 0,
         "temperature": 0.0 <= request.temperature < float("inf"),
         "top_k": request.top_k >= 0,
         "top_p": 0.0 < request.top_p <= 1.0,

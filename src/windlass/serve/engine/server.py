@@ -24,7 +24,7 @@ from windlass.serve.engine.engine_api import EngineProtocol, Reply
 from windlass.spec.errors import BadInput, InUse, did_you_mean
 from windlass.spec.protocol.wire import (
     LENGTH,
-    MOST_FRAME_BYTES,
+    MAX_FRAME_BYTES,
     Answer,
     Embed,
     EngineLoad,
@@ -44,7 +44,7 @@ from windlass.spec.protocol.wire import (
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-MOST_PATH_BYTES = 100
+MAX_PATH_BYTES = 100
 
 
 class EngineConnection:
@@ -256,8 +256,8 @@ class Server:
 
 def listen(path: Path) -> socket.socket:
     """Open the socket, for this user only; a file left by an engine that is gone is replaced."""
-    if len(os.fsencode(path)) > MOST_PATH_BYTES:
-        raise BadInput(f"{path}: too long for a Unix socket, which takes {MOST_PATH_BYTES} bytes")
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+        raise BadInput(f"{path}: too long for a Unix socket, which takes {MAX_PATH_BYTES} bytes")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if path.exists():
         if listener.connect_ex(str(path)) == 0:
@@ -284,7 +284,7 @@ def _read_frame(read: Callable[[int], bytes]) -> bytes | None:
     if len(head) < LENGTH.size:
         return None
     (size,) = LENGTH.unpack(head)
-    if size > MOST_FRAME_BYTES:
+    if size > MAX_FRAME_BYTES:
         return None
     body = read(size)
     return body if len(body) == size else None

@@ -22,7 +22,7 @@ LONGEST = 7
 SEED = 3
 """So many tokens in a row must have occurred before."""
 PLACES = 8192
-MOST_TENANTS = 16
+MAX_TENANTS = 16
 NOBODY = -1
 MIX, PRIME = 0x9E3779B97F4A7C15, (1 << 61) - 1
 """Spread pairs of tokens over the places of a table."""
@@ -39,7 +39,7 @@ class Trigrams:
     the start and never grows, however many tenants and texts there are.
     """
 
-    def __init__(self, places: int = PLACES, tenants: int = MOST_TENANTS) -> None:
+    def __init__(self, places: int = PLACES, tenants: int = MAX_TENANTS) -> None:
         self._places = places
         self._pairs = array("q", [NOBODY]) * (places * tenants)
         self._next = array("q", [0]) * (places * tenants)

@@ -35,8 +35,8 @@ from windlass.spec.protocol.wire import (
     Tokens,
 )
 
-MOST_PROMPT_TOKENS = 512
-LEAST_PROMPT_TOKENS = 32
+MAX_PROMPT_TOKENS = 512
+MIN_PROMPT_TOKENS = 32
 PAUSE_S = 0.05
 """Prompts take no longer than this of a step while others decode."""
 DRAFTED_SEQUENCES = 8
@@ -51,9 +51,9 @@ class EngineSettings:
     """How an engine behaves; none of it changes an answer."""
 
     slots: int = 32
-    prompt_tokens: int = MOST_PROMPT_TOKENS
+    prompt_tokens: int = MAX_PROMPT_TOKENS
     shares_prefixes: bool = True
-    most_idle_blocks: int | None = None
+    max_idle_blocks: int | None = None
     policy: Policy = "lru"
     drafts: bool = True
 
@@ -74,7 +74,7 @@ class PromptSpeed:
     seconds_per_token: float = 0.0
 
     def learn(self, seconds: float, tokens: int) -> None:
-        if tokens >= LEAST_PROMPT_TOKENS:
+        if tokens >= MIN_PROMPT_TOKENS:
             rate = seconds / tokens
             known = self.seconds_per_token or rate
             self.seconds_per_token = known + 0.3 * (rate - known)
@@ -96,7 +96,7 @@ class Engine:
         self._adapters, self._grammars = dict(adapters or {}), grammars
         blocks = BlockManager(
             runner.blocks,
-            most_idle=self.settings.most_idle_blocks,
+            max_idle=self.settings.max_idle_blocks,
             policy=self.settings.policy,
             shares=self.settings.shares_prefixes,
         )
@@ -196,7 +196,7 @@ class Engine:
         for one in reading:
             one.began_at = one.began_at or time.monotonic()
         budget = decide_budget(
-            self.settings.prompt_tokens, LEAST_PROMPT_TOKENS,
+            self.settings.prompt_tokens, MIN_PROMPT_TOKENS,
             decoding=len(parts), seconds_per_token=self._pace.seconds_per_token, pause_s=PAUSE_S,
         )  # fmt: skip
         chunks = decide_chunks([one.remaining for one in reading], budget)

@@ -256,7 +256,7 @@ def wish_of(requests: Sequence[Work], deadline: Deadline | None = None) -> Reque
     """Add up what requests for one model ask for; answers to the same prompt read it once."""
     first, deadline_s = requests[0], deadline.seconds if deadline else None
     if len(requests) == 1 and isinstance(first, Generate):
-        read, most = len(first.tokens), first.most_tokens
+        read, most = len(first.tokens), first.max_tokens
         return RequestCost(first.model, 1, read, most, first.priority, deadline_s, max(0, first.logprobs))
     prompts = {id(r.tokens): len(r.tokens) for r in requests if isinstance(r, Generate)}
     inputs = sum(len(tokens) for r in requests if isinstance(r, Embed) for tokens in r.inputs)
@@ -264,7 +264,7 @@ def wish_of(requests: Sequence[Work], deadline: Deadline | None = None) -> Reque
         model=first.model,
         answers=len(requests),
         prompt_tokens=sum(prompts.values()) + inputs,
-        most_tokens=sum(r.most_tokens for r in requests if isinstance(r, Generate)),
+        max_tokens=sum(r.max_tokens for r in requests if isinstance(r, Generate)),
         priority=first.priority,
         deadline_s=deadline_s,
         alternatives=max((0, *(r.logprobs for r in requests if isinstance(r, Generate)))),

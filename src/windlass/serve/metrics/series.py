@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-MOST_SERIES = 256
+MAX_SERIES = 256
 """Of one figure on one board; label values beyond are counted as OTHER."""
 OTHER = "other"
 
@@ -107,7 +107,7 @@ class Family(Generic[S]):
         series = self._series.get(values)
         if series is None:
             assert len(values) == len(self._figure.labels)
-            full = len(self._series) >= MOST_SERIES - 1
+            full = len(self._series) >= MAX_SERIES - 1
             key = (OTHER,) * len(values) if full else values
             series = self._series.get(key) or self._make((self._figure, key))
             self._series[key] = series

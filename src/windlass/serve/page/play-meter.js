@@ -34,7 +34,7 @@ export function meter(place, { api, t, read, amend }) {
 }
 
 function foreseen(told, t) {
-  const whole = told.prompt_tokens + told.most_tokens;
+  const whole = told.prompt_tokens + told.max_tokens;
   const parts = [
     h("strong", {}, t("countedOf", { tokens: told.prompt_tokens, context: told.context_length })),
     t("atMost", { tokens: whole }),

@@ -5,7 +5,7 @@ import { h, show as put } from "./dom.js";
 import { button, chip, figure, figures, layoutName, panel, table } from "./panels.js";
 import { fixed } from "./view-plan-form.js";
 
-const MOST_BARS = 4;
+const MAX_BARS = 4;
 const AFTERWARDS = new Set(["distilled"]);      // what to do with a model once it is trained is nothing to ask for now
 
 /** Places for the answer; the charts in them live as long as the view. `apply` takes what a fix would ask for instead. */
@@ -70,7 +70,7 @@ function helps(ways, asked, t, format, apply) {
 }
 
 function memoryBars(all, t, format) {
-  const rows = all.slice(0, MOST_BARS).map((layout) => ({
+  const rows = all.slice(0, MAX_BARS).map((layout) => ({
     label: layout.name, limit: layout.limit_bytes,
     parts: Object.entries(layout.memory_parts_bytes).map(([name, value], tone) =>
       ({ name: t.own(`part_${name.replaceAll(" ", "_")}`) ?? name, value, tone })),

@@ -6,7 +6,7 @@ import { changes } from "./view-runs-control.js";
 import { progress, stateChip } from "./view-runs-state.js";
 import { speedOf } from "./view-runs-story.js";
 
-const SAMPLES = 3, MOST_SAMPLES = 50;
+const SAMPLES = 3, MAX_SAMPLES = 50;
 
 export function head(job, story, t, format) {
   const left = job.state === "running" && story.last?.seconds_left;
@@ -64,7 +64,7 @@ export function samples(all, t) {
     h("figcaption", {}, t("atStep", { step: each.step })), h("blockquote", {}, each.text));
   return [newest.slice(0, SAMPLES).map(one), newest.length <= SAMPLES ? null :
     h("details", {}, h("summary", {}, t("olderSamples", { count: newest.length - SAMPLES })),
-      newest.slice(SAMPLES, MOST_SAMPLES).map(one))];
+      newest.slice(SAMPLES, MAX_SAMPLES).map(one))];
 }
 
 /** The settings that training uses; those that somebody changed are marked, and what is asked for and not taken yet. */

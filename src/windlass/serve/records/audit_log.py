@@ -23,7 +23,7 @@ NOTHING = "0" * 64
 """What the first record seals."""
 HEAD = "audit_head"
 """The table that whoever appends names as `alone`."""
-MOST_CHARS = 500
+MAX_CHARS = 500
 AUDIT = Schema(
     "audit",
     (
@@ -140,4 +140,4 @@ def _plain(text: str) -> str:
     text = re.sub(
         r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", hide_keys(text)
     )
-    return text if len(text) <= MOST_CHARS else text[: MOST_CHARS - 3] + "..."
+    return text if len(text) <= MAX_CHARS else text[: MAX_CHARS - 3] + "..."

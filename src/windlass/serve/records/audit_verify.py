@@ -25,7 +25,7 @@ from windlass.store.database import Database, Transaction
 
 FOLD = "audit.fold"
 PAGE = 5000
-MOST_REASONS = 20
+MAX_REASONS = 20
 
 
 @dataclass
@@ -43,7 +43,7 @@ class AuditVerdict:
         return not self.reasons
 
     def doubt(self, reason: str) -> None:
-        if len(self.reasons) < MOST_REASONS:
+        if len(self.reasons) < MAX_REASONS:
             self.reasons.append(reason)
 
 

@@ -26,8 +26,8 @@ ANSWERS = Schema(
 KEPT_S = 86_400.0
 CLAIM_S = 600.0
 """How long a claim holds whose gateway has died."""
-MOST_ANSWERS = 1000
-MOST_ANSWER_BYTES = 256 << 10
+MAX_ANSWERS = 1000
+MAX_ANSWER_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def claim(database: Database, asked: Repeatable, claimant: str, now: float) -> K
 
 def keep(database: Database, asked: Repeatable, claimant: str, body: str, now: float) -> None:
     """Keep the answer of a claimed request; one that is too large is let go."""
-    if len(body.encode()) > MOST_ANSWER_BYTES:
+    if len(body.encode()) > MAX_ANSWER_BYTES:
         release(database, asked, claimant)
         return
     database.write(
@@ -121,6 +121,6 @@ def _make_room(transaction: Transaction, tenant: str) -> None:
         " WHERE tenant = ? AND body IS NOT NULL ORDER BY until_s DESC LIMIT ? OFFSET ?)",
         tenant,
         tenant,
-        MOST_ANSWERS,
-        MOST_ANSWERS - 1,
+        MAX_ANSWERS,
+        MAX_ANSWERS - 1,
     )

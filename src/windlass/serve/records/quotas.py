@@ -28,7 +28,7 @@ QUOTAS = Schema(
     (
         """CREATE TABLE quota_budgets (scope TEXT NOT NULL, kind TEXT NOT NULL,
         left_units DOUBLE PRECISION NOT NULL, at_s DOUBLE PRECISION NOT NULL,
-        most_units DOUBLE PRECISION NOT NULL, PRIMARY KEY (scope, kind))""",
+        max_units DOUBLE PRECISION NOT NULL, PRIMARY KEY (scope, kind))""",
         """CREATE TABLE quota_loans (scope TEXT NOT NULL, kind TEXT NOT NULL, holder TEXT NOT NULL,
         held_units DOUBLE PRECISION NOT NULL, until_s DOUBLE PRECISION NOT NULL,
         PRIMARY KEY (scope, kind, holder))""",
@@ -113,7 +113,7 @@ def standings(database: Database, rules: Mapping[Name, Rule]) -> list[QuotaState
 def known_budgets(database: Database) -> dict[Name, Rule]:
     """Return the budgets that gateways have counted; how quickly a flow fills is not written down with it."""
     fills: dict[str, Literal["flow", "day", "permits"]] = {"requests": "flow", "tokens_minute": "flow"}
-    rows = database.read("SELECT scope, kind, most_units FROM quota_budgets ORDER BY scope, kind")
+    rows = database.read("SELECT scope, kind, max_units FROM quota_budgets ORDER BY scope, kind")
     return {
         Name(scope, kind): Rule(fills.get(kind, "day" if kind == "tokens_day" else "permits"), most)
         for scope, kind, most in rows
@@ -155,7 +155,7 @@ def _trade(
 
 def _load(transaction: Transaction, name: Name, rule: Rule, now: float) -> Budget:
     where, key = "WHERE scope = ? AND kind = ?", (name.scope, name.kind)
-    rows = transaction.execute(f"SELECT left_units, at_s, most_units FROM quota_budgets {where}", *key)
+    rows = transaction.execute(f"SELECT left_units, at_s, max_units FROM quota_budgets {where}", *key)
     if not rows:
         return new_budget(rule, now)
     loans = transaction.execute(f"SELECT holder, held_units, until_s FROM quota_loans {where}", *key)
@@ -166,7 +166,7 @@ def _load(transaction: Transaction, name: Name, rule: Rule, now: float) -> Budge
 def _save(transaction: Transaction, name: Name, before: Budget, after: Budget) -> None:
     transaction.execute(
         "INSERT INTO quota_budgets VALUES (?, ?, ?, ?, ?) ON CONFLICT (scope, kind) DO UPDATE"
-        " SET left_units = excluded.left_units, at_s = excluded.at_s, most_units = excluded.most_units",
+        " SET left_units = excluded.left_units, at_s = excluded.at_s, max_units = excluded.max_units",
         name.scope, name.kind, after.left, after.at, after.most,
     )  # fmt: skip
     for holder in before.loans.keys() - after.loans.keys():

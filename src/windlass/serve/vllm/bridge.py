@@ -18,7 +18,7 @@ from windlass.serve.vllm.translate import DONE, BadVllmReply, Hearing, body_of, 
 from windlass.spec.errors import BadInput
 from windlass.spec.protocol.wire import (
     LENGTH,
-    MOST_FRAME_BYTES,
+    MAX_FRAME_BYTES,
     Cancel,
     Embed,
     EngineLoad,
@@ -96,7 +96,7 @@ class Bridge:
         try:
             while True:
                 (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-                if size > MOST_FRAME_BYTES:
+                if size > MAX_FRAME_BYTES:
                     break
                 self._receive(caller, to_engine.decode(await reader.readexactly(size)))
         except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError):
@@ -130,7 +130,7 @@ class Bridge:
         if wrong is not None:
             caller.send(wrong)
             return
-        if not request.most_tokens and not request.score_prompt:
+        if not request.max_tokens and not request.score_prompt:
             caller.send(Tokens(request.id, finish="length"))
             return
         task = asyncio.get_running_loop().create_task(self._answer(caller, request))

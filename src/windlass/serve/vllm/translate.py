@@ -24,12 +24,12 @@ class BadVllmReply(Exception):
 
 def refusal(request: Generate, model: str, adapters: list[str], context: int) -> Failed | None:
     """Refuse what vLLM would misread or answer in words of its own."""
-    wanted = len(request.tokens) + request.most_tokens
+    wanted = len(request.tokens) + request.max_tokens
     wrong: tuple[str, str] | None = None
     if not request.tokens:
         wrong = "bad_tokens", "the prompt is empty; there is nothing to continue"
-    elif request.most_tokens < 0:
-        wrong = "bad_request", f"most_tokens = {request.most_tokens} cannot be"
+    elif request.max_tokens < 0:
+        wrong = "bad_request", f"max_tokens = {request.max_tokens} cannot be"
     elif wanted > context:
         wrong = "context_exceeded", f"prompt and answer make {wanted} tokens, but the context is {context}"
     elif request.model not in ("", model):
@@ -47,7 +47,7 @@ def body_of(request: Generate, model: str) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": request.adapter or model,
         "prompt": request.tokens,
-        "max_tokens": request.most_tokens,
+        "max_tokens": request.max_tokens,
         "temperature": request.temperature,
         "top_k": request.top_k,
         "top_p": request.top_p,
@@ -128,7 +128,7 @@ class Hearing:
 
     def _answer(self, tokens: list[int], scores: list[Score], reason: str | None) -> list[Tokens]:
         request = self.request
-        if not request.most_tokens:
+        if not request.max_tokens:
             tokens, reason = [], "length"  # one is made for the scores of the prompt
         if reason is not None and reason not in FINISHES:
             raise ValueError(reason)

@@ -30,7 +30,7 @@ from windlass.store.store_dir import StoreDir
 STANDING, KNOWN, DRAIN = "standing.json", "known.json", "drain"
 LOOK_EVERY_S = 0.5
 TCP_IDLE_S = 5.0
-MOST_TCP = 256
+MAX_TCP = 256
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -119,7 +119,7 @@ class SitesServer:
         self._connections += 1
         try:
             with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
-                while self._connections <= MOST_TCP:
+                while self._connections <= MAX_TCP:
                     length = int.from_bytes(await asyncio.wait_for(reader.readexactly(2), TCP_IDLE_S))
                     data = await asyncio.wait_for(reader.readexactly(length), TCP_IDLE_S)
                     reply = self.reply(data, writer.get_extra_info("peername")[0], tcp=True)

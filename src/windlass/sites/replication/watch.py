@@ -47,7 +47,7 @@ class ReplicationWatch:
         except PASSING as error:
             self._failed += 1
             self._say({"event": "failed", "why": error.message})
-            patience = Patience(first_s=min(1.0, self._rule.every), most_s=max(10.0, self._rule.every))
+            patience = Patience(first_s=min(1.0, self._rule.every), max_s=max(10.0, self._rule.every))
             return patience.wait_s(self._failed, random.random())
         self._failed = 0
         self._say(

@@ -10,7 +10,7 @@ from windlass.spec.cluster import Cluster
 from windlass.spec.config_model import ConfigModel
 from windlass.spec.protocol.control import ControlBody
 
-MOST_TEXT = 60_000
+MAX_TEXT = 60_000
 PRIORITY = 1000
 Priority = Annotated[int, Field(ge=-PRIORITY, le=PRIORITY)]
 Tenant = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?$")]
@@ -33,7 +33,7 @@ class QueuedService(ConfigModel):
 class QueueBody(ControlBody):
     """A job to be run as soon as there is room for it."""
 
-    job: str | None = Field(None, max_length=MOST_TEXT, description="a job file, as text; paths are absolute")
+    job: str | None = Field(None, max_length=MAX_TEXT, description="a job file, as text; paths are absolute")
     service: dict[str, Any] | None = Field(None, description="a service in place of a job")
     name: JobName | None = Field(None, description="how it is called (default: the name in the job)")
     priority: Priority = Field(0, description="higher goes first; may take the room of lower ones")

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 LENGTH = struct.Struct("<I")
-MOST_FRAME_BYTES = 64 << 20
+MAX_FRAME_BYTES = 64 << 20
 HUNG_S = 30.0
 HUNG_STEPS = 4
 """A step that takes longer than HUNG_S, and so many times the longest before it, is taken for endless."""
@@ -38,7 +38,7 @@ class Generate(Message, frozen=True, tag="generate"):
 
     id: str
     tokens: list[int]
-    most_tokens: int
+    max_tokens: int
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
@@ -257,7 +257,7 @@ def take_frames(buffer: bytearray) -> Iterator[memoryview]:
     with memoryview(buffer) as view:
         while len(view) >= end:
             (size,) = LENGTH.unpack_from(view, start)
-            if size > MOST_FRAME_BYTES:
+            if size > MAX_FRAME_BYTES:
                 raise ConnectionResetError(f"a frame of {size} bytes")
             if len(view) < end + size:
                 break

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from windlass.spec.protocol.routing import AnswerOutcome
 
 WINDOW_S = 30.0
-LEAST_ANSWERS = 5
+MIN_ANSWERS = 5
 """Fewer answers say nothing about one in twenty."""
 LATE = 0.95
 
@@ -41,6 +41,6 @@ class AnswerWindow:
     def first_token_s(self) -> float:
         """Return the time within which 19 of 20 answers began; 0 if there were too few to say."""
         times = sorted(first_s for _, first_s in self._ended if first_s > 0)
-        if len(times) < LEAST_ANSWERS:
+        if len(times) < MIN_ANSWERS:
             return 0.0
         return times[min(len(times) - 1, math.ceil(LATE * len(times)) - 1)]

@@ -20,9 +20,9 @@ from windlass.spec.protocol.wire import Generate, ModelInfo
 from windlass.store.manifest import MANIFEST
 from windlass.supervisor.health.engine_client import EngineClient
 
-MOST_CHARS = 200
+MAX_CHARS = 200
 """Of one passage: enough to tell models apart, little enough not to hold up clients."""
-MOST_READ = 1 << 22
+MAX_READ = 1 << 22
 OWN_PASSAGES = 24
 OWN_TOKENS = 64
 OWN_MORE = 0.25
@@ -61,7 +61,7 @@ class Passages:
 def read_held_out(path: Path) -> str:
     """Read a file of held-out text; refuse one that holds too little."""
     try:
-        text = path.read_bytes()[:MOST_READ].decode("utf-8", errors="ignore")
+        text = path.read_bytes()[:MAX_READ].decode("utf-8", errors="ignore")
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
     if len(text.split()) < 20:
@@ -87,7 +87,7 @@ def find_passages(
 
 def cut(text: str, context: int) -> tuple[EvalText, ...]:
     """Cut a text into passages that fit a context, whatever the tokens are."""
-    length = max(8, min(MOST_CHARS, context // 4))
+    length = max(8, min(MAX_CHARS, context // 4))
     pieces = (text[at : at + length] for at in range(0, len(text), length))
     return tuple(EvalText(piece) for piece in pieces if len(piece.strip()) >= length // 2)
 
@@ -100,7 +100,7 @@ def _corpus_text(version: Version | None) -> str:
     try:
         built = load_corpus(Path(str(corpus)))
         part = built.validation
-        return built.tokenizer.decode(part.read(0, min(part.tokens, MOST_READ // 16)).tolist())
+        return built.tokenizer.decode(part.read(0, min(part.tokens, MAX_READ // 16)).tolist())
     except WindlassError:
         return ""  # a corpus that is damaged says nothing about the model; there is other text
 

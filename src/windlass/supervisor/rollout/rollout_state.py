@@ -27,7 +27,7 @@ from windlass.supervisor.rollout.stages import (
 from windlass.supervisor.state import Phase, ServiceState
 
 NOT_A_NUMBER = "not_a_number"
-MOST_DEATHS = 2
+MAX_DEATHS = 2
 KEPT_SAMPLES = 256
 TIMES = ("first_token", "per_token")
 OF_TEXT = ("per_token", "repetition", "longer", "shorter", "held_out")
@@ -210,7 +210,7 @@ class RolloutState:
         here = {each.name: each.phase for each in view.of(version)}
         self._deaths += sum(phase in ALIVE and name not in here for name, phase in self._seen.items())
         self._seen = here
-        if self._deaths >= MOST_DEATHS:
+        if self._deaths >= MAX_DEATHS:
             self.fault(f"{self._deaths} of its replicas died")
 
     def fault(self, fault: str) -> None:

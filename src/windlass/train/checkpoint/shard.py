@@ -124,12 +124,12 @@ class CheckpointShard:
             name, kind = (key, None) if key in boxes else key.rsplit(".", 1)
             yield name, kind, Slice(tuple((a, b) for a, b in boxes[name]["spans"])), tensor
 
-    def files(self, rank: int, most_bytes: int = FILE_BYTES) -> dict[str, CheckpointShard]:
+    def files(self, rank: int, max_bytes: int = FILE_BYTES) -> dict[str, CheckpointShard]:
         """Divide into files: weights before what is kept with them, which changes in other ways."""
         boxes, files = json.loads(self.metadata["boxes"]), list[dict[str, Tensor]]([{}])
         for key in sorted(self.tensors, key=lambda key: (key not in boxes, key.rpartition(".")[2], key)):
             filled = sum(tensor.nbytes for tensor in files[-1].values())
-            if files[-1] and filled + self.tensors[key].nbytes > most_bytes:
+            if files[-1] and filled + self.tensors[key].nbytes > max_bytes:
                 files.append({})
             files[-1][key] = self.tensors[key]
         return {

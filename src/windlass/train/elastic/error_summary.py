@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-MOST_CHARACTERS = 160
+MAX_CHARACTERS = 160
 _SOURCE = re.compile(r"\[[^\]\s]*/[^\]\s]*:\d+\]\s*")
 """Where in its source gloo met an error, as it writes before every message: `[/path/pair.cc:553] `."""
 _CLOSED = re.compile(
@@ -26,6 +26,6 @@ def plain_reason(text: str) -> str:
         return f"lost the connection to {peer[1] or peer[2]}"
     if peer is not None and _LATE.search(told):
         return f"waited too long for {peer[1] or peer[2]}"
-    if len(told) > MOST_CHARACTERS:
-        told = f"{told[: MOST_CHARACTERS - 3].rstrip()}..."
+    if len(told) > MAX_CHARACTERS:
+        told = f"{told[: MAX_CHARACTERS - 3].rstrip()}..."
     return told or "failed without a message"

@@ -24,13 +24,13 @@ def ascended(
     objective: float,
     tokens: int,
     seconds: float,
-    least_gain: float,
+    min_gain: float,
     time_s: float | None,
 ) -> Ascent:
     """Return where a run stands after another iteration, which began at `objective`."""
     gain = None if state.objective is None else (objective - state.objective) / tokens
     spent = state.train_s + seconds
     late = time_s is not None and spent + seconds > time_s
-    flat = gain is not None and gain < least_gain
+    flat = gain is not None and gain < min_gain
     reason = f"an iteration gained {gain:.2g} nats a token" if flat else "the time is over" if late else None
     return Ascent(Progressed(state.step + 1, spent, objective, converged=flat or late), gain, reason)

@@ -22,7 +22,7 @@ from windlass.models.hmm.weights import HmmWeights
 
 BLOCK_NUMBERS = 1 << 21
 """Of probabilities in each of the three tables that a block needs: 8 MiB in float32."""
-LEAST_SEQUENCES, MOST_SEQUENCES = 16, 1024
+MIN_SEQUENCES, MAX_SEQUENCES = 16, 1024
 """With fewer, products of matrices are slow; more gain nothing."""
 
 
@@ -60,7 +60,7 @@ def block_sequences(states: int, length: int) -> int:
     It depends on the sizes of the model alone, not on workers or threads, so the blocks, and with them every
     rounded sum, are the same whoever computes them.
     """
-    return max(LEAST_SEQUENCES, min(MOST_SEQUENCES, BLOCK_NUMBERS // (states * length)))
+    return max(MIN_SEQUENCES, min(MAX_SEQUENCES, BLOCK_NUMBERS // (states * length)))
 
 
 def tables_of(weights: HmmWeights, dtype: torch.dtype) -> HmmTables:

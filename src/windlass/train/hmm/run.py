@@ -140,7 +140,7 @@ class Climb:
         seconds = self.crew.share(time.perf_counter() - began)[0]
         ascent = ascended(
             self.state, objective=objective, tokens=tokens, seconds=seconds,
-            least_gain=asked.least_gain, time_s=self.run.time_s,
+            min_gain=asked.min_gain, time_s=self.run.time_s,
         )  # fmt: skip
         self.state = ascent.state
         if self.crew.rank == 0:

@@ -26,7 +26,7 @@ from windlass.train.ngram.estimate import Estimates, Statistics, estimate
 from windlass.train.ngram.executor import CountExecutor, CountTask, WindowRange, pool_hands, runs_in
 from windlass.train.ngram.links import write_links
 from windlass.train.ngram.mmap_arrays import Tree
-from windlass.train.ngram.runs import LEAST_CHUNK, merge_runs, write_run
+from windlass.train.ngram.runs import MIN_CHUNK, merge_runs, write_run
 from windlass.train.ngram.settings import SHARE, CountSettings
 from windlass.train.ngram.source import TokenSource, check_source
 from windlass.train.ngram.tree import write_tree
@@ -119,7 +119,7 @@ class Build:
         for debris in self.folder.glob("some-*"):
             shutil.rmtree(debris)
         runs = runs_in(self.folder)
-        while len(runs) > 2 and self.settings.piece // len(runs) < LEAST_CHUNK:
+        while len(runs) > 2 and self.settings.piece // len(runs) < MIN_CHUNK:
             runs = self._merge_some(runs)
         writer = DirectoryWriter(StoreDir(folder))
         stream = merge_runs(runs, packing, max(1, self.settings.piece // len(runs)))
@@ -130,7 +130,7 @@ class Build:
 
     def _merge_some(self, runs: list[Path]) -> list[Path]:
         """Merge runs in groups, where there are more than can be read at once."""
-        group = max(2, self.settings.piece // LEAST_CHUNK)
+        group = max(2, self.settings.piece // MIN_CHUNK)
         longer = []
         for first in range(0, len(runs), group):
             some = runs[first : first + group]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.models.ngram.trie import MOST_ORDER
+from windlass.models.ngram.trie import MAX_ORDER
 from windlass.store.manifest import DirectoryWriter
 
-assert MOST_ORDER < 10, "names of files end in one digit"
+assert MAX_ORDER < 10, "names of files end in one digit"
 
 
 def mapped(path: Path, kind: str, *, length: int | None = None) -> NDArray[Any]:

@@ -18,7 +18,7 @@ from windlass.store.store_dir import StoreDir
 from windlass.train.ngram.blocks import Counted, Keys, Packing, merged
 
 KEYS, COUNTS = "keys.bin", "counts.bin"
-LEAST_CHUNK = 1 << 12
+MIN_CHUNK = 1 << 12
 
 
 @dataclass

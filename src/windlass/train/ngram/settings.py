@@ -10,10 +10,10 @@ from windlass.train.ngram.blocks import Packing
 
 PROCESS_BYTES = 64 << 20
 """What a process needs before it counts anything: the interpreter and numpy."""
-LEAST_BLOCK, MOST_BLOCK = 1 << 16, 1 << 23
+MIN_BLOCK, MAX_BLOCK = 1 << 16, 1 << 23
 SHARE = 1 << 20
 """Windows that are counted sooner than a process is started for them."""
-LEAST_MEMORY = 3 * PROCESS_BYTES
+MIN_MEMORY = 3 * PROCESS_BYTES
 NODE_BYTES = 160
 """Of memory for each n-gram in hand while links and estimates are made."""
 
@@ -30,10 +30,10 @@ class CountSettings:
     """Windows in one block; as many as the memory allows if left out."""
 
     def __post_init__(self) -> None:
-        if self.memory < LEAST_MEMORY:
+        if self.memory < MIN_MEMORY:
             raise BadInput(
                 f"[model.ngram] memory = {format_bytes(self.memory)} is too little to count in",
-                hint=f"give at least {format_bytes(LEAST_MEMORY)}",
+                hint=f"give at least {format_bytes(MIN_MEMORY)}",
             )
 
     @property
@@ -46,13 +46,13 @@ class CountSettings:
         if self.block is not None:
             return self.block
         free = self.memory - (self.workers + 1) * PROCESS_BYTES
-        return min(MOST_BLOCK, max(LEAST_BLOCK, free // self.workers // self._window_bytes))
+        return min(MAX_BLOCK, max(MIN_BLOCK, free // self.workers // self._window_bytes))
 
     @property
     def piece(self) -> int:
         """How many windows are in hand when runs are merged into the tree."""
         free = self.memory - 2 * PROCESS_BYTES
-        return max(LEAST_BLOCK, free // (3 * self._record_bytes + 40 + 14 * self.packing.order))
+        return max(MIN_BLOCK, free // (3 * self._record_bytes + 40 + 14 * self.packing.order))
 
     @property
     def chunk(self) -> int:

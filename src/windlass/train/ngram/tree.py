@@ -20,7 +20,7 @@ from windlass.spec.errors import BadInput
 from windlass.store.manifest import DirectoryWriter
 from windlass.train.ngram.blocks import Counted, Packing
 
-MOST_NODES = (1 << 32) - 2
+MAX_NODES = (1 << 32) - 2
 
 
 def write_tree(writer: DirectoryWriter, stream: Iterable[Counted], packing: Packing) -> tuple[int, ...]:
@@ -67,9 +67,9 @@ class _Order:
         if self._begins is not None and begins is not None:
             self._begins.write(begins.astype("<u4").data)
         self.nodes += len(words)
-        if self.nodes > MOST_NODES:
+        if self.nodes > MAX_NODES:
             raise BadInput(
-                f"more than {MOST_NODES} n-grams of one order", hint="lower [model.ngram] order, or prune"
+                f"more than {MAX_NODES} n-grams of one order", hint="lower [model.ngram] order, or prune"
             )
 
     def finish(self, above: _Order | None) -> None:

@@ -48,14 +48,14 @@ class Effort:
     """How thoroughly to measure."""
 
     tries: int
-    most_flops: float
+    max_flops: float
     """Products above this are left out: they cost seconds and say what smaller ones said."""
     sizes: int
     """Of the models in block_times.py, the smallest first."""
 
 
-FULL = Effort(tries=3, most_flops=1e10, sizes=5)
-QUICK = Effort(tries=1, most_flops=1e8, sizes=2)
+FULL = Effort(tries=3, max_flops=1e10, sizes=5)
+QUICK = Effort(tries=1, max_flops=1e8, sizes=2)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def products(effort: Effort) -> Iterator[Product]:
         for tokens in TOKENS
         for inputs in FEATURES
         for outputs in (*FEATURES, WORDS)
-        if 2.0 * tokens * inputs * outputs <= effort.most_flops
+        if 2.0 * tokens * inputs * outputs <= effort.max_flops
         if outputs < WORDS or tokens <= LOSS_CHUNK_TOKENS
     ]
     pools = [torch.randn(max(n * d for n, d, _ in sizes)), torch.randn(max(d * f for _, d, f in sizes))]

@@ -22,7 +22,7 @@ from torch import Tensor
 MAGIC = b"WLF1"
 PREFIX = struct.Struct("<4sIQ")
 ALIGN = 64
-MOST_HEAD_BYTES = 1 << 24
+MAX_HEAD_BYTES = 1 << 24
 FIRST_HEAD_BYTES = 1 << 12
 """Of a frame from somebody who has not said yet who they are; it has no body."""
 BUFFERS = 512
@@ -56,13 +56,13 @@ def buffers_of(head: Mapping[str, Any], arrays: Arrays) -> list[memoryview]:
 
 
 def read_frame(
-    read_into: Callable[[memoryview], None], *, most_head: int = MOST_HEAD_BYTES, body: bool = True
+    read_into: Callable[[memoryview], None], *, max_head: int = MAX_HEAD_BYTES, body: bool = True
 ) -> Frame:
     """Read one frame from wherever `read_into` fills a buffer from; it raises when there is no more."""
     prefix = bytearray(PREFIX.size)
     read_into(memoryview(prefix))
     magic, head_bytes, body_bytes = PREFIX.unpack(prefix)
-    if magic != MAGIC or head_bytes > most_head or (body_bytes and not body):
+    if magic != MAGIC or head_bytes > max_head or (body_bytes and not body):
         raise BadFrame("this is no frame of a parameter server")
     told = bytearray(head_bytes)
     read_into(memoryview(told))
@@ -112,9 +112,9 @@ class FrameConnection:
                 self.bytes_sent += sent
                 left = list(_rest(left, sent))
 
-    def receive(self, *, most_head: int = MOST_HEAD_BYTES, body: bool = True) -> Frame:
+    def receive(self, *, max_head: int = MAX_HEAD_BYTES, body: bool = True) -> Frame:
         with _connected():
-            return read_frame(self._fill, most_head=most_head, body=body)
+            return read_frame(self._fill, max_head=max_head, body=body)
 
     def ask(self, arrays: Arrays | None = None, /, **head: Any) -> Frame:
         """Say something and wait for the answer."""

@@ -76,7 +76,7 @@ class RpcServer:
         line = FrameConnection(connection)
         self._lines.add(line)
         try:
-            head = line.receive(most_head=FIRST_HEAD_BYTES, body=False).head
+            head = line.receive(max_head=FIRST_HEAD_BYTES, body=False).head
             if not hmac.compare_digest(str(head.get("key")), self._key):
                 return
             line.patient()

@@ -36,7 +36,7 @@ CHUNK_TOKENS = 1 << 20
 """Read and learnt at once: a few seconds at most between two looks at whether to stop."""
 BLOCK_TOKENS = 10_000
 """No pair crosses the border of two blocks; a thread takes one at a time."""
-RATE, LEAST_RATE = 0.05, 1e-4
+RATE, MIN_RATE = 0.05, 1e-4
 """The first rate falls on a line to this share of it."""
 Floats = NDArray[np.float32]
 
@@ -180,7 +180,7 @@ class Word2VecLearner:
     def rates_at(self, epoch: int, starts: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the rate of blocks that begin there: a line over all passes, by position alone."""
         done = (epoch * self._part.tokens + starts) / (self.plan.epochs * self._part.tokens)
-        return (self.plan.rate * np.maximum(1 - done, LEAST_RATE)).astype(np.float32)
+        return (self.plan.rate * np.maximum(1 - done, MIN_RATE)).astype(np.float32)
 
     def _vectors(self) -> TokenVectors:
         m, width = self._matrices, self.plan.width

@@ -73,10 +73,10 @@ class SmallEngine:
         if self.fails:
             self._say(writer, Failed(ask.id, self.fails, "as told"))
             return
-        for number in range(ask.most_tokens):
+        for number in range(ask.max_tokens):
             if number in (self.silent_after, self.held_after):
                 return
-            last = number == ask.most_tokens - 1
+            last = number == ask.max_tokens - 1
             self._say(
                 writer, Tokens(ask.id, [ask.tokens[-1] + number + 1], finish="length" if last else None)
             )

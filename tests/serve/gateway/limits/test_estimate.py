@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from windlass.serve.gateway.limits.estimate import START_TOKENS, EngineSpeed, LoadAhead, Typical
 from windlass.serve.gateway.limits.request_cost import RequestCost
 
-ASKED = RequestCost(model="m", answers=1, prompt_tokens=84, most_tokens=50)
+ASKED = RequestCost(model="m", answers=1, prompt_tokens=84, max_tokens=50)
 
 
 def learned() -> EngineSpeed:
@@ -43,7 +43,7 @@ def test_a_request_without_a_slot_waits_for_answers_to_end() -> None:
 
 
 def test_a_request_larger_than_the_engine_is_begun_with_when_it_is_idle() -> None:
-    many = RequestCost(model="m", answers=9, prompt_tokens=84, most_tokens=9 * 50)
+    many = RequestCost(model="m", answers=9, prompt_tokens=84, max_tokens=9 * 50)
     assert learned().estimate(many, LoadAhead(0, 0, slots=4)).wait_s == 0
 
 

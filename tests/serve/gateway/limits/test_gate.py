@@ -14,7 +14,7 @@ from windlass.serve.gateway.limits.request_cost import EngineCapacity, RequestCo
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
 from windlass.spec.limits import Limits, ServeLimits
 
-WISH = RequestCost(model="m", answers=1, prompt_tokens=100, most_tokens=20)
+WISH = RequestCost(model="m", answers=1, prompt_tokens=100, max_tokens=20)
 ADA = Caller(key="k1", tenant="ada", scopes=frozenset({"use"}))
 SLOTS = 4
 

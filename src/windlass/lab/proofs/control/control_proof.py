@@ -144,7 +144,7 @@ def _freeze(led: Controller, records: JobStore) -> float | None:
     epoch = leader(records.database)[0]
     began = time.monotonic()
     led.freeze()
-    found = seconds_to_another(records.database, epoch, most_s=30.0)
+    found = seconds_to_another(records.database, epoch, max_s=30.0)
     time.sleep(max(0.0, FREEZE_S - (time.monotonic() - began)))
     led.thaw()
     return found

@@ -86,10 +86,10 @@ def pair(home: Path, state: str) -> Iterator[tuple[Controller, Controller]]:
             each.kill()
 
 
-def seconds_to_another(database: Database, before: int, most_s: float = 60.0) -> float | None:
+def seconds_to_another(database: Database, before: int, max_s: float = 60.0) -> float | None:
     """Wait until another epoch has begun; return how long that took, None when it did not in time."""
     began = time.monotonic()
-    while time.monotonic() - began < most_s:
+    while time.monotonic() - began < max_s:
         if leader(database)[0] > before:
             return time.monotonic() - began
         time.sleep(LOOK_S)

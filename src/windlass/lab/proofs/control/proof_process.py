@@ -22,7 +22,7 @@ from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 
 FOLDER = "witnesses"
 SECONDS = "WITNESS_SECONDS"
-LEAST_RUN_S = 0.5
+MIN_RUN_S = 0.5
 
 
 def main(argv: list[str]) -> int:
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
         backend_name="local",
         connect=lambda: LocalBackend(home / LOCAL),
         group_of=lambda entry: witness_group(entry, home),
-        least_run_s=LEAST_RUN_S,
+        min_run_s=MIN_RUN_S,
     )
     serve_control(home, "127.0.0.1", args.port, lambda url, _: emit({"listening": {"url": url}}), setting)
     return 0

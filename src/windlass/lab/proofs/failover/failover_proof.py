@@ -33,10 +33,10 @@ STOP_AT = 0.6
 STOP_CHARS = 12
 SETTLE_S = 90.0
 LOOK_S = 0.02
-MOST_PAUSE_S = 0.6
+MAX_PAUSE_S = 0.6
 """Faults come at random moments within so long after the last one has been got over."""
 CALM_ROUNDS = 2
-MOST_TOLD = 20
+MAX_TOLD = 20
 
 
 @dataclass
@@ -128,8 +128,8 @@ def _prove(
         stop.set()
         for client in clients:
             client.join()
-    worst = longest(tally, calm, faults)[:MOST_TOLD]
-    return {"figures": figures(tally, calm, faults), "longest": worst, "wrong": tally.wrong[:MOST_TOLD]}
+    worst = longest(tally, calm, faults)[:MAX_TOLD]
+    return {"figures": figures(tally, calm, faults), "longest": worst, "wrong": tally.wrong[:MAX_TOLD]}
 
 
 def figures(
@@ -153,7 +153,7 @@ def figures(
         "different": tally.different,
         "gap_p50_s": quantile(gaps, 0.5),
         "gap_p99_s": quantile(gaps, 0.99),
-        "gap_most_s": gaps[-1] if gaps else 0.0,
+        "max_gap_s": gaps[-1] if gaps else 0.0,
         "usual_pause_s": max(pause for name, pause in usual_s.items() if name != WHOLE),
     }
 
@@ -235,7 +235,7 @@ def _ask_on(
 def _strike(service: Supervisor, arsenal: Arsenal, kind: Kind, draw: random.Random) -> Fault:
     """Wait until the last fault is got over, and a random moment more; then strike an engine that writes."""
     _settle(service)
-    time.sleep(draw.random() * MOST_PAUSE_S)
+    time.sleep(draw.random() * MAX_PAUSE_S)
     busy: list[EngineReplica] = []
     while not busy:
         time.sleep(LOOK_S)

@@ -22,7 +22,7 @@ from windlass.spec.processes import QUOTA_LOAD
 from windlass.spec.protocol.entrypoint import EntrypointParser, run_door
 from windlass.store.database import open_database
 
-MOST_TOKENS = 40
+MAX_TOKENS = 40
 HOLD_S = 0.05
 READY = b"ready\n"
 KINDS: tuple[Kind, ...] = ("requests", "tokens_day", "concurrent")
@@ -59,7 +59,7 @@ async def _call(
 ) -> None:
     open_: set[asyncio.Task[None]] = set()
     while time.time() < until:
-        amount = rng.randint(1, MOST_TOKENS) if part.name.kind == "tokens_day" else 1
+        amount = rng.randint(1, MAX_TOKENS) if part.name.kind == "tokens_day" else 1
         try:
             (taken,) = await treasury.take([QuotaShare(part.name, part.rule, amount)])
         except Short:

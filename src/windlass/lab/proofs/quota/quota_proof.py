@@ -82,9 +82,9 @@ def figures(deeds: Sequence[Deed], limits: Limits, seconds: float, *, frozen: in
         "day_overshoot": max(0, tokens - limits.tokens_per_day),
         "day_starved": max(0.0, 1 - tokens / limits.tokens_per_day),
         "permits_limit": limits.concurrent,
-        "permits_most": most_at_once(permits),
+        "permits_most": max_at_once(permits),
         "permits_bound": limits.concurrent + frozen,
-        "permits_overshoot": max(0, most_at_once(permits) - limits.concurrent - frozen),
+        "permits_overshoot": max(0, max_at_once(permits) - limits.concurrent - frozen),
     }
 
 
@@ -98,7 +98,7 @@ def worst_window(deeds: Sequence[Deed], per_s: float) -> float:
     return worst
 
 
-def most_at_once(deeds: Sequence[Deed]) -> int:
+def max_at_once(deeds: Sequence[Deed]) -> int:
     now = most = 0
     for deed in sorted(deeds, key=lambda deed: (deed.at, deed.amount)):
         now += deed.amount

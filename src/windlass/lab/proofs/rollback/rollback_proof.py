@@ -31,7 +31,7 @@ from windlass.supervisor.supervisor import Supervisor
 
 POLICY = Rollout(seconds=1.0, requests=10, standby=1.0, patience=300.0, slower_by_s=0.001)
 HEALTH = HealthChecks(every=1.0)
-MOST_S = 400.0
+MAX_S = 400.0
 LOOK_EVERY_S = 0.1
 PROVER = Actor("", "windlass prove rollback")
 
@@ -44,7 +44,7 @@ class RollbackCase:
     gate: bool
     state: str
     reason: str
-    most_weight: float
+    max_weight: float
     seconds: float
 
 
@@ -143,7 +143,7 @@ def _try(
 
 def _ended(rollouts: Rollouts, record: RolloutRecord, began: float) -> RolloutRecord:
     while not record.is_ended:
-        if time.monotonic() - began > MOST_S:
+        if time.monotonic() - began > MAX_S:
             raise ProcessFailed(f"roll-out {record.id} of {record.candidate} did not end: {record.reason}")
         time.sleep(LOOK_EVERY_S)
         record = rollouts.find(record.id)

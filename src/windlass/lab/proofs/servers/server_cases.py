@@ -38,7 +38,7 @@ family = "hmm"
 context = 64
 [model.hmm]
 states = 384
-least_gain = 0
+min_gain = 0
 [train]
 steps = {ITERATIONS}
 evaluate_every = {ITERATIONS}

@@ -7,7 +7,7 @@ chatter MIB        prints so much
 peek PATH...       tries to list, read and write what is not its own, and to look at and end other processes
 work TIME          computes for so long, as "300m" for a third of a second, and says how long that took
 
-What it came to is in DEED.json in its home. MOST is at most FORKS_MOST, whatever is asked for.
+What it came to is in DEED.json in its home. MOST is at most MAX_FORKS, whatever is asked for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 from windlass.spec.protocol.entrypoint import emit, run_door
 
-FORKS_MOST = 200
+MAX_FORKS = 200
 LIFE_S = 15.0
 """Whatever a proof leaves behind ends by itself after this long."""
 CANARY = "WINDLASS_CANARY"
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
 
 def fork(rest: list[str]) -> dict[str, Any]:
     """Fork until `most` were made or time is up; every child flees its session, and ends by itself."""
-    most, made, refused = min(int(rest[0]), FORKS_MOST), 0, 0
+    most, made, refused = min(int(rest[0]), MAX_FORKS), 0, 0
     end_s = time.monotonic() + 3.0
     while made < most and time.monotonic() < end_s:
         try:

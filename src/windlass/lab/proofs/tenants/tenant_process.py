@@ -20,7 +20,7 @@ from windlass.control.tenants.tenant_registry import TenantRegistry, users_from
 from windlass.spec.processes import HOSTILE_JOB
 from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 
-LEAST_RUN_S = 0.5
+MIN_RUN_S = 0.5
 
 
 def main(argv: list[str]) -> int:
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
         connect=lambda: LocalBackend(home / LOCAL),
         group_of=house.walled(guest_group, lambda entry: entry.tenant, "local"),
         tenants=house,
-        least_run_s=LEAST_RUN_S,
+        min_run_s=MIN_RUN_S,
     )
     serve_control(home, "127.0.0.1", 0, lambda url, _: emit({"listening": {"url": url}}), setting)
     return 0

@@ -47,7 +47,7 @@ PYTHONS = (sys.executable, "/usr/bin/python3")
 VICTIM, HOSTILE = "victim", "hostile"
 WORK_S = 0.3
 """Of computing in each of the victim's jobs."""
-MOST_SLOWDOWN = 2.0
+MAX_SLOWDOWN = 2.0
 CONSTANT_S = 2.0
 """The bound: with equal weights a job takes at most twice as long as alone, and this much for admission and
 starting, of which the machine does one at a time."""
@@ -108,7 +108,7 @@ def _add_requests(result: dict[str, Any], folder: Path, count: int, tell: Tell) 
         "requests_lost": 2 * count - alone.statuses[200] - beside.statuses[200],
         "request_s_alone": before,
         "request_s_beside": after,
-        "request_s_bound": MOST_SLOWDOWN * before + REQUEST_CONSTANT_S,
+        "request_s_bound": MAX_SLOWDOWN * before + REQUEST_CONSTANT_S,
         "request_p99_s_beside": _high(beside.took_s),
         "hostile_service_requests": sum(theirs.statuses.values()),
         "hostile_service_answered": theirs.statuses[200],
@@ -255,7 +255,7 @@ class TenantsProof:
     ) -> dict[str, Any]:
         before, after = _middle(alone.jobs_s), _middle(beside.jobs_s)
         seen = [*assault.seen, *deeds["peek"].get("seen", ["the guest that looks around left no word"])]
-        bound = MOST_SLOWDOWN * before + CONSTANT_S
+        bound = MAX_SLOWDOWN * before + CONSTANT_S
         figures = {
             "jobs": len(beside.jobs_s),
             "jobs_lost": alone.lost + beside.lost,

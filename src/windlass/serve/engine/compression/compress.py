@@ -32,7 +32,7 @@ from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
 
-MOST_MOMENT_BYTES = 1 << 30
+MAX_MOMENT_BYTES = 1 << 30
 HEAD_BITS = 8
 """Four bits in the matrix that gives the scores cost more perplexity than all others together."""
 TABLES = ("positions.weight",)
@@ -151,7 +151,7 @@ def _batches(weights: ModelWeights, matrices: list[str]) -> Iterator[list[str]]:
     held = 0
     for name in matrices:
         needed = weights.sizes[name][1] ** 2 * np.dtype(np.float64).itemsize
-        if batch and held + needed > MOST_MOMENT_BYTES:
+        if batch and held + needed > MAX_MOMENT_BYTES:
             yield batch
             batch, held = [], 0
         batch.append(name)

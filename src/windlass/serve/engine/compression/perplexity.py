@@ -26,7 +26,7 @@ from windlass.serve.engine.step import EngineSettings
 from windlass.spec.errors import BadInput
 from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 
-MOST_ROWS = 256
+MAX_ROWS = 256
 """Scores of so many tokens are in memory at once; a vocabulary may be large."""
 
 
@@ -40,10 +40,10 @@ def measure(directory: Path, corpus_path: Path, sequences: int | None = None) ->
             f"but the model knows {shape.vocabulary}",
             hint="build the corpus with the model's own tokenizer",
         )
-    runner = open_runner(directory, LoadOptions(EngineSettings(slots=max(1, MOST_ROWS // shape.context))))
+    runner = open_runner(directory, LoadOptions(EngineSettings(slots=max(1, MAX_ROWS // shape.context))))
     total = min(sequences or (1 << 62), sample_count(len(part), shape.context))
     loss, seen = 0.0, 0
-    for windows in _batches(total, max(1, MOST_ROWS // shape.context)):
+    for windows in _batches(total, max(1, MAX_ROWS // shape.context)):
         loss += summed_loss(runner, read_windows(part, windows, shape.context))
         seen += len(windows)
         told = {"done": seen * shape.context, "total": total * shape.context, "unit": "tokens"}
@@ -65,8 +65,8 @@ def summed_loss(runner: Runner, windows_BT: NDArray[np.int64]) -> float:
     wide = -(-length // BLOCK_TOKENS)
     tables = np.arange(len(windows_BT) * wide, dtype=np.int32).reshape(len(windows_BT), wide)
     total = 0.0
-    for start in range(0, length, MOST_ROWS):
-        end = min(start + MOST_ROWS, length)
+    for start in range(0, length, MAX_ROWS):
+        end = min(start + MAX_ROWS, length)
         spans = [
             Span(slot, start, window[start:end].tolist(), outs=end - start)
             for slot, window in enumerate(windows_BT)

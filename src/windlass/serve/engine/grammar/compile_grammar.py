@@ -28,8 +28,8 @@ NO_END = {
     "rstrip": False,
     "normalized": False,
 }
-MOST_TEXT_BYTES = 256 << 10
-MOST_REASON_CHARS = 300
+MAX_TEXT_BYTES = 256 << 10
+MAX_REASON_CHARS = 300
 LIMITS = LLParserLimits(
     initial_lexer_fuel=1_000_000,  # about 50,000 a millisecond
     step_lexer_fuel=100_000,  # about 14,000 a millisecond
@@ -74,8 +74,8 @@ def load_vocabulary(model: Path, size: int, stop_tokens: Sequence[int]) -> LLTok
 
 def compile_grammar(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
     """Return the automaton in its first state, with the first mask computed once."""
-    if len(grammar.text.encode()) > MOST_TEXT_BYTES:
-        raise BadGrammar(f"the grammar is larger than {MOST_TEXT_BYTES} bytes")
+    if len(grammar.text.encode()) > MAX_TEXT_BYTES:
+        raise BadGrammar(f"the grammar is larger than {MAX_TEXT_BYTES} bytes")
     matcher = LLMatcher(vocabulary, _written(grammar), log_level=0, limits=LIMITS)
     if not matcher.is_error():
         matcher.compute_bitmask()
@@ -135,4 +135,4 @@ def _ends_of(tokenizer: dict[str, Any]) -> list[int]:
 
 
 def _first_line(text: str) -> str:
-    return " ".join(text.partition("\n")[0].split())[:MOST_REASON_CHARS]
+    return " ".join(text.partition("\n")[0].split())[:MAX_REASON_CHARS]

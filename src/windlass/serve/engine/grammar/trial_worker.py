@@ -26,7 +26,7 @@ from windlass.serve.engine.grammar.compile_grammar import (
 from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
 from windlass.spec.protocol.wire import Grammar
 
-MOST_DATA_BYTES = 1 << 30
+MAX_DATA_BYTES = 1 << 30
 TRIAL_STEPS = 48
 NICENESS = 5
 
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
     """Answer until standard input ends."""
     args = _parser().parse_args(argv)
     os.nice(NICENESS)
-    resource.setrlimit(resource.RLIMIT_DATA, (MOST_DATA_BYTES, MOST_DATA_BYTES))
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA_BYTES, MAX_DATA_BYTES))
     vocabulary = load_vocabulary(args.model, args.vocabulary, args.stop)
     emit({"ready": True})
     for line in sys.stdin.buffer:

@@ -14,7 +14,7 @@ from windlass.serve.gateway.admin.shared import act, check_query, number_of, sta
 from windlass.serve.records.audit_log import read_records
 from windlass.serve.records.audit_verify import verify
 
-MOST_RECORDS = 1000
+MAX_RECORDS = 1000
 LAST_NUMBER = 10**15
 PAGE = (
     {
@@ -28,7 +28,7 @@ PAGE = (
         "name": "most",
         "in": "query",
         "required": False,
-        "schema": {"type": "integer", "minimum": 1, "maximum": MOST_RECORDS, "default": 100},
+        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_RECORDS, "default": 100},
         "description": "How many records to give.",
     },
 )
@@ -41,7 +41,7 @@ async def show_audit(request: Request) -> Response:
     """Give records of the audit log, oldest first."""
     check_query(request, ["after", "most"])
     after = number_of(request, "after", 0, 0, LAST_NUMBER)
-    most = number_of(request, "most", 100, 1, MOST_RECORDS)
+    most = number_of(request, "most", 100, 1, MAX_RECORDS)
     records = await act(lambda: read_records(state_of(request), after=after, most=most))
     data = [RecordReply.model_validate(asdict(record)) for record in records]
     return told(AuditList(object="list", data=data))

@@ -30,8 +30,8 @@ from windlass.spec.protocol import control as told
 ROOT = "/admin/control"
 RUN = "/v1/jobs/{name}/{number}"
 MODEL = "/v1/models/{name}"
-MOST_BODY_BYTES = 64 << 10
-MOST_RECORDS = 10_000
+MAX_BODY_BYTES = 64 << 10
+MAX_RECORDS = 10_000
 LAST_RECORD = 10**15
 NOBODY = "anyone"
 """Who asks a gateway without keys."""
@@ -110,7 +110,7 @@ def passes(door: ControlRoute) -> Callable[[Request], Awaitable[Response]]:
 
     async def pass_on(request: Request) -> Response:
         upstream, path = upstream_of(request), path_of(door, request)
-        body = b"" if door.body is None else await read_bytes(request, MOST_BODY_BYTES)
+        body = b"" if door.body is None else await read_bytes(request, MAX_BODY_BYTES)
         actor = await actor_of(request)
         if door.action:
             await write_down(request, door, actor, body)
@@ -136,7 +136,7 @@ def path_of(door: ControlRoute, request: Request) -> str:
     if not door.streams:
         return path
     after = number_of(request, "after", 0, 0, LAST_RECORD)
-    return f"{path}?after={after}&most={number_of(request, 'most', 1000, 1, MOST_RECORDS)}"
+    return f"{path}?after={after}&most={number_of(request, 'most', 1000, 1, MAX_RECORDS)}"
 
 
 def headers_of(door: ControlRoute, request: Request, actor: Actor) -> dict[str, str]:
@@ -186,7 +186,7 @@ def parameters_of(door: ControlRoute) -> list[dict[str, Any]]:
     if not door.streams:
         return parts
     after = {"type": "integer", "minimum": 0, "maximum": LAST_RECORD, "default": 0}
-    most = {"type": "integer", "minimum": 1, "maximum": MOST_RECORDS, "default": 1000}
+    most = {"type": "integer", "minimum": 1, "maximum": MAX_RECORDS, "default": 1000}
     return [
         *parts,
         _parameter("after", "query", after, "Leave out so many records from the first on."),

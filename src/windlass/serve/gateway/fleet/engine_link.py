@@ -30,8 +30,8 @@ from windlass.spec.protocol.wire import (
     take_frames,
 )
 
-RETRY_LEAST_S = 0.05
-RETRY_MOST_S = 1.0
+MIN_RETRY_S = 0.05
+MAX_RETRY_S = 1.0
 GREETING_S = 2.0
 SILENT_TICKS = 4
 """Ticks of the fleet, of a quarter of a second, without a word; counted in ticks and not in time, because a
@@ -90,16 +90,16 @@ class EngineLink(asyncio.Protocol):
 
     async def run(self) -> None:
         """Keep a connection for as long as the replica is in the routing table."""
-        pause_s = RETRY_LEAST_S
+        pause_s = MIN_RETRY_S
         try:
             while True:
                 try:
                     if await self._converse():
-                        pause_s = RETRY_LEAST_S
+                        pause_s = MIN_RETRY_S
                 except OSError:
                     pass  # nobody listens there yet, or any more
                 await asyncio.sleep(pause_s)
-                pause_s = min(RETRY_MOST_S, pause_s * 2)
+                pause_s = min(MAX_RETRY_S, pause_s * 2)
         finally:
             self._let_go("removed")
 

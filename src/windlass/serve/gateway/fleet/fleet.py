@@ -30,7 +30,7 @@ from windlass.spec.protocol.wire import EmbeddingVectors, EngineLoad, Failed, Mo
 TICK_S = 0.25
 MEET_S = 0.05
 PATIENCE_S = 30.0
-MOST_FRUITLESS = 2
+MAX_FRUITLESS = 2
 """So many engines in a row may end as they begin with a request; then it is taken for the cause."""
 BLAME_S = 2.0
 """A request that an engine has had for longer is not why it ended."""
@@ -256,7 +256,7 @@ class ReplicaFleet:
         if not task.gained:
             task.fruitless += why == "ended" and time.monotonic() - task.placed_at < BLAME_S
             task.idle_moves += 1
-        if task.fruitless >= MOST_FRUITLESS:
+        if task.fruitless >= MAX_FRUITLESS:
             text = f"{task.fruitless} engines ended while they began with this request; it is not tried again"
             self._refuse(task, ApiError("poisonous", text))
         elif task.idle_moves > FREE_MOVES and not self._budget.take(time.monotonic()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windlass.spec.protocol.wire import Generate, Grammar, Work
 
-MOST_FORMS = 64
+MAX_FORMS = 64
 
 
 class Forms:
@@ -20,5 +20,5 @@ class Forms:
         """Remember the form of a request that has gained a token."""
         if isinstance(request, Generate) and request.grammar is not None:
             self._tried[request.grammar] = None
-            if len(self._tried) > MOST_FORMS:
+            if len(self._tried) > MAX_FORMS:
                 del self._tried[next(iter(self._tried))]

@@ -11,7 +11,7 @@ from itertools import pairwise
 from windlass.serve.gateway.fleet.request_handle import EngineTask
 from windlass.spec.protocol.routing import AnswerOutcome, Demand, Outcomes, Suspect, VersionDemand
 
-MOST_OUTCOMES = 10_000
+MAX_OUTCOMES = 10_000
 """While nobody collects them, only the latest are kept."""
 
 
@@ -19,7 +19,7 @@ class Reports:
     """Gathers; `take` hands over what there is to say and begins afresh."""
 
     def __init__(self) -> None:
-        self._outcomes: deque[AnswerOutcome] = deque(maxlen=MOST_OUTCOMES)
+        self._outcomes: deque[AnswerOutcome] = deque(maxlen=MAX_OUTCOMES)
         self._suspects: deque[Suspect] = deque(maxlen=100)
         self._refused: Counter[str] = Counter()
         self._urgent = asyncio.Event()
@@ -39,10 +39,10 @@ class Reports:
     def refused(self, version: str) -> None:
         self._refused[version] += 1
 
-    async def wait(self, most_s: float) -> None:
+    async def wait(self, max_s: float) -> None:
         """Wait until something is urgent, or for so long."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(most_s):
+            async with asyncio.timeout(max_s):
                 await self._urgent.wait()
         self._urgent.clear()
 

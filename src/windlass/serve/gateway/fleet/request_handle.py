@@ -69,7 +69,7 @@ class EngineTask:
                 id=self.id,
                 model=model,
                 tokens=request.tokens + self.sent,
-                most_tokens=request.most_tokens - len(self.sent),
+                max_tokens=request.max_tokens - len(self.sent),
                 resumed_tokens=request.resumed_tokens + len(self.sent),
                 score_prompt=request.score_prompt and not self.scored,
             )
@@ -89,7 +89,7 @@ class EngineTask:
 class RequestHandle:
     """The messages of all answers to one HTTP request, in order of arrival.
 
-    The queue can hold the whole answer (most_tokens bounds it), so a slow client never holds up the
+    The queue can hold the whole answer (max_tokens bounds it), so a slow client never holds up the
     reading of other clients' messages. Closing the ticket cancels what is unfinished.
     """
 

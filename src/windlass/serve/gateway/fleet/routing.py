@@ -16,7 +16,7 @@ from windlass.spec.protocol.routing import Route
 
 AFFINITY_TOKENS = 64
 """Requests that begin with the same tokens, so many of them, like to meet: they share a prefix."""
-LEAST_MARGIN = 2
+MIN_MARGIN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class ReplicaCandidate:
     @property
     def margin(self) -> int:
         """By how much it may be busier than another before a warm prefix is not worth the wait."""
-        return max(LEAST_MARGIN, self.slots // 8)
+        return max(MIN_MARGIN, self.slots // 8)
 
 
 def choose_replica(candidates: Sequence[ReplicaCandidate], key: bytes) -> ReplicaCandidate:

@@ -13,7 +13,7 @@ import msgspec
 from windlass.serve.gateway.fleet.fleet import ReplicaFleet
 from windlass.spec.errors import BadInput
 from windlass.spec.protocol.routing import GatewayHello, Routing, to_gateway
-from windlass.spec.protocol.wire import LENGTH, MOST_FRAME_BYTES, frame
+from windlass.spec.protocol.wire import LENGTH, MAX_FRAME_BYTES, frame
 
 REPORT_S = 0.25
 RETRY_S = 0.2
@@ -68,6 +68,6 @@ class SupervisorClient:
 
 async def _next(reader: asyncio.StreamReader) -> Routing:
     (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-    if size > MOST_FRAME_BYTES:
+    if size > MAX_FRAME_BYTES:
         raise ConnectionResetError(f"a frame of {size} bytes")
     return to_gateway.decode(await reader.readexactly(size))

@@ -159,7 +159,7 @@ class AdmissionController:
 
 def amounts_of(wish: RequestCost) -> dict[Kind, float]:
     """Return what a request takes of each kind of budget: tokens as many as there may be, at most."""
-    tokens = wish.prompt_tokens + wish.most_tokens
+    tokens = wish.prompt_tokens + wish.max_tokens
     return {
         "requests": 1,
         "tokens_minute": tokens,

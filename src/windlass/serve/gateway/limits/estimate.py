@@ -18,7 +18,7 @@ from windlass.serve.gateway.limits.request_cost import RequestCost
 
 STEP = 0.1
 """Share of the way towards an observation, in logarithms."""
-MOST_STEP = 1.0
+MAX_STEP = 1.0
 START_TOKENS = 16
 """What beginning with any request costs, in tokens of a prompt."""
 
@@ -58,7 +58,7 @@ class Typical:
             self.value = observed
             return
         off = math.log(observed / self.value)
-        self.value *= math.exp(max(STEP, 1 / self.seen) * max(-MOST_STEP, min(MOST_STEP, off)))
+        self.value *= math.exp(max(STEP, 1 / self.seen) * max(-MAX_STEP, min(MAX_STEP, off)))
 
 
 class EngineSpeed:
@@ -78,7 +78,7 @@ class EngineSpeed:
         """Return how long a request would take that comes now."""
         wait_s = load.unread_s + self.slot_s(wish.answers, load)
         first_s = wait_s + self.reading_s(wish.prompt_tokens)
-        longest = wish.most_tokens / max(1, wish.answers)
+        longest = wish.max_tokens / max(1, wish.answers)
         tokens = max(0.0, longest * min(1.0, self.written_share.value) - 1)
         return WaitEstimate(wait_s, first_s, first_s + tokens * self.write_s.value)
 
@@ -101,5 +101,5 @@ class EngineSpeed:
         each = written / max(1, wish.answers)
         if each > 1:
             self.write_s.learn(after_first_s / (each - 1))
-        if wish.most_tokens and written:
-            self.written_share.learn(written / wish.most_tokens)
+        if wish.max_tokens and written:
+            self.written_share.learn(written / wish.max_tokens)

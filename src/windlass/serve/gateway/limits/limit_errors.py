@@ -53,13 +53,13 @@ def away() -> ApiError:
     )
 
 
-def no_time(estimate: WaitEstimate, most_s: float) -> ApiError:
+def no_time(estimate: WaitEstimate, max_s: float) -> ApiError:
     """Say that too many are waiting."""
     return ApiError(
         "queue_full",
         f"this would wait {format_seconds(estimate.wait_s)} for others, and nobody waits more than"
-        f" {format_seconds(most_s)} here; try again shortly",
-        retry_after_s=max(SOON_S, estimate.wait_s - most_s),
+        f" {format_seconds(max_s)} here; try again shortly",
+        retry_after_s=max(SOON_S, estimate.wait_s - max_s),
     )
 
 

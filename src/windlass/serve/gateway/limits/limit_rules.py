@@ -16,7 +16,7 @@ from windlass.serve.records.tenants import Tenants
 from windlass.spec.limits import Limits, ServeLimits
 from windlass.store.database import Database
 
-MOST_REMEMBERED = 20_000
+MAX_REMEMBERED = 20_000
 Rules = list[tuple[Name, Rule]]
 
 
@@ -39,7 +39,7 @@ class LimitRules:
         found = known.get(whose)
         if found is None:
             found = await self._read(caller)
-            if len(known) < MOST_REMEMBERED:
+            if len(known) < MAX_REMEMBERED:
                 known[whose] = found
         return found
 

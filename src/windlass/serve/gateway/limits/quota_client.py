@@ -33,7 +33,7 @@ SPACING_S = 0.01
 """Between two exchanges: what is asked for meanwhile goes together."""
 LOOK_EVERY_S = 0.25
 PATIENCE_S = 1.0
-MOST_ORDERS = 500
+MAX_ORDERS = 500
 """In one transaction, so that other gateways get their turn."""
 
 log = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ class QuotaClient:
     async def _exchange(self, now: float) -> bool:
         """Exchange what needs it; a database that is away is told of and asked again later."""
         due = iter([(name, purse) for name, purse in self.purses.items() if _is_due(purse, now)])
-        while orders := self._orders(islice(due, MOST_ORDERS), now):
+        while orders := self._orders(islice(due, MAX_ORDERS), now):
             sent_at = time.monotonic()
             try:
                 received = await self._trade(orders)

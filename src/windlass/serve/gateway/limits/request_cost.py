@@ -28,7 +28,7 @@ class RequestCost(msgspec.Struct, frozen=True):
     model: str
     answers: int
     prompt_tokens: int
-    most_tokens: int
+    max_tokens: int
     """Tokens that all its answers may have together."""
     priority: int = 0
     deadline_s: float | None = None

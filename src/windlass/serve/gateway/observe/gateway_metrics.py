@@ -66,7 +66,7 @@ class Metrics:
     def text(self, tenant: str = "") -> bytes:
         """Return everything as Prometheus reads it; for a tenant, what is counted of that one alone.
 
-        A tenant called as the sum of those beyond the first MOST_SERIES is told nothing.
+        A tenant called as the sum of those beyond the first MAX_SERIES is told nothing.
         """
         if tenant == OTHER:
             return b""

@@ -117,7 +117,7 @@ async def prepare(ask: ChatRequest, desk: ModelEndpoint, request_id: str, tenant
         ask,
         tokens,
         id_=request_id,
-        most_tokens=most,
+        max_tokens=most,
         tenant=tenant,
         logprobs=(ask.top_logprobs or 0) if ask.logprobs else -1,
     )

@@ -18,7 +18,7 @@ from windlass.completion.suggestions import Suggestions
 from windlass.serve.gateway.schemas.requests import RequestBody
 from windlass.serve.gateway.service import GatewayService
 
-MOST_CHARS = 1 << 14
+MAX_CHARS = 1 << 14
 LONG_CHARS = 2048
 """Longer texts are looked at in a thread, so that streams go on."""
 
@@ -27,13 +27,13 @@ class CompleteCallRequest(RequestBody):
     """POST /v1/complete-call."""
 
     text: str = Field(
-        max_length=MOST_CHARS,
+        max_length=MAX_CHARS,
         description="A body of JSON, a curl command or Python, as far as it has been typed.",
     )
     cursor: int | None = Field(
         None,
         ge=0,
-        le=MOST_CHARS,
+        le=MAX_CHARS,
         description="Where the cursor stands, in characters; at the end if left out.",
     )
     kind: Literal["auto", "json", "curl", "python"] | None = Field(

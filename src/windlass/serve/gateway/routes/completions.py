@@ -125,7 +125,7 @@ async def prepare(
             ask,
             tokens,
             id_=f"{request_id}-{number}",
-            most_tokens=most,
+            max_tokens=most,
             tenant=tenant,
             logprobs=-1 if ask.logprobs is None else ask.logprobs,
             score_prompt=bool(ask.echo) and ask.logprobs is not None,

@@ -70,7 +70,7 @@ class DryRunReply(BaseModel):
     context_length: int | None = None
     answers: int | None = None
     prompt_tokens: int | None = None
-    most_tokens: int | None = None
+    max_tokens: int | None = None
     """Tokens that all answers may have together."""
     first_token_s: float | None = None
     whole_s: float | None = None
@@ -126,7 +126,7 @@ async def _foreseen(
         context_length=desk.offered.context,
         answers=wish.answers,
         prompt_tokens=wish.prompt_tokens,
-        most_tokens=wish.most_tokens,
+        max_tokens=wish.max_tokens,
         first_token_s=estimate.first_s if estimate else None,
         whole_s=estimate.whole_s if estimate else None,
         cost=_cost(service, wish),
@@ -138,7 +138,7 @@ def _cost(service: GatewayService, wish: RequestCost) -> DryRunCost | None:
     price = service.price
     if price is None:
         return None
-    return DryRunCost(most=price.most(wish.prompt_tokens, wish.most_tokens), currency=price.currency)
+    return DryRunCost(most=price.most(wish.prompt_tokens, wish.max_tokens), currency=price.currency)
 
 
 async def _budgets(gate: AdmissionController, wish: RequestCost, caller: Caller) -> list[LimitState]:

@@ -46,7 +46,7 @@ def build(
     prompt: list[int],
     *,
     id_: str,
-    most_tokens: int,
+    max_tokens: int,
     tenant: str,
     logprobs: int,
     score_prompt: bool = False,
@@ -60,7 +60,7 @@ def build(
         Generate(
             id=f"{id_}-{number}",
             tokens=prompt,
-            most_tokens=most_tokens,
+            max_tokens=max_tokens,
             temperature=_or(ask.temperature, 1.0),
             top_k=max(0, ask.top_k or 0),
             top_p=_or(ask.top_p, 1.0),

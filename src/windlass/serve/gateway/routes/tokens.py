@@ -11,12 +11,12 @@ from pydantic import BaseModel, Field, model_validator
 from starlette.responses import Response
 
 from windlass.http.errors import ApiError
-from windlass.serve.gateway.schemas.requests import MOST_MESSAGES, ChatMessage, ModelName, RequestBody
+from windlass.serve.gateway.schemas.requests import MAX_MESSAGES, ChatMessage, ModelName, RequestBody
 from windlass.serve.gateway.schemas.values import TOKEN_LIMIT
 from windlass.serve.gateway.service import GatewayService, ModelEndpoint, check_tokens
 from windlass.serve.gateway.text.tokenise import NumberText, token_name
 
-MOST_IDS = 1 << 17
+MAX_IDS = 1 << 17
 
 
 class TokenizeRequest(RequestBody):
@@ -27,7 +27,7 @@ class TokenizeRequest(RequestBody):
     messages: list[ChatMessage] | None = Field(
         None,
         min_length=1,
-        max_length=MOST_MESSAGES,
+        max_length=MAX_MESSAGES,
         description="A conversation; the chat template is applied.",
     )
     special: bool | None = Field(
@@ -49,7 +49,7 @@ class DetokenizeRequest(RequestBody):
     """POST /v1/detokenize."""
 
     model: ModelName
-    tokens: list[Annotated[int, Field(ge=0, lt=TOKEN_LIMIT)]] = Field(max_length=MOST_IDS)
+    tokens: list[Annotated[int, Field(ge=0, lt=TOKEN_LIMIT)]] = Field(max_length=MAX_IDS)
 
 
 class TokenList(BaseModel):

@@ -13,25 +13,25 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StringConstra
 
 from windlass.spec.protocol.wire import Grammar
 
-MOST_SCHEMA_BYTES = 64 << 10
-MOST_REGEX_CHARS = 4096
-MOST_OPTIONS = 1024
-MOST_OPTION_CHARS = 1024
+MAX_SCHEMA_BYTES = 64 << 10
+MAX_REGEX_CHARS = 4096
+MAX_OPTIONS = 1024
+MAX_OPTION_CHARS = 1024
 
 
 def check_schema(value: Any) -> dict[str, Any]:
     """Accept a JSON Schema of bounded size."""
     if not isinstance(value, dict):
         raise ValueError("must be a JSON Schema, which is an object")
-    if len(msgspec.json.encode(value)) > MOST_SCHEMA_BYTES:
-        raise ValueError(f"is larger than {MOST_SCHEMA_BYTES} bytes")
+    if len(msgspec.json.encode(value)) > MAX_SCHEMA_BYTES:
+        raise ValueError(f"is larger than {MAX_SCHEMA_BYTES} bytes")
     return value
 
 
 Schema = Annotated[dict[str, Any], PlainValidator(check_schema, json_schema_input_type=dict[str, Any])]
-Option = Annotated[str, StringConstraints(min_length=1, max_length=MOST_OPTION_CHARS)]
-Options = Annotated[list[Option], Field(min_length=1, max_length=MOST_OPTIONS)]
-Regex = Annotated[str, StringConstraints(min_length=1, max_length=MOST_REGEX_CHARS)]
+Option = Annotated[str, StringConstraints(min_length=1, max_length=MAX_OPTION_CHARS)]
+Options = Annotated[list[Option], Field(min_length=1, max_length=MAX_OPTIONS)]
+Regex = Annotated[str, StringConstraints(min_length=1, max_length=MAX_REGEX_CHARS)]
 
 
 class NamedSchema(BaseModel):

@@ -12,9 +12,9 @@ import msgspec
 from windlass.http.errors import ApiError
 from windlass.spec.errors import nearest
 
-MOST_BYTES = 4096
+MAX_BYTES = 4096
 """Larger bodies are not sent back."""
-MOST_PARTS = 512
+MAX_PARTS = 512
 """Larger bodies are not even measured."""
 
 KEEP = object()
@@ -22,11 +22,11 @@ KEEP = object()
 
 def small_copy(body: dict[str, Any]) -> dict[str, Any] | None:
     """Return a copy to work on, or None when the body is too large to be sent back."""
-    if _parts(body, MOST_PARTS) <= 0:
+    if _parts(body, MAX_PARTS) <= 0:
         return None
     written = msgspec.json.encode(body)
     copy: dict[str, Any] = msgspec.json.decode(written)
-    return copy if len(written) <= MOST_BYTES else None
+    return copy if len(written) <= MAX_BYTES else None
 
 
 def amended(error: ApiError, body: dict[str, Any] | None) -> ApiError:
@@ -111,7 +111,7 @@ def _parts(value: Any, budget: int) -> int:
     """Count values down from a budget, and stop when it is spent."""
     budget -= 1
     if isinstance(value, str):
-        return budget - len(value) // (MOST_BYTES // MOST_PARTS)
+        return budget - len(value) // (MAX_BYTES // MAX_PARTS)
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for each in inner:
         if budget <= 0:

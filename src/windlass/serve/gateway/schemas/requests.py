@@ -20,9 +20,9 @@ from windlass.serve.gateway.schemas.formats import (
     schema_grammar,
 )
 from windlass.serve.gateway.schemas.values import (
-    MOST_CHOICES,
-    MOST_LOGPROBS,
-    MOST_PRIORITY,
+    MAX_CHOICES,
+    MAX_LOGPROBS,
+    MAX_PRIORITY,
     SEED_LIMIT,
     TOKEN_LIMIT,
     Bias,
@@ -34,7 +34,7 @@ from windlass.spec.protocol.wire import Grammar
 
 DEFAULT_COMPLETION_TOKENS = 16
 DEFAULT_CHAT_TOKENS = 512
-MOST_MESSAGES = 4096
+MAX_MESSAGES = 4096
 
 ELSEWHERE = frozenset(
     {
@@ -95,8 +95,8 @@ class GenerationRequest(RequestBody):
     user: str | None = Field(None, max_length=512, description="Accepted for compatibility; not kept.")
     priority: int | None = Field(
         None,
-        ge=-MOST_PRIORITY,
-        le=MOST_PRIORITY,
+        ge=-MAX_PRIORITY,
+        le=MAX_PRIORITY,
         description="Higher goes first; default 0.",
         json_schema_extra=by_default(0),
     )
@@ -169,7 +169,7 @@ class Sampling(GenerationRequest):
     n: int | None = Field(
         None,
         ge=1,
-        le=MOST_CHOICES,
+        le=MAX_CHOICES,
         description="Answers per prompt; at temperature 0 they are all the same.",
         json_schema_extra=by_default(1),
     )
@@ -235,13 +235,13 @@ class CompletionRequest(Sampling):
     logprobs: int | None = Field(
         None,
         ge=0,
-        le=MOST_LOGPROBS,
+        le=MAX_LOGPROBS,
         description="Tell the log-probability of every token, and of so many of its likeliest rivals.",
     )
     echo: bool | None = Field(
         None, description="Put the prompt before the answer.", json_schema_extra=by_default(False)
     )
-    best_of: int | None = Field(None, ge=1, le=MOST_CHOICES, description="Only the value of n.")
+    best_of: int | None = Field(None, ge=1, le=MAX_CHOICES, description="Only the value of n.")
     suffix: Null = None
 
     @model_validator(mode="after")
@@ -250,10 +250,10 @@ class CompletionRequest(Sampling):
             raise ValueError("'max_tokens' is 0; that is only for echo: true")
         if self.best_of is not None and self.best_of != (self.n or 1):
             raise ValueError("'best_of' must equal 'n'; choosing among more answers is not supported here")
-        if len(self.prompt) * (self.n or 1) > MOST_CHOICES:
+        if len(self.prompt) * (self.n or 1) > MAX_CHOICES:
             raise ValueError(
                 f"'prompt' and 'n' ask for {len(self.prompt) * (self.n or 1)} answers; "
-                f"at most {MOST_CHOICES} are made at once"
+                f"at most {MAX_CHOICES} are made at once"
             )
         return self
 
@@ -294,7 +294,7 @@ class ChatRequest(Sampling):
     """POST /v1/chat/completions."""
 
     messages: list[ChatMessage] = Field(
-        min_length=1, max_length=MOST_MESSAGES, description="The conversation so far, oldest first."
+        min_length=1, max_length=MAX_MESSAGES, description="The conversation so far, oldest first."
     )
     max_tokens: MaxTokens | None = Field(None, description="The older name of max_completion_tokens.")
     max_completion_tokens: MaxTokens | None = Field(
@@ -310,7 +310,7 @@ class ChatRequest(Sampling):
     top_logprobs: int | None = Field(
         None,
         ge=0,
-        le=MOST_LOGPROBS,
+        le=MAX_LOGPROBS,
         description="Tell so many of each token's likeliest rivals; only with logprobs.",
     )
     modalities: Annotated[list[Literal["text"]] | None, Unsupported()] = None

@@ -19,7 +19,7 @@ from windlass.serve.gateway.schemas.repair import mended, small_copy
 from windlass.serve.gateway.schemas.requests import ELSEWHERE, Unsupported
 from windlass.spec.errors import did_you_mean, nearest
 
-MOST_REPAIRS = 8
+MAX_REPAIRS = 8
 """A body with more mistakes than this was not meant for this route."""
 
 Loc = tuple[int | str, ...]
@@ -54,7 +54,7 @@ def repaired(model: type[BaseModel], body: dict[str, Any]) -> dict[str, Any] | N
     better = small_copy(body)
     if better is None:
         return None
-    for _ in range(MOST_REPAIRS):
+    for _ in range(MAX_REPAIRS):
         try:
             model.model_validate(better)
         except ValidationError as error:

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator, StringConstraints
 
-MOST_CHOICES = 128
-MOST_STOPS = 4
-MOST_STOP_CHARS = 256
-MOST_LOGPROBS = 20
-MOST_BIASES = 1024
-MOST_PRIORITY = 100
-MOST_INPUTS = 2048
+MAX_CHOICES = 128
+MAX_STOPS = 4
+MAX_STOP_CHARS = 256
+MAX_LOGPROBS = 20
+MAX_BIASES = 1024
+MAX_PRIORITY = 100
+MAX_INPUTS = 2048
 SEED_LIMIT = 1 << 63
 TOKEN_LIMIT = 1 << 31
 
@@ -27,8 +27,8 @@ def check_prompts(value: Any) -> list[str | list[int]]:
         value = [value]
     if not isinstance(value, list) or not value:
         raise ValueError("must be a text, a list of texts, a list of token ids or a list of such lists")
-    if len(value) > MOST_INPUTS:
-        raise ValueError(f"has {len(value)} entries; at most {MOST_INPUTS} are taken at once")
+    if len(value) > MAX_INPUTS:
+        raise ValueError(f"has {len(value)} entries; at most {MAX_INPUTS} are taken at once")
     kinds = {type(item) for item in value}
     if kinds not in ({str}, {list}):
         raise ValueError("must hold texts only, or lists of token ids only")
@@ -46,11 +46,11 @@ def check_stop(value: Any) -> list[str]:
         return []
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
-        raise ValueError(f"must be a text or a list of at most {MOST_STOPS} texts")
-    if len(stops) > MOST_STOPS:
-        raise ValueError(f"has {len(stops)} texts; at most {MOST_STOPS} are allowed")
-    if any(not 1 <= len(stop) <= MOST_STOP_CHARS for stop in stops):
-        raise ValueError(f"has a text that is empty or longer than {MOST_STOP_CHARS} characters")
+        raise ValueError(f"must be a text or a list of at most {MAX_STOPS} texts")
+    if len(stops) > MAX_STOPS:
+        raise ValueError(f"has {len(stops)} texts; at most {MAX_STOPS} are allowed")
+    if any(not 1 <= len(stop) <= MAX_STOP_CHARS for stop in stops):
+        raise ValueError(f"has a text that is empty or longer than {MAX_STOP_CHARS} characters")
     return stops
 
 
@@ -58,8 +58,8 @@ def check_bias(value: Any) -> dict[int, float]:
     """Accept {"token id": bias}; JSON has no integer keys, so the ids come as text."""
     if value is None:
         return {}
-    if not isinstance(value, dict) or len(value) > MOST_BIASES:
-        raise ValueError(f"must map at most {MOST_BIASES} token ids to numbers from -100 to 100")
+    if not isinstance(value, dict) or len(value) > MAX_BIASES:
+        raise ValueError(f"must map at most {MAX_BIASES} token ids to numbers from -100 to 100")
     return {_bias_key(key): _bias_value(bias) for key, bias in value.items()}
 
 
@@ -92,10 +92,10 @@ Stop = Annotated[
     list[str],
     PlainValidator(
         check_stop,
-        json_schema_input_type=Annotated[str, Field(min_length=1, max_length=MOST_STOP_CHARS)]
+        json_schema_input_type=Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
         | Annotated[
-            list[Annotated[str, Field(min_length=1, max_length=MOST_STOP_CHARS)]],
-            Field(max_length=MOST_STOPS),
+            list[Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]],
+            Field(max_length=MAX_STOPS),
         ]
         | None,
     ),

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-MOST_HELD_TOKENS = 8
+MAX_HELD_TOKENS = 8
 """A character has at most four bytes; bytes that are none after so many tokens will never be one."""
 
 
@@ -78,7 +78,7 @@ class WindowDetokenizer:
     def push(self, token: int) -> str:
         self._held.append(token)
         text = self._decode(self._shown + self._held)
-        if text.endswith("\ufffd") and len(self._held) < MOST_HELD_TOKENS:
+        if text.endswith("\ufffd") and len(self._held) < MAX_HELD_TOKENS:
             return ""
         return self._show(text)
 

@@ -68,7 +68,7 @@ class TokenizerText:
         A text that cannot fit the context whatever its tokens are is refused unread.
         """
         size = len(text.encode("utf-8"))
-        if size > context * self._most_token_bytes * NORMALISING_SLACK:
+        if size > context * self._max_token_bytes * NORMALISING_SLACK:
             raise ApiError(
                 "context_length_exceeded",
                 f"the prompt has {size} bytes, which cannot fit a context of {context} tokens",
@@ -123,7 +123,7 @@ class TokenizerText:
         return any("\u2581" in json.dumps(decoder, ensure_ascii=False) for decoder in self._decoders)
 
     @cached_property
-    def _most_token_bytes(self) -> int:
+    def _max_token_bytes(self) -> int:
         return max((len(token.encode("utf-8")) for token in self._tokenizer.get_vocab()), default=1)
 
 

@@ -34,7 +34,7 @@ from windlass.train.server.updates import ServerUpdate
 from windlass.train.server.work_queue import Facts, FinishedWork, WorkerTask
 from windlass.train.settings_file import newest_request
 
-LEAST_BLOCKS = 2
+MIN_BLOCKS = 2
 """For each worker; with fewer, one iteration is ended before the next is begun, whatever the mode."""
 PARTS_EACH = 4
 """Parts of an iteration for each worker: the less is lost with one that dies, and waited for at the end."""
@@ -82,7 +82,7 @@ class HiddenCourse:
     def sync(self) -> Sync:
         """As it was asked for; with too little text, workers would count the same blocks again and again."""
         sync = self.run.job.sync
-        enough = self.size >= LEAST_BLOCKS * self._divided_for
+        enough = self.size >= MIN_BLOCKS * self._divided_for
         return sync if enough else sync.model_copy(update={"mode": "synchronous"})
 
     @property
@@ -142,7 +142,7 @@ class HiddenCourse:
         seconds, self._began_s = max(update.train_s - self._began_s, 1e-9), update.train_s
         ascent = ascended(
             self.state, objective=likelihood + prior, tokens=tokens, seconds=seconds,
-            least_gain=asked.least_gain, time_s=self.run.time_s,
+            min_gain=asked.min_gain, time_s=self.run.time_s,
         )  # fmt: skip
         self.state = ascent.state
         self._chief.shard.note({"notes": {"state": asdict(self.state)}})

@@ -58,7 +58,7 @@ public record DryRun(
                 reply.countOrNull("context_length"),
                 reply.countOrNull("answers"),
                 reply.countOrNull("prompt_tokens"),
-                reply.countOrNull("most_tokens"),
+                reply.countOrNull("max_tokens"),
                 seconds(reply.numberOrNull("first_token_s")),
                 seconds(reply.numberOrNull("whole_s")),
                 reply.objectsOrNone("quota").stream().map(Budget::of).toList());

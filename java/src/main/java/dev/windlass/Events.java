@@ -14,7 +14,7 @@ import java.util.List;
  */
 final class Events {
     /** No event of the service is near it; without a bound a stream without line ends would take all memory. */
-    private static final int MOST_BYTES = 16 << 20;
+    private static final int MAX_BYTES = 16 << 20;
 
     private static final String MARK = "\ufeff";
 
@@ -46,8 +46,8 @@ final class Events {
     }
 
     private void append(byte b) {
-        if (line.size() + data.length() >= MOST_BYTES) {
-            throw new ReplyException("an event of the stream is larger than " + MOST_BYTES + " bytes", null);
+        if (line.size() + data.length() >= MAX_BYTES) {
+            throw new ReplyException("an event of the stream is larger than " + MAX_BYTES + " bytes", null);
         }
         line.write(b);
     }

@@ -22,7 +22,7 @@ record Heard(URI site, int status, HttpHeaders headers, byte[] whole, Arrivals a
     private static final String NO_KEY = "; set WINDLASS_KEY or give the client a key";
 
     /** A long wait that a header asks for is bounded, so that sums of it never overflow. */
-    private static final long MOST_WAIT_S = 10_000_000;
+    private static final long MAX_WAIT_S = 10_000_000;
 
     /** Chooses how a body is received; a refusal is whole even where a stream was asked for. */
     static BodySubscriber<Heard> subscriber(ResponseInfo info, URI site, boolean streams) {
@@ -63,7 +63,7 @@ record Heard(URI site, int status, HttpHeaders headers, byte[] whole, Arrivals a
     private Duration retryAfter() {
         return headers.firstValue("retry-after")
                 .filter(text -> text.matches("[0-9]{1,18}"))
-                .map(text -> Duration.ofSeconds(Math.min(Long.parseLong(text), MOST_WAIT_S)))
+                .map(text -> Duration.ofSeconds(Math.min(Long.parseLong(text), MAX_WAIT_S)))
                 .orElse(null);
     }
 }

@@ -13,11 +13,11 @@ import java.nio.charset.StandardCharsets;
  * is a {@code Double}.
  *
  * <p>Strict: what other readers guess about is refused with its place. That is a name twice in one object, half
- * of a surrogate pair, a number beyond a double, a byte order mark, more than {@value #MOST_DEPTH} levels.
+ * of a surrogate pair, a number beyond a double, a byte order mark, more than {@value #MAX_DEPTH} levels.
  */
 public final class Json {
     /** How deep arrays and objects may be nested. */
-    public static final int MOST_DEPTH = 128;
+    public static final int MAX_DEPTH = 128;
 
     private Json() {}
 

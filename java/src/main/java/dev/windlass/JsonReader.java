@@ -10,7 +10,7 @@ import java.util.Map;
 /** Reads one JSON value by recursive descent; errors name the place as a count of chars. */
 final class JsonReader {
     /** A long number takes time in the square of its length to convert. */
-    private static final int MOST_DIGITS = 1024;
+    private static final int MAX_DIGITS = 1024;
 
     private final String text;
     private int place;
@@ -43,8 +43,8 @@ final class JsonReader {
     }
 
     private Object nested(boolean isObject) {
-        if (++depth > Json.MOST_DEPTH) {
-            throw wrong("nested deeper than " + Json.MOST_DEPTH + " levels");
+        if (++depth > Json.MAX_DEPTH) {
+            throw wrong("nested deeper than " + Json.MAX_DEPTH + " levels");
         }
         place++;
         Object value = isObject ? object() : array();
@@ -199,9 +199,9 @@ final class JsonReader {
     }
 
     private Number converted(String number, boolean isWhole, int start) {
-        if (number.length() > MOST_DIGITS) {
+        if (number.length() > MAX_DIGITS) {
             place = start;
-            throw wrong("the number has more than " + MOST_DIGITS + " characters");
+            throw wrong("the number has more than " + MAX_DIGITS + " characters");
         }
         if (isWhole && !number.equals("-0")) {
             BigInteger value = new BigInteger(number);

@@ -13,8 +13,8 @@ final class JsonWriter {
     }
 
     void write(Object value, int depth) {
-        if (depth > Json.MOST_DEPTH) {
-            throw new JsonException("the value is nested deeper than " + Json.MOST_DEPTH + " levels, or in a circle");
+        if (depth > Json.MAX_DEPTH) {
+            throw new JsonException("the value is nested deeper than " + Json.MAX_DEPTH + " levels, or in a circle");
         }
         if (value == null || value instanceof Boolean) {
             text.append(value);

@@ -12,7 +12,7 @@ import java.util.Optional;
  * @param patience a service that asks for a longer wait is not waited for
  */
 record Retries(int most, Duration first, Duration longest, Duration patience) {
-    private static final int MOST_DOUBLINGS = 30;
+    private static final int MAX_DOUBLINGS = 30;
 
     /**
      * Returns how long to wait before the next try, or nothing if there is to be none.
@@ -36,7 +36,7 @@ record Retries(int most, Duration first, Duration longest, Duration patience) {
     }
 
     private Duration backOff(int tried) {
-        Duration doubled = first.multipliedBy(1L << Math.min(Math.max(tried - 1, 0), MOST_DOUBLINGS));
+        Duration doubled = first.multipliedBy(1L << Math.min(Math.max(tried - 1, 0), MAX_DOUBLINGS));
         return doubled.compareTo(longest) < 0 ? doubled : longest;
     }
 

@@ -21,7 +21,7 @@ import javax.net.ssl.SSLContext;
 /** What all calls of a client share: connections, sites, the key, and the list of what is under way. */
 final class Transport implements AutoCloseable {
     private static final Duration CONNECT = Duration.ofSeconds(5);
-    private static final long MOST_DEADLINE_MS = 86_400_000;
+    private static final long MAX_DEADLINE_MS = 86_400_000;
     private static final String AGENT = "windlass-java/0.1.0";
 
     final Sites sites;
@@ -57,7 +57,7 @@ final class Transport implements AutoCloseable {
     }
 
     private HttpRequest request(Order order, URI site, Duration left, boolean isKeyed) {
-        long leftMs = Math.min(Math.max(left.toMillis(), 1), MOST_DEADLINE_MS);
+        long leftMs = Math.min(Math.max(left.toMillis(), 1), MAX_DEADLINE_MS);
         HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(site + order.path()))
                 .header("User-Agent", AGENT)
                 .header("X-Deadline-Ms", Long.toString(leftMs));

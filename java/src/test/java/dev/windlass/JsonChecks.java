@@ -97,7 +97,7 @@ final class JsonChecks {
     }
 
     private static void depth() {
-        int most = Json.MOST_DEPTH;
+        int most = Json.MAX_DEPTH;
         Json.read("[".repeat(most) + "]".repeat(most));
         thrown(JsonException.class, () -> Json.read("[".repeat(most + 1) + "]".repeat(most + 1)));
         thrown(JsonException.class, () -> Json.read("{\"a\":".repeat(100_000)));
