@@ -24,9 +24,9 @@ from windlass.lab.proofs.backends.ray_nodes import RayNodes
 RANK = """
 import json, os, signal, sys, time
 from pathlib import Path
-from windlass.spec.protocol.entrypoint import INTERRUPTED, EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import INTERRUPTED, EntrypointParser, emit, run_entrypoint
 from windlass.spec.errors import BadInput
-from windlass.spec.protocol.rank import add_member, member_of, settle
+from windlass.spec.protocol.rank import add_member, member_of, apply_affinity
 
 def main(argv):
     parser = EntrypointParser()
@@ -35,7 +35,7 @@ def main(argv):
     add_member(parser)
     args = parser.parse_args(argv)
     member = member_of(args)
-    settle(member)
+    apply_affinity(member)
     asked = []
     signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
     print("rank", member.rank, "speaks", file=sys.stderr, flush=True)
@@ -74,7 +74,7 @@ def main(argv):
     return 0
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)
 """
 
 MODULE = "made_up_rank"

@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from windlass.spec.protocol.entrypoint import emit, run_door
+from windlass.spec.protocol.entrypoint import emit, run_entrypoint
 
 
 def main(argv: list[str]) -> int:
@@ -58,4 +58,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -15,7 +15,7 @@ from windlass.spec.errors import BadInput, ProcessFailed, WindlassError
 
 WORKER = """
 import sys, time
-from windlass.spec.protocol.entrypoint import emit, run_door
+from windlass.spec.protocol.entrypoint import emit, run_entrypoint
 from windlass.spec.errors import BadInput
 
 def main(argv):
@@ -37,7 +37,7 @@ def main(argv):
         time.sleep(600)
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)
 """
 
 

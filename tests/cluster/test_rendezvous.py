@@ -18,7 +18,7 @@ from windlass.cluster.launch import rendezvous
 from windlass.cluster.launch.launcher import Launch, free_port
 from windlass.cluster.launch.local_ranks import RankTask
 from windlass.cluster.launch.remote_ranks import RemoteRanks
-from windlass.cluster.launch.rendezvous import Nodes, hosting, joining
+from windlass.cluster.launch.rendezvous import Nodes, host_rendezvous, join_rendezvous
 from windlass.spec.errors import AskedWrongly, BadInput, InUse, ProcessFailed, WindlassError
 from windlass.spec.protocol.link import Link, parse_address
 
@@ -29,12 +29,12 @@ MakeTask = Callable[..., RankTask]
 NODE_1 = """
 import sys
 from windlass.cluster.launch.remote_ranks import NodeAgent
-from windlass.cluster.launch.rendezvous import Nodes, joining
+from windlass.cluster.launch.rendezvous import Nodes, join_rendezvous
 from windlass.spec.errors import WindlassError
 
 try:
     nodes = Nodes(2, 1, sys.argv[1], 60.0)
-    done = NodeAgent(joining(nodes), 1, "made_up_rank", print).run()
+    done = NodeAgent(join_rendezvous(nodes), 1, "made_up_rank", print).run()
     print("done" if done else "stopped")
 except WindlassError as error:
     print("failed:", error.message)
@@ -61,7 +61,7 @@ def node_1(address: str) -> Iterator["subprocess.Popen[str]"]:
 
 def run_on_two(task: RankTask, address: str, tell: Callable[[dict[str, Any]], None]) -> bool:
     """Be node 0: rank 0 is here, rank 1 there."""
-    with hosting(Nodes(2, 0, address, PATIENCE_S)) as company:
+    with host_rendezvous(Nodes(2, 0, address, PATIENCE_S)) as company:
         done = Launch(company.hands(task.world, MODULE)).run(task, tell)
         company.part(done=done)
         return done
@@ -120,7 +120,7 @@ def test_a_node_that_goes_away_ends_the_run_and_its_own_ranks(task: MakeTask, ad
 def test_a_node_whose_node_0_goes_away_ends_its_ranks(task: MakeTask, address: str) -> None:
     made = a_run(task([], ["deaf", "sleep"]))
     with node_1(address) as other:
-        with hosting(Nodes(2, 0, address, PATIENCE_S)) as company:
+        with host_rendezvous(Nodes(2, 0, address, PATIENCE_S)) as company:
             away = RemoteRanks(company.links[0], 1, range(1, 2))
             away.start(made)
             told, until = list[Any](), time.monotonic() + PATIENCE_S
@@ -157,14 +157,14 @@ def test_a_node_that_does_not_see_the_run_says_so(task: MakeTask, address: str) 
 def test_absent_nodes_are_not_waited_for_for_ever(address: str) -> None:
     with (
         pytest.raises(ProcessFailed, match=r"no answer from nodes 1, 2 at .* within 0\.2 s"),
-        hosting(Nodes(3, 0, address, 0.2)),
+        host_rendezvous(Nodes(3, 0, address, 0.2)),
     ):
         pass
 
 
 def test_an_absent_node_0_is_not_waited_for_for_ever(address: str) -> None:
     with pytest.raises(ProcessFailed, match="no answer from node 0"):
-        joining(Nodes(2, 1, address, 0.2))
+        join_rendezvous(Nodes(2, 1, address, 0.2))
 
 
 def test_a_node_0_that_comes_later_is_found(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,10 +175,10 @@ def test_a_node_0_that_comes_later_is_found(address: str, monkeypatch: pytest.Mo
         time.sleep(seconds)
 
     monkeypatch.setattr(rendezvous, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
-    thread = threading.Thread(target=lambda: joined.append(joining(Nodes(2, 1, address, PATIENCE_S))))
+    thread = threading.Thread(target=lambda: joined.append(join_rendezvous(Nodes(2, 1, address, PATIENCE_S))))
     thread.start()
     assert refused.wait(PATIENCE_S)
-    with hosting(Nodes(2, 0, address, PATIENCE_S)) as company:
+    with host_rendezvous(Nodes(2, 0, address, PATIENCE_S)) as company:
         thread.join()
         company.links[0].send(hi=1)
         assert joined[0].answer(PATIENCE_S) == {"hi": 1}
@@ -199,7 +199,7 @@ def test_a_node_that_does_not_fit_is_told_why(
     monkeypatch.setattr(rendezvous, "time", clock)
 
     def misfit() -> None:
-        link = joining(Nodes(nodes, rank, address, PATIENCE_S))
+        link = join_rendezvous(Nodes(nodes, rank, address, PATIENCE_S))
         answers.append(link.answer(PATIENCE_S))
         link.close()
         socket.create_connection(parse_address(address)).close()
@@ -208,7 +208,7 @@ def test_a_node_that_does_not_fit_is_told_why(
     thread.start()
     with (
         pytest.raises(ProcessFailed, match="no answer from node 1"),
-        hosting(Nodes(2, 0, address, PATIENCE_S)),
+        host_rendezvous(Nodes(2, 0, address, PATIENCE_S)),
     ):
         pass
     thread.join()
@@ -227,13 +227,13 @@ def test_a_stranger_does_not_disturb(address: str) -> None:
                 break
             except OSError:
                 time.sleep(0.02)
-        link = joining(Nodes(2, 1, address, PATIENCE_S))
+        link = join_rendezvous(Nodes(2, 1, address, PATIENCE_S))
         link.answer(PATIENCE_S)
         link.close()
 
     thread = threading.Thread(target=meet)
     thread.start()
-    with hosting(Nodes(2, 0, address, PATIENCE_S)) as company:
+    with host_rendezvous(Nodes(2, 0, address, PATIENCE_S)) as company:
         assert len(company.links) == 1
     thread.join()
 
@@ -242,20 +242,23 @@ def test_an_error_while_preparing_is_told_to_all(address: str) -> None:
     told: list[Any] = []
 
     def node() -> None:
-        link = joining(Nodes(2, 1, address, PATIENCE_S))
+        link = join_rendezvous(Nodes(2, 1, address, PATIENCE_S))
         told.append(link.answer(PATIENCE_S))
         link.close()
 
     thread = threading.Thread(target=node)
     thread.start()
-    with pytest.raises(WindlassError, match="no corpus"), hosting(Nodes(2, 0, address, PATIENCE_S)):
+    with pytest.raises(WindlassError, match="no corpus"), host_rendezvous(Nodes(2, 0, address, PATIENCE_S)):
         raise BadInput("no corpus")
     thread.join()
     assert told[0]["failed"]["message"] == "no corpus"
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
-    with pytest.raises(InUse, match="cannot listen there"), hosting(Nodes(2, 0, "192.0.2.1:29400", 1.0)):
+    with (
+        pytest.raises(InUse, match="cannot listen there"),
+        host_rendezvous(Nodes(2, 0, "192.0.2.1:29400", 1.0)),
+    ):
         pass
 
 

@@ -27,7 +27,7 @@ from windlass.runs.training import RunFolder
 from windlass.spec.errors import BadInput, BadJob, Damaged, ProcessFailed
 from windlass.spec.settings import AS_PLANNED, SETTINGS, Settings, applied, difference
 from windlass.store.lock import locked
-from windlass.store.settings_file import forget_sync, go_on, newest, who
+from windlass.store.settings_file import forget_sync, newest, resume_run, who
 
 Start = Callable[..., RunFolder]
 Tell = Callable[..., None]
@@ -201,11 +201,11 @@ def test_a_stop_lasts_until_somebody_starts_the_run_again(start: Start, take: Ta
         take(folder)
     with pytest.raises(BadInput, match="there is nothing to stop"):
         stop(folder)
-    go_on(folder.path)
+    resume_run(folder.path)
     again = newest(folder.path)
     assert again is not None
     assert (again.id, again.stop, again.learning_rate) == (3, False, 1e-4)
-    go_on(folder.path)
+    resume_run(folder.path)
     assert newest(folder.path) == again, "a run that was not asked to stop is left alone"
 
 
@@ -244,7 +244,7 @@ def test_undo_neither_stops_nor_pauses_a_run(start: Start, take: Take) -> None:
         take(folder)
         stop(folder)
     take(folder)
-    go_on(folder.path)
+    resume_run(folder.path)
     undone = undo(folder)
     assert not undone.stop
     assert not undone.paused

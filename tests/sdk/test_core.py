@@ -394,9 +394,9 @@ def test_a_site_that_is_busy_or_rests_is_asked_last_but_asked() -> None:
 
 
 def test_what_an_error_event_tells_is_all_there() -> None:
-    from windlass.sdk.failures import told_failure
+    from windlass.sdk.failures import failure_from_body
 
-    failure = told_failure(
+    failure = failure_from_body(
         {"code": "engine_failed", "message": "no", "doc_url": "/errors/engine_failed", "request_id": "7"},
         ErrorDetails(),
         "http://a",

@@ -23,7 +23,7 @@ from windlass.backup.contents import FOLDER, Contents, files_of, is_tokens, look
 from windlass.backup.databases import DatabaseKind, check_names
 from windlass.backup.locks import BackupLock, claimed
 from windlass.backup.repository import Vault
-from windlass.backup.snapshot import FileEntry, Snapshot
+from windlass.backup.snapshot import BackupSnapshot, FileEntry
 from windlass.backup.uploader import RateLimit, Sender, UploadCache, UploadedBytes
 from windlass.spec.errors import Damaged, NotFound, StoreFailed, WindlassError
 from windlass.spec.protocol.progress import Progress, Report, silent
@@ -53,7 +53,7 @@ class BackupOptions:
 class Made:
     """A snapshot, and what it took."""
 
-    snapshot: Snapshot
+    snapshot: BackupSnapshot
     sent: UploadedBytes
     seconds: float
 
@@ -109,7 +109,7 @@ class _Work:
     def __exit__(self, *args: object) -> None:
         self.sender.__exit__(*args)
 
-    def run(self, claim: BackupLock, clock: Callable[[], float]) -> Snapshot:
+    def run(self, claim: BackupLock, clock: Callable[[], float]) -> BackupSnapshot:
         made_s = clock()
         for _ in range(ROUNDS):
             self._send_all()
@@ -211,9 +211,9 @@ class _Work:
         except WindlassError as error:
             self.left_out.append(error.message)
 
-    def _snapshot(self, made_s: float) -> Snapshot:
+    def _snapshot(self, made_s: float) -> BackupSnapshot:
         files = tuple(self.files[path] for path in sorted(self.files))
-        return Snapshot(
+        return BackupSnapshot(
             home=str(self.home),
             host=socket.gethostname(),
             code=__version__,

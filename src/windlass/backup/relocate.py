@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from windlass.backup.databases import kind_of, open_for
-from windlass.backup.snapshot import FileEntry, Snapshot
+from windlass.backup.snapshot import BackupSnapshot, FileEntry
 from windlass.spec.errors import Damaged
 from windlass.spec.run import RUN_FILE
 from windlass.store.database import sqlite_url
@@ -24,7 +24,7 @@ ORIGIN = "origin.json"
 
 
 def settle(
-    staging: Path, snapshot: Snapshot, home: Path, databases: Mapping[str, str] | None = None
+    staging: Path, snapshot: BackupSnapshot, home: Path, databases: Mapping[str, str] | None = None
 ) -> list[str]:
     """Make a home of what was fetched; return what is left to be done by hand."""
     for entry in snapshot.files:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from windlass.backup.encryption import BackupKeys, Codec, new_lock, unlock
-from windlass.backup.snapshot import Snapshot, decode, encode, stamp
+from windlass.backup.snapshot import BackupSnapshot, decode, encode, stamp
 from windlass.spec.errors import BadInput, Damaged, NotFound, StoreFailed, did_you_mean
 from windlass.store.store_dir import StoreDir
 from windlass.store.uploads import Patience
@@ -83,7 +83,7 @@ class Vault:
         found = tried(lambda: self.place.names("snapshots"))
         return sorted(id_ for name in found if _ID.fullmatch(id_ := name.rsplit("/", 1)[-1]))
 
-    def write(self, snapshot: Snapshot) -> Snapshot:
+    def write(self, snapshot: BackupSnapshot) -> BackupSnapshot:
         """Make a snapshot exist; everything that it lists must be here already."""
         data = encode(snapshot)
         id_ = f"{stamp(snapshot.made_s)}-{self._codec.digest(data)[:16]}"
@@ -91,7 +91,7 @@ class Vault:
         tried(lambda: self.place.write(f"snapshots/{id_}", packed))
         return replace(snapshot, id=id_)
 
-    def read(self, id_: str) -> Snapshot:
+    def read(self, id_: str) -> BackupSnapshot:
         where = f"{self.place.url}/snapshots/{id_}"
         stored = tried(lambda: self.place.read(f"snapshots/{id_}"))
         data = self._codec.unpack(stored, id_, where)
@@ -99,7 +99,7 @@ class Vault:
             raise Damaged(f"{where}: the bytes differ from those written")
         return decode(data, id_, where)
 
-    def find(self, wanted: str | None = None) -> Snapshot:
+    def find(self, wanted: str | None = None) -> BackupSnapshot:
         """Return the newest snapshot, or the one whose name begins so."""
         ids = self.ids()
         if not ids:

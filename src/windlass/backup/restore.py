@@ -24,11 +24,11 @@ from windlass.backup.databases import check_names
 from windlass.backup.locks import claimed
 from windlass.backup.relocate import settle
 from windlass.backup.repository import Vault
-from windlass.backup.snapshot import FileEntry, Snapshot
+from windlass.backup.snapshot import BackupSnapshot, FileEntry
 from windlass.spec.errors import Damaged, InUse, StoreFailed
 from windlass.spec.protocol.progress import Progress, Report, silent
 from windlass.store.lock import locked
-from windlass.store.store_dir import StoreDir, sync_folder, told
+from windlass.store.store_dir import StoreDir, sync_folder, translate_os_errors
 
 MARK = ".snapshot"
 """In a home that is coming back: which snapshot it comes from."""
@@ -50,7 +50,7 @@ class MissingData:
 class Restored:
     """A home that is back."""
 
-    snapshot: Snapshot
+    snapshot: BackupSnapshot
     home: Path
     seconds: float
     fetched_bytes: int
@@ -93,7 +93,7 @@ def restore(
     return Restored(snapshot, home, time.monotonic() - began, fetched, loss(vault, snapshot), tuple(needs))
 
 
-def fetch(vault: Vault, snapshot: Snapshot, folder: Path, *, parallel: int, report: Report) -> int:
+def fetch(vault: Vault, snapshot: BackupSnapshot, folder: Path, *, parallel: int, report: Report) -> int:
     """Bring every file of a snapshot to a folder, each checked; return the bytes that had to move."""
     tally, turn = {"done": 0, "moved": 0}, threading.Lock()
 
@@ -116,7 +116,7 @@ def fetch(vault: Vault, snapshot: Snapshot, folder: Path, *, parallel: int, repo
     return tally["moved"]
 
 
-def loss(vault: Vault, snapshot: Snapshot, now_s: float | None = None) -> MissingData:
+def loss(vault: Vault, snapshot: BackupSnapshot, now_s: float | None = None) -> MissingData:
     """Say how much younger than the snapshot the lost home was."""
     seen = vault.seen()
     now_s = time.time() if now_s is None else now_s
@@ -136,7 +136,7 @@ def staging_of(home: Path) -> Path:
 @contextmanager
 def _coming_back(home: Path) -> Iterator[Path]:
     """One restore at a time to one home."""
-    with told(str(home)):
+    with translate_os_errors(str(home)):
         home.parent.mkdir(parents=True, exist_ok=True)
     lock = home.with_name(f".{home.name}.restoring.lock")
     with locked(lock, f"the restore to {home}"):
@@ -159,7 +159,7 @@ def _reading(vault: Vault) -> Iterator[None]:
         claim.__exit__(None, None, None)
 
 
-def _begin(staging: Path, snapshot: Snapshot) -> None:
+def _begin(staging: Path, snapshot: BackupSnapshot) -> None:
     """Go on with what is there if it is of the same snapshot, else start over.
 
     Of an attempt that was killed, files that it was in the midst of writing are left, under names of no file.
@@ -176,7 +176,7 @@ def _begin(staging: Path, snapshot: Snapshot) -> None:
 
 
 def _appear(staging: Path, home: Path) -> None:
-    with told(str(home)):
+    with translate_os_errors(str(home)):
         (staging / MARK).unlink(missing_ok=True)
         if home.exists():
             home.rmdir()  # it is empty, or this fails

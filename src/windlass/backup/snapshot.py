@@ -27,7 +27,7 @@ class FileEntry:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class BackupSnapshot:
     """A home as it was between two moments."""
 
     home: str
@@ -64,19 +64,19 @@ class Snapshot:
         }
 
 
-def encode(snapshot: Snapshot) -> bytes:
+def encode(snapshot: BackupSnapshot) -> bytes:
     told = asdict(snapshot)
     del told["id"]
     return json.dumps({"format": FORMAT, **told}, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def decode(data: bytes, id_: str, where: str) -> Snapshot:
+def decode(data: bytes, id_: str, where: str) -> BackupSnapshot:
     try:
         told = json.loads(data)
         if told.pop("format") != FORMAT:
             raise ValueError("another format")
         files = tuple(FileEntry(**{**file, "chunks": tuple(file["chunks"])}) for file in told.pop("files"))
-        return replace(Snapshot(**told, files=files), left_out=tuple(told["left_out"]), id=id_)
+        return replace(BackupSnapshot(**told, files=files), left_out=tuple(told["left_out"]), id=id_)
     except (ValueError, KeyError, TypeError) as error:
         raise Damaged(f"{where}: not readable as a snapshot: {error}") from None
 

@@ -21,8 +21,8 @@ from typing import IO
 from windlass.backup.repository import Vault
 from windlass.backup.snapshot import FileEntry, Role
 from windlass.spec.errors import NotFound
-from windlass.store.store_dir import StoreDir, told
-from windlass.store.thread_priority import step_back
+from windlass.store.store_dir import StoreDir, translate_os_errors
+from windlass.store.thread_priority import lower_priority
 
 CHUNK_BYTES = 8 << 20
 SETTLED_S = 2.0
@@ -76,7 +76,7 @@ class Sender:
     ) -> None:
         self._vault, self._memory, self._pace, self._passed = vault, memory, pace, passed
         self._known = set(vault.chunks())
-        self._pool = ThreadPoolExecutor(parallel, "backup", initializer=step_back)
+        self._pool = ThreadPoolExecutor(parallel, "backup", initializer=lower_priority)
         self._room = threading.BoundedSemaphore(2 * parallel)
         self._under_way: deque[Future[None]] = deque()
         self.sent = UploadedBytes()
@@ -99,7 +99,7 @@ class Sender:
 
     def send(self, file: Path, path: str, *, role: Role = "file") -> FileEntry:
         """Send what a file holds at this moment."""
-        with told(str(file)), file.open("rb") as source:
+        with translate_os_errors(str(file)), file.open("rb") as source:
             facts = os.fstat(source.fileno())
             remembered = self._memory.recall(path, facts) if role == "file" else None
             if remembered is not None and self._known.issuperset(remembered[1]):

@@ -36,7 +36,7 @@ from windlass.spec.protocol.progress import Progress, Report, silent
 from windlass.spec.units import format_count
 from windlass.store.lock import locked
 from windlass.store.manifest import DirectoryWriter
-from windlass.store.store_dir import StoreDir, told
+from windlass.store.store_dir import StoreDir, translate_os_errors
 
 KEY_LETTERS = 12
 CLEANED = "cleaned.text"
@@ -200,7 +200,7 @@ def _make(build: _Build, origin: Origin | None) -> None:
     """Adopt the corpus when its store has it, or else build it; leave nothing when that fails."""
     folder = build.folder
     lock = folder.with_name(f".{folder.name}.lock")
-    with told(str(folder)), locked(lock, f"the corpus {folder.name}"):
+    with translate_os_errors(str(folder)), locked(lock, f"the corpus {folder.name}"):
         if is_whole(folder):  # another process has finished it just before we got the lock
             return
         _begin(folder)

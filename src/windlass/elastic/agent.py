@@ -33,9 +33,9 @@ from windlass.spec.protocol.elastic import (
     Start,
     StopRequest,
     ToCoordinator,
-    heard,
+    decode,
+    encode,
     holder_of,
-    said,
 )
 from windlass.spec.protocol.link import Link, parse_address, wait_for
 from windlass.store.lease import leader, vacate
@@ -157,7 +157,7 @@ class Agent:
     def _converse(self, link: Link, nursing: WorkerPool, now_s: float) -> None:
         for message in link.receive():
             self._heard_s = now_s
-            self._obey(heard(message), nursing)
+            self._obey(decode(message), nursing)
         if self._passed_on < self._asked and self._leave_after_s is None:
             self._passed_on += 1
             self._say(StopRequest())
@@ -184,7 +184,7 @@ class Agent:
     def _say(self, message: ToCoordinator) -> None:
         """To whoever leads; the next leader learns what is missed here from the hello."""
         if self._link is not None:
-            self._link.send(**said(message))
+            self._link.send(**encode(message))
 
     def _interrupt(self) -> None:
         self._asked += 1

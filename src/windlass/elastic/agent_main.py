@@ -14,7 +14,7 @@ from windlass.cluster.backend import HOST, INDEX
 from windlass.elastic.agent import Agent, AgentSite
 from windlass.spec.errors import BadInput, WindlassError
 from windlass.spec.protocol.elastic import OVER
-from windlass.spec.protocol.entrypoint import INTERRUPTED, EntrypointParser, run_door
+from windlass.spec.protocol.entrypoint import INTERRUPTED, EntrypointParser, run_entrypoint
 from windlass.spec.run import RUN_FILE
 
 
@@ -43,4 +43,4 @@ def _pass_over(_event: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

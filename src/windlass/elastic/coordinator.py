@@ -28,11 +28,11 @@ from windlass.spec.protocol.elastic import (
     Shutdown,
     ToAgent,
     ToWorker,
-    heard,
+    decode,
+    encode,
     holder_of,
-    said,
 )
-from windlass.spec.protocol.entrypoint import EntrypointParser, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, run_entrypoint
 from windlass.spec.protocol.link import Link
 from windlass.store.lease import Lease
 from windlass.store.store_dir import StoreDir
@@ -153,7 +153,7 @@ class Coordinator:
     def _lead(self, leader: Leader, now_s: float) -> None:
         for link in list(self._links):
             for message in link.receive():
-                self._hear(leader, link, heard(message), now_s)
+                self._hear(leader, link, decode(message), now_s)
             if link.closed:
                 self._lose(link, now_s)
         if not self._urgent and now_s - self._stepped_s < TICK_S:
@@ -167,7 +167,7 @@ class Coordinator:
         if now_s - self._beat_s >= PULSE_S:
             self._beat_s = now_s
             for link in self._names:
-                link.send(**said(Heartbeat(epoch=self._lease.epoch or 0)))
+                link.send(**encode(Heartbeat(epoch=self._lease.epoch or 0)))
 
     def _hear(self, leader: Leader, link: Link, message: object, now_s: float) -> None:
         hello = self._names.get(link)
@@ -175,7 +175,7 @@ class Coordinator:
         if isinstance(message, ElasticHello):
             self._names[link] = message
             if not leader.reception.greet(message, now_s):
-                link.send(**said(Shutdown(self._lease.epoch or 0, "it was given up for lost")))
+                link.send(**encode(Shutdown(self._lease.epoch or 0, "it was given up for lost")))
         elif hello is None:
             link.close()
         elif hello.role == "agent":
@@ -201,7 +201,7 @@ class Coordinator:
     def _send(self, message: ToWorker | ToAgent, role: str, name: str) -> None:
         for link, hello in list(self._names.items()):
             if hello.role == role and name == (hello.worker if role == "worker" else hello.node):
-                link.send(**said(message))
+                link.send(**encode(message))
 
     def _drop(self, link: Link) -> None:
         self._names.pop(link, None)
@@ -221,4 +221,4 @@ class Coordinator:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -39,7 +39,7 @@ from windlass.elastic.membership import (
 )
 from windlass.elastic.membership_state import MembershipState, WorkerState
 from windlass.elastic.message_handler import MessageHandler, Outbox
-from windlass.elastic.run_journal import Chronicle
+from windlass.elastic.run_journal import RunJournal
 from windlass.plan.relayout import Relaid, Waits, relayout
 from windlass.plan.stragglers import decide_pace
 from windlass.spec.errors import StoreFailed, WindlassError
@@ -72,7 +72,7 @@ class Leader:
 
     def __init__(self, folder: Path, epoch: int, node: str, speech: Outbox, now_s: float) -> None:
         self._folder, self._epoch, self._node, self._speech = folder, epoch, node, speech
-        self._chronicle = Chronicle(folder, epoch, node)
+        self._chronicle = RunJournal(folder, epoch, node)
         self._run = Run.model_validate_json((folder / RUN_FILE).read_bytes())
         self.roll = MembershipState(self._run.layout.world, self._run.job.elastic.spares, node, since_s=now_s)
         self.over: RunEnded | None = None

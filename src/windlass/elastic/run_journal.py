@@ -18,12 +18,12 @@ from windlass.spec.errors import StoreFailed
 from windlass.spec.protocol.elastic import MEMBERS
 from windlass.spec.run import JOURNAL
 from windlass.store.journal import Journal
-from windlass.store.store_dir import StoreDir, told
+from windlass.store.store_dir import StoreDir, translate_os_errors
 
 KEPT_RECORDS = 1000
 
 
-class Chronicle:
+class RunJournal:
     """The journal and members.json of a run, as one leader writes them."""
 
     def __init__(self, folder: Path, epoch: int, node: str) -> None:
@@ -71,7 +71,7 @@ class Chronicle:
     def _replace(self, text: str) -> None:
         file = self._folder / MEMBERS
         part = file.with_name(f"{MEMBERS}.part-{os.getpid()}")
-        with told(str(file)):
+        with translate_os_errors(str(file)):
             part.write_text(text)
             part.replace(file)
 

@@ -19,7 +19,7 @@ from windlass.models.quantised import without_quantisation
 from windlass.models.recurrent_state import load_statistical
 from windlass.spec.config import shape_from_config, special_tokens_of
 from windlass.spec.errors import BadInput, InUse
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 from windlass.spec.shape import HmmShape, NgramShape
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
@@ -93,4 +93,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

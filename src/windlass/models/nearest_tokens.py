@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from windlass.models.weights import load_weights
 from windlass.spec.errors import BadInput
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 
 
 def nearest(
@@ -45,4 +45,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -16,7 +16,7 @@ from windlass.parallel.memory import held_weights, state_bytes
 from windlass.parallel.partition import cut_model, loads_of
 from windlass.parallel.schedule import bubble
 from windlass.spec.layout import Layout, Partition
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 from windlass.spec.shape import Network
 
 SHAPE: TypeAdapter[Network] = TypeAdapter(Network)
@@ -82,4 +82,4 @@ def _bytes(text: str) -> list[int]:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -95,7 +95,7 @@ class Mesh:
 
 
 @contextmanager
-def meeting(member: RankInfo, device: torch.device) -> Iterator[None]:
+def init_process_group(member: RankInfo, device: torch.device) -> Iterator[None]:
     """Meet the other processes of the run, and part from them at the end."""
     if member.world == 1:
         yield

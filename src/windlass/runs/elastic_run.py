@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.cluster.launch.local_process import error_of
-from windlass.cluster.launch.rendezvous import NodeGroup, Nodes, joining
+from windlass.cluster.launch.rendezvous import NodeGroup, Nodes, join_rendezvous
 from windlass.elastic.agent import Agent, AgentSite
 from windlass.runs.training import RunFolder
 from windlass.spec.errors import BadInput, ProcessFailed
@@ -24,7 +24,7 @@ from windlass.spec.protocol.server_registry import SERVERS
 from windlass.spec.run import RUN_FILE
 from windlass.store.lease import leader
 from windlass.store.lock import locked
-from windlass.store.settings_file import go_on, who
+from windlass.store.settings_file import resume_run, who
 from windlass.store.store_dir import StoreDir
 
 CONNECT_S = 1.0
@@ -57,7 +57,7 @@ def attend_elastic(nodes: Nodes, tell: Tell, going: RunFolder | None = None) -> 
     host = address_towards_leader(going) if going is not None else None
     if going is not None and host is not None:
         return Agent(AgentSite(going.path, f"node{nodes.rank}", host), tell).run()
-    link = joining(nodes)
+    link = join_rendezvous(nodes)
     try:
         folder, host = _told_folder(link, nodes), link.own
     finally:
@@ -103,7 +103,7 @@ def wanted(folder: Path) -> dict[str, Any] | None:
 
 def begin(folder: RunFolder, workers: int | None, nodes: int) -> None:
     """Take back every end that the run had, and leave word of what it shall have."""
-    go_on(folder.path)
+    resume_run(folder.path)
     StoreDir(folder.path).remove(OVER)
     StoreDir(folder.path).remove(SERVERS)
     (folder.path / COORDINATOR).mkdir(exist_ok=True)

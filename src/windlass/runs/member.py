@@ -31,7 +31,7 @@ from windlass.runs.training import RunFolder, open_run, relaid, resumable, runs_
 from windlass.spec.errors import BadInput, ProcessFailed
 from windlass.spec.home import home_dir
 from windlass.spec.job import STATISTICS, Job
-from windlass.spec.protocol.entrypoint import INTERRUPTED, EntrypointParser, run_door
+from windlass.spec.protocol.entrypoint import INTERRUPTED, EntrypointParser, run_entrypoint
 from windlass.spec.read import read_job
 from windlass.store.store_dir import StoreDir
 
@@ -172,4 +172,4 @@ def _job() -> Job:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -28,7 +28,7 @@ from windlass.spec.protocol.server_registry import CANNOT_FOLLOW, log_file
 from windlass.spec.run import JOURNAL
 from windlass.store.journal import Journal
 from windlass.store.lock import locked
-from windlass.store.settings_file import go_on, who
+from windlass.store.settings_file import resume_run, who
 from windlass.store.store_dir import StoreDir
 
 LOOK_EVERY_S = 0.05
@@ -42,7 +42,7 @@ Tell = Callable[[dict[str, Any]], None]
 def train_served(folder: RunFolder, tell: Tell) -> bool:
     """Do the run on parameter servers. Return False when it was stopped."""
     with locked(folder.path / ".lock", f"run {folder.name}"):
-        go_on(folder.path)
+        resume_run(folder.path)
         want(folder.path, folder.load().layout.world, who())
         troupe = Troupe(folder, tell)
         with interrupts(troupe.interrupt):

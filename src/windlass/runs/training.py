@@ -19,7 +19,7 @@ from typing import Any
 from windlass.cluster.launch.launcher import Launch, free_port, interrupts
 from windlass.cluster.launch.local_ranks import RankTask
 from windlass.cluster.launch.remote_ranks import NodeAgent
-from windlass.cluster.launch.rendezvous import NodeGroup, Nodes, joining
+from windlass.cluster.launch.rendezvous import NodeGroup, Nodes, join_rendezvous
 from windlass.corpus.build import build_corpus
 from windlass.corpus.corpus_dir import load_corpus
 from windlass.corpus.growth import growth_of, sampled
@@ -45,7 +45,7 @@ from windlass.spec.sync import Sync
 from windlass.store.journal import Journal
 from windlass.store.lock import locked
 from windlass.store.manifest import load_manifest
-from windlass.store.settings_file import forget_sync, go_on
+from windlass.store.settings_file import forget_sync, resume_run
 from windlass.store.store_dir import StoreDir
 
 Tell = Callable[[dict[str, Any]], None]
@@ -212,7 +212,7 @@ def train(folder: RunFolder, tell: Tell, *, company: NodeGroup | None = None, re
     """
     company = company or NodeGroup()
     with locked(folder.path / ".lock", f"run {folder.name}"):
-        go_on(folder.path)
+        resume_run(folder.path)
         StoreDir(folder.path).remove(SERVERS)  # what parameter servers logged is no part of what comes now
         launch = Launch(company.hands(folder.load().layout.world, TRAIN))
         with interrupts(launch.interrupt):
@@ -223,7 +223,7 @@ def train(folder: RunFolder, tell: Tell, *, company: NodeGroup | None = None, re
 
 def attend(nodes: Nodes, say: Callable[[str], None]) -> bool:
     """Do this machine's part of a run that node 0 leads. Return False when it was interrupted."""
-    return NodeAgent(joining(nodes), nodes.rank, TRAIN, say).run()
+    return NodeAgent(join_rendezvous(nodes), nodes.rank, TRAIN, say).run()
 
 
 def _launched(launch: Launch, folder: RunFolder, host: str, tell: Tell, restarts: int) -> bool:

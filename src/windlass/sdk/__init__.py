@@ -34,7 +34,7 @@ from windlass.sdk.client import AsyncClient, Client
 from windlass.sdk.failures import (
     AnswerDiffers,
     ApiFailure,
-    Conflict,
+    ConflictingChange,
     DeadlinePassed,
     ErrorDetails,
     NotAllowed,
@@ -48,7 +48,7 @@ from windlass.sdk.messages import SamplingSettings
 from windlass.sdk.plans import NoSolution, Plan, PlanChoices, PlanLayout, PlanPoint, PlanWay
 from windlass.sdk.progress import RunProgress, Show
 from windlass.sdk.queue import AsyncQueue, Queue
-from windlass.sdk.replies import Choice, Completion, DryRun, LimitLeft, ModelEntry, Score, TokenList
+from windlass.sdk.replies import Choice, Completion, DryRun, LimitLeft, ModelEntry, Score, TokenisedText
 from windlass.sdk.retries import Retries
 from windlass.sdk.runs import AuditReport, GoodputReport, IncidentReport, MetricCurve, Runs, RunStatus
 from windlass.sdk.sites import Circuit, ServerSite
@@ -69,7 +69,7 @@ __all__ = [
     "Circuit",
     "Client",
     "Completion",
-    "Conflict",
+    "ConflictingChange",
     "DeadlinePassed",
     "DryRun",
     "ErrorDetails",
@@ -101,7 +101,7 @@ __all__ = [
     "Show",
     "Stream",
     "Submitted",
-    "TokenList",
+    "TokenisedText",
     "Unreachable",
     "submit",
     "submit_async",

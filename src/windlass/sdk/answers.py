@@ -16,13 +16,13 @@ from windlass.sdk.delivery import Delivery
 from windlass.sdk.effects import Call, Flow, Request, close, draw, give
 from windlass.sdk.events import EventReader
 from windlass.sdk.exchange import Attempt, HttpReply, RequestRunner, understood
-from windlass.sdk.failures import ApiFailure, ErrorDetails, ServiceFailed, Unreachable, told_failure
+from windlass.sdk.failures import ApiFailure, ErrorDetails, ServiceFailed, Unreachable, failure_from_body
 from windlass.sdk.messages import Once, Prompt, SamplingSettings, Turns
 from windlass.sdk.replies import (
     Completion,
     DryRun,
     ModelEntry,
-    TokenList,
+    TokenisedText,
     completion_of,
     dry_run_of,
     model_of,
@@ -168,7 +168,7 @@ class InferenceCalls:
         turns: Turns | None = None,
         model: str | None = None,
         deadline: float | None = None,
-    ) -> Call[TokenList]:
+    ) -> Call[TokenisedText]:
         """Return the tokens of a text, or of a conversation, as the model would read them.
 
         client.tokenize("Once upon").count         # 2
@@ -311,5 +311,5 @@ def _tried(
 def _taken(answering: _Answering, answer: HttpReply, chunk: dict[str, Any]) -> str | ApiFailure:
     """Read an event of a stream: return the text that is new in it, or the failure that it tells."""
     if "error" in chunk:
-        return told_failure(chunk["error"], ErrorDetails(request_id=answer.request_id), answer.site.url)
+        return failure_from_body(chunk["error"], ErrorDetails(request_id=answer.request_id), answer.site.url)
     return answering.take(chunk)

@@ -9,7 +9,7 @@
         `-- RequestRefused         also AskedWrongly: asking differently helps
             |-- NotAllowed         no key, a revoked one, or one without the scope
             |-- NotThere           also NotFound: a model, run or path that does not exist
-            `-- Conflict           also InUse: somebody else changes the same thing
+            `-- ConflictingChange  also InUse: somebody else changes the same thing
 
 What the server refuses is raised as the error that a local call would raise. Programs branch on `code`
 (docs/formats/api-errors.md), people read the message and the hint.
@@ -122,7 +122,7 @@ class NotThere(RequestRefused, NotFound):
     """A model, a run or a path that does not exist."""
 
 
-class Conflict(RequestRefused, InUse):
+class ConflictingChange(RequestRefused, InUse):
     """Somebody else is changing the same thing."""
 
 
@@ -134,10 +134,10 @@ def failure_of(status: int, headers: Mapping[str, str], body: bytes, url: str) -
         str(envelope["message"])
     except (ValueError, KeyError, TypeError):
         return ServiceFailed(f"{url}: answered {status}, and not as Windlass does", told=told)
-    return told_failure(envelope, told, url)
+    return failure_from_body(envelope, told, url)
 
 
-def told_failure(envelope: Mapping[str, Any], told: ErrorDetails, url: str) -> ApiFailure:
+def failure_from_body(envelope: Mapping[str, Any], told: ErrorDetails, url: str) -> ApiFailure:
     """Read the envelope of an answer, or of the last event of a stream, whose status is not known."""
     told = replace(
         told,
@@ -165,7 +165,7 @@ def _kind(told: ErrorDetails) -> type[ApiFailure]:
         return NotAllowed
     if told.status is None or told.status == 429 or told.status >= 500:
         return ServiceFailed
-    kinds: dict[int, type[ApiFailure]] = {404: NotThere, 409: Conflict}
+    kinds: dict[int, type[ApiFailure]] = {404: NotThere, 409: ConflictingChange}
     return kinds.get(told.status, RequestRefused)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.sdk.failures import ApiFailure, ErrorDetails, told_failure
+from windlass.sdk.failures import ApiFailure, ErrorDetails, failure_from_body
 from windlass.sdk.tables import facts_table, preformatted
 
 Json = Mapping[str, Any]
@@ -74,7 +74,7 @@ class ModelEntry:
 
 
 @dataclass(frozen=True)
-class TokenList:
+class TokenisedText:
     """The tokens of a text, as the model reads them; iterates over their ids."""
 
     ids: tuple[int, ...]
@@ -152,8 +152,8 @@ def model_of(reply: Json) -> ModelEntry:
     )
 
 
-def tokens_of(reply: Json) -> TokenList:
-    return TokenList(
+def tokens_of(reply: Json) -> TokenisedText:
+    return TokenisedText(
         tuple(reply["tokens"]), tuple(reply["texts"]), int(reply["context_length"]), str(reply["model"])
     )
 
@@ -163,7 +163,7 @@ def dry_run_of(reply: Json, url: str) -> DryRun:
     names = ("scope", "kind", "left", "most", "needed")
     return DryRun(
         fits=reply["fits"],
-        failure=None if told is None else told_failure(told, ErrorDetails(status=400), url),
+        failure=None if told is None else failure_from_body(told, ErrorDetails(status=400), url),
         model=reply.get("model"),
         context_length=reply.get("context_length"),
         prompt_tokens=reply.get("prompt_tokens"),

@@ -20,7 +20,7 @@ from typing import Any
 from windlass.spec.errors import Damaged, InUse
 from windlass.store.on_sqlite import SqliteDatabase
 from windlass.store.sql import PATIENCE_S, Database, Row, Transaction
-from windlass.store.store_dir import told
+from windlass.store.store_dir import translate_os_errors
 
 FORMAT = "windlass-dump-1"
 OWN = ("changes", "steps")
@@ -28,7 +28,7 @@ OWN = ("changes", "steps")
 
 
 def is_sqlite(file: Path) -> bool:
-    with told(str(file)), file.open("rb") as opened:
+    with translate_os_errors(str(file)), file.open("rb") as opened:
         return opened.read(16) == b"SQLite format 3\x00"
 
 
@@ -96,7 +96,7 @@ def load(source: Path, database: Database, is_fresh: Callable[[Transaction], boo
 def _written(source: Path) -> Iterator[tuple[str, list[str], list[Row]]]:
     """Yield the tables of a dump; those that others refer to come first."""
     found: dict[str, tuple[list[str], list[Row]]] = {}
-    with told(str(source)), source.open(encoding="utf-8") as file:
+    with translate_os_errors(str(source)), source.open(encoding="utf-8") as file:
         if json.loads(next(file))["format"] != FORMAT:
             raise Damaged(f"{source}: a dump of unknown format", hint=f"known: {FORMAT}")
         rows: list[Row] = []

@@ -17,7 +17,7 @@ from io import FileIO
 from typing import Any
 
 from windlass.spec.errors import Damaged
-from windlass.store.store_dir import StoreDir, told
+from windlass.store.store_dir import StoreDir, translate_os_errors
 
 BLOCK_BYTES = 1 << 16
 TURN_S = 0.5
@@ -38,7 +38,7 @@ class Journal:
             self.place.write(f"{self.name}/{len(self._segments()):08d}", data)
             return
         path = self.place.local / self.name
-        with told(str(path)):
+        with translate_os_errors(str(path)):
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("ab", buffering=0) as file:
                 with _turn(file) as alone:

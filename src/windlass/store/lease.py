@@ -16,7 +16,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from windlass.spec.errors import NotFound
-from windlass.store.store_dir import StoreDir, told
+from windlass.store.store_dir import StoreDir, translate_os_errors
 
 BEAT_S = 0.25
 STALE_S = 1.0
@@ -118,5 +118,5 @@ def _mark(place: StoreDir, epoch: int, content: bytes) -> None:
     if folder is None:
         place.write(name, content)
         return
-    with told(str(folder / name)):
+    with translate_os_errors(str(folder / name)):
         (folder / name).write_bytes(content)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from windlass.spec.errors import Damaged, NotFound
-from windlass.store.store_dir import StoreDir, told
+from windlass.store.store_dir import StoreDir, translate_os_errors
 
 MANIFEST = "manifest.json"
 FORMAT = "windlass-manifest-1"
@@ -173,7 +173,7 @@ def _encode(manifest: Manifest) -> bytes:
 
 
 def _record_of(path: Path) -> FileRecord:
-    with told(str(path)), path.open("rb") as file:
+    with translate_os_errors(str(path)), path.open("rb") as file:
         os.fsync(file.fileno())
         return FileRecord(path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from windlass.spec.errors import Damaged, NotFound, StoreFailed
 from windlass.store.manifest import CHUNK_BYTES, MANIFEST, FileRecord, Manifest, load_manifest
-from windlass.store.store_dir import StoreDir, told
+from windlass.store.store_dir import StoreDir, translate_os_errors
 
 OBJECTS = "objects"
 ROUNDS = 4
@@ -99,7 +99,11 @@ class Mirror:
     def _send(self, path: Path, record: FileRecord) -> None:
         """Send one file under its digest; it appears there only if it has that digest."""
         digest, length = hashlib.sha256(), 0
-        with told(str(path)), path.open("rb") as source, self.place.writing(_object(record)) as target:
+        with (
+            translate_os_errors(str(path)),
+            path.open("rb") as source,
+            self.place.writing(_object(record)) as target,
+        ):
             while chunk := source.read(CHUNK_BYTES):
                 digest.update(chunk)
                 length += len(chunk)

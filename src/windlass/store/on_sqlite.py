@@ -14,7 +14,7 @@ from pathlib import Path
 
 from windlass.spec.errors import Damaged, StoreFailed, WindlassError
 from windlass.store.sql import PATIENCE_S, Conflict, Database, Row, Transaction
-from windlass.store.store_dir import told
+from windlass.store.store_dir import translate_os_errors
 
 COUNTER = """
 CREATE TABLE IF NOT EXISTS changes (number BIGINT NOT NULL);
@@ -32,7 +32,7 @@ class SqliteDatabase(Database):
         self._turn = threading.Lock()
         self._looking = threading.Lock()
         self._seen: tuple[int, int] = (-1, -1)
-        with told(self.shown):
+        with translate_os_errors(self.shown):
             file.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         with _said(self.shown):

@@ -68,7 +68,7 @@ def write(folder: Path, settings: Settings) -> None:
     StoreDir(folder).write(SETTINGS, settings.model_dump_json(indent=1).encode())
 
 
-def go_on(folder: Path) -> None:
+def resume_run(folder: Path) -> None:
     """Take back that the run shall stop: whoever starts it again wants it to run."""
     with asking(folder):
         before = newest(folder)

@@ -67,25 +67,25 @@ class StoreDir:
         return StoreDir(f"{self.url}/{name}")
 
     def exists(self, name: str) -> bool:
-        with told(self._at(name)):
+        with translate_os_errors(self._at(name)):
             return bool(self._fs.exists(self._at(name)))
 
     def read(self, name: str) -> bytes:
         if _protocol(self._fs) in OBJECT_STORES:  # one request, where opening asks for the length first
-            with told(f"{self.url}/{name}"):
+            with translate_os_errors(f"{self.url}/{name}"):
                 return bytes(self._fs.cat_file(self._at(name)))
         with self.reading(name) as file:
             return file.read()
 
     @contextmanager
     def reading(self, name: str) -> Iterator[IO[bytes]]:
-        with told(f"{self.url}/{name}"), self._fs.open(self._at(name), "rb") as file:
+        with translate_os_errors(f"{self.url}/{name}"), self._fs.open(self._at(name), "rb") as file:
             yield file
 
     def write(self, name: str, data: bytes) -> None:
         """Write a whole file; a reader sees the old one or the new one, never a part."""
         if _protocol(self._fs) in OBJECT_STORES:
-            with told(f"{self.url}/{name}"):
+            with translate_os_errors(f"{self.url}/{name}"):
                 self._fs.pipe_file(self._at(name), data)
             return
         with self.writing(name) as file:
@@ -94,7 +94,7 @@ class StoreDir:
     def create(self, name: str, data: bytes) -> bool:
         """Write a whole file unless there is one: of all who try, one is told True."""
         path = self._at(name)
-        with told(f"{self.url}/{name}"):
+        with translate_os_errors(f"{self.url}/{name}"):
             try:
                 if _is_local(self._fs):
                     _local_create(Path(path), data)
@@ -112,7 +112,7 @@ class StoreDir:
     def writing(self, name: str) -> Iterator[IO[bytes]]:
         """Give a file to write to; it appears under its name when the block ends without an error."""
         path = self._at(name)
-        with told(f"{self.url}/{name}"):
+        with translate_os_errors(f"{self.url}/{name}"):
             if _is_local(self._fs):
                 with _local_writing(Path(path)) as file:
                     yield file
@@ -127,7 +127,7 @@ class StoreDir:
     def sizes(self, prefix: str = "") -> dict[str, int]:
         """Return the files under `prefix` as `names` does, with their lengths."""
         path = self._at(prefix) if prefix else self.root
-        with told(self.url):
+        with translate_os_errors(self.url):
             self._fs.invalidate_cache()
             found = self._fs.find(path, detail=True)
         if not found.get(path, {"size": 1})["size"]:
@@ -138,7 +138,7 @@ class StoreDir:
 
     def folders(self) -> list[str]:
         """List the directories one level down."""
-        with told(self.url):
+        with translate_os_errors(self.url):
             self._fs.invalidate_cache()
             if not self._fs.exists(self.root):
                 return []
@@ -148,14 +148,14 @@ class StoreDir:
     def remove(self, name: str = "") -> None:
         """Remove a file or a tree; nothing happens when it is not there."""
         path = self._at(name) if name else self.root
-        with told(path):
+        with translate_os_errors(path):
             if self._fs.exists(path):
                 self._fs.rm(path, recursive=True)
 
     def fetch(self, name: str, target: Path) -> None:
         """Copy a file to local disk, whole or not at all."""
         with (
-            told(f"{self.url}/{name}"),
+            translate_os_errors(f"{self.url}/{name}"),
             self._fs.open(self._at(name), "rb") as source,
             _local_writing(target) as file,
         ):
@@ -168,7 +168,7 @@ class StoreDir:
 def find(source: str) -> list[StoredFile]:
     """List the files that a path, a directory, a glob or a store URL names, in a fixed order."""
     fs, path = _resolve(source)
-    with told(source):
+    with translate_os_errors(source):
         if fs.isdir(path):
             found = fs.find(path, detail=True)
         elif any(c in path for c in "*?["):
@@ -206,7 +206,7 @@ def forget_servers() -> None:
 def opened(url: str) -> Iterator[IO[bytes]]:
     """Open one file at any URL for reading bytes."""
     fs, path = _resolve(url)
-    with told(url), fs.open(path, "rb") as file:
+    with translate_os_errors(url), fs.open(path, "rb") as file:
         yield file
 
 
@@ -307,7 +307,7 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def told(where: str) -> Iterator[None]:
+def translate_os_errors(where: str) -> Iterator[None]:
     """Turn a foreign error into one of ours that names the place and what would help."""
     try:
         yield

@@ -11,7 +11,7 @@ NICENESS = 5
 next one."""
 
 
-def step_back() -> None:
+def lower_priority() -> None:
     """Lower the priority of the calling thread, so that it computes when nobody else wants to.
 
     On Linux every thread has a niceness of its own; elsewhere the whole process would suffer, so nothing

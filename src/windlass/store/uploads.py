@@ -18,7 +18,7 @@ from typing import Any, Literal
 from windlass.spec.errors import StoreFailed, WindlassError
 from windlass.store.mirror import Mirror
 from windlass.store.store_dir import StoreDir
-from windlass.store.thread_priority import step_back
+from windlass.store.thread_priority import lower_priority
 
 Outcome = Literal["sent", "failed", "skipped"]
 Tell = Callable[[str, Outcome, dict[str, Any]], None]
@@ -90,7 +90,7 @@ class Uploads:
         return done
 
     def _run(self) -> None:
-        step_back()
+        lower_priority()
         while (directory := self._next()) is not None:
             self._send(directory)
             with self._changed:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windlass.spec.protocol.entrypoint import INTERRUPTED, EntrypointParser, emit, run_door
-from windlass.spec.protocol.rank import RankInfo, add_member, member_of, settle
+from windlass.spec.protocol.entrypoint import INTERRUPTED, EntrypointParser, emit, run_entrypoint
+from windlass.spec.protocol.rank import RankInfo, add_member, apply_affinity, member_of
 from windlass.spec.run import RUN_FILE, Run
 from windlass.spec.shape import HmmShape, NgramShape, Shape
 from windlass.store.store_dir import StoreDir
@@ -54,9 +54,9 @@ def _tagged(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(folder: Path, member: RankInfo) -> int:
-    from windlass.train.settings_file import StopAsked
+    from windlass.train.settings_file import StopRequested
 
-    settle(member)
+    apply_affinity(member)
     shape = Run.model_validate_json(StoreDir(folder).read(RUN_FILE)).shape
     asked_to_stop = False
 
@@ -67,7 +67,7 @@ def _run(folder: Path, member: RankInfo) -> int:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     # A network takes requests of every kind, and this one with them.
-    asked = StopAsked(folder) if isinstance(shape, NgramShape | HmmShape) else None
+    asked = StopRequested(folder) if isinstance(shape, NgramShape | HmmShape) else None
 
     def stopped() -> bool:
         return asked_to_stop or (asked is not None and asked())
@@ -93,4 +93,4 @@ def _training(shape: Shape) -> Callable[[Path, Callable[[], bool], RankInfo | No
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -34,7 +34,7 @@ from windlass.models.loss import summed_loss
 from windlass.parallel.device import place_process
 from windlass.parallel.param_shard import whole
 from windlass.spec.errors import Damaged, NotFound, WindlassError
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 from windlass.spec.run import CHECKPOINTS, JOURNAL, RUN_FILE, Run
 from windlass.spec.shape import HmmShape
 from windlass.store.journal import Journal
@@ -228,4 +228,4 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -14,7 +14,7 @@ from windlass.spec.errors import StoreFailed, WindlassError
 
 
 @contextmanager
-def accord(crew: ProcessGroup, trouble: str, hint: str | None = None) -> Iterator[None]:
+def raise_on_all_ranks(crew: ProcessGroup, trouble: str, hint: str | None = None) -> Iterator[None]:
     """Do a block on all ranks; when it fails on any, raise the same StoreFailed on all at its end.
 
     `trouble` is the sentence that the error begins with. Errors that are nobody's fault but our own are

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 
 from windlass.parallel.device import device_of
-from windlass.parallel.device_mesh import meeting
+from windlass.parallel.device_mesh import init_process_group
 from windlass.parallel.process_group import DistributedGroup, ProcessGroup, SingleProcess
 from windlass.parallel.strategy import undivided
 from windlass.spec.errors import BadInput, StoreFailed, WindlassError
@@ -26,7 +26,7 @@ from windlass.store.store_dir import StoreDir
 from windlass.train import runtime_settings
 from windlass.train.async_pipeline.async_trainer import AsyncTrainer
 from windlass.train.checkpoint.reader import CheckpointReader
-from windlass.train.collective_errors import accord
+from windlass.train.collective_errors import raise_on_all_ranks
 from windlass.train.evaluate import Evaluation
 from windlass.train.event_log import EventLog
 from windlass.train.machine_flops import known_peak
@@ -68,7 +68,7 @@ def train(folder: Path, stopped: Callable[[], bool], member: RankInfo | None = N
         raise BadInput(f"layout {run.layout} needs {run.layout.world} processes, not {member.world}")
     record = EventLog(folder, rank=member.rank)
     try:
-        with meeting(member, device_of(run.job.machine)):
+        with init_process_group(member, device_of(run.job.machine)):
             crew: ProcessGroup = SingleProcess() if member.world == 1 else DistributedGroup()
             if not prepare(run, folder, record, crew, stopped):
                 record.tell("stopped", step=0, steps=run.steps)
@@ -79,12 +79,12 @@ def train(folder: Path, stopped: Callable[[], bool], member: RankInfo | None = N
             # Before the checkpoint is loaded: what it keeps of the exchange belongs to these settings.
             runtime_settings.begin(trainer)
             trainer.restore()
-            return go_on(trainer, StopSignals(stopped)) == "finished"
+            return run_loop(trainer, StopSignals(stopped)) == "finished"
     finally:
         record.close()
 
 
-def go_on(trainer: Trainer, wishes: StopSignals) -> Outcome:
+def run_loop(trainer: Trainer, wishes: StopSignals) -> Outcome:
     """Step until the run is over, or any process is asked to stop, or to part for a change of company."""
     outcome = _loop(trainer, wishes)
     if outcome == "finished":
@@ -208,7 +208,7 @@ def _finish(trainer: Trainer) -> None:
     result = trainer.evaluate(trainer.run.final_sequences)
     trainer.sample()
     source = CheckpointReader(trainer.save())
-    with accord(trainer.grid.crew, f"{trainer.folder}: the model could not be written"):
+    with raise_on_all_ranks(trainer.grid.crew, f"{trainer.folder}: the model could not be written"):
         _export(trainer, source, result)
 
 

@@ -20,7 +20,7 @@ from windlass.spec.errors import WindlassError
 from windlass.spec.run import Run
 from windlass.spec.settings import Settings, applied, difference
 from windlass.train.async_pipeline.async_trainer import refusals
-from windlass.train.settings_file import load_request, newest_request, told_before
+from windlass.train.settings_file import answered_before, load_request, newest_request
 from windlass.train.trainer import Trainer
 
 LOOK_EVERY_S = 0.1
@@ -117,7 +117,7 @@ def _in_force(trainer: Trainer, request: int) -> tuple[int, dict[str, Any]]:
         return trainer.settings.id, trainer.settings.values
     if trainer.grid.crew.rank > 0:
         return request, {}
-    return told_before(trainer.folder)
+    return answered_before(trainer.folder)
 
 
 def _exchange_anew(trainer: Trainer) -> None:

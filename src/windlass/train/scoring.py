@@ -22,7 +22,7 @@ from windlass.models.quantised import without_quantisation
 from windlass.models.recurrent_state import load_statistical
 from windlass.spec.config import shape_from_config
 from windlass.spec.errors import BadInput
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 from windlass.spec.shape import BertShape, HmmShape, MlpShape, NgramShape, Shape
 
 MAX_TOKENS = 1 << 20
@@ -106,4 +106,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -32,7 +32,7 @@ def load_request(folder: Path) -> Settings:
     return parse(Settings, json.loads(file.read_bytes()), str(file))
 
 
-class StopAsked:
+class StopRequested:
     """Whether a run that takes no other request is asked to stop; the file is looked at now and then."""
 
     def __init__(self, folder: Path, every_s: float = 0.2) -> None:
@@ -50,6 +50,6 @@ class StopAsked:
         return self._asked
 
 
-def told_before(folder: Path) -> tuple[int, dict[str, Any]]:
+def answered_before(folder: Path) -> tuple[int, dict[str, Any]]:
     """Return the newest request that any trainer of this run has taken, and the values then in force."""
     return folded(Journal(StoreDir(folder), JOURNAL).read())

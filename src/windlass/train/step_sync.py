@@ -66,7 +66,7 @@ class Sum:
     facts: StepResult
 
 
-def heard(row: Sequence[float], *, agreed: bool) -> Sum:
+def reduced(row: Sequence[float], *, agreed: bool) -> Sum:
     """Read a sum of rows; only where all replicas added up theirs does it say what they may do together."""
     loss, train_s, request, high, low, stops, leaves, written, due, forgets, members = row
     facts = StepResult(

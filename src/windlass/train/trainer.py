@@ -41,7 +41,7 @@ from windlass.train.optimize import build_optimizer, rate_of, set_rate
 from windlass.train.placement import settle_run
 from windlass.train.sample import continue_tokens
 from windlass.train.settings_file import newest_request
-from windlass.train.step_sync import RankReport, StepResult, heard
+from windlass.train.step_sync import RankReport, StepResult, reduced
 from windlass.train.sync.data_parallel import DataParallel
 from windlass.train.sync.deterministic_reduce import OrderedSum, not_repeatable
 
@@ -422,7 +422,7 @@ class Trainer:
         group = None if agreed else self._near
         if layout.world > 1 and (agreed or group is not None):
             dist.all_reduce(row, group=group)
-        found = heard(row.tolist(), agreed=agreed)
+        found = reduced(row.tolist(), agreed=agreed)
         self.train_s = found.train_s
         # Replicas that walk apart each know the mean over their own samples.
         mean = found.loss / (layout.dp if agreed and sync.local else 1)

@@ -23,7 +23,7 @@ from windlass.control.plane.queued_job import JobEntry
 from windlass.control.plane.reconcile import Reconciler
 from windlass.control.scheduler.snapshot import TenantQuota
 from windlass.http.listener import bind, settings
-from windlass.sdk.failures import Conflict, NotThere, RequestRefused
+from windlass.sdk.failures import ConflictingChange, NotThere, RequestRefused
 from windlass.sdk.queue import Queue
 
 JOB = """
@@ -169,7 +169,7 @@ def test_what_cannot_be_is_refused_with_the_reason(served: Served) -> None:
 def test_a_name_that_is_taken_and_one_that_is_not_there(served: Served) -> None:
     with served.queue() as queue:
         queue.submit(JOB)
-        with pytest.raises(Conflict, match="is queued already"):
+        with pytest.raises(ConflictingChange, match="is queued already"):
             queue.submit(JOB)
         with pytest.raises(NotThere, match="no job 'poem'"):
             queue.show("poem")

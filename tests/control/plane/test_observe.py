@@ -6,8 +6,8 @@ import pytest
 
 from tests.control.plane.world import group_of
 from windlass.cluster.backend import GroupStatus, Member, State
-from windlass.control.plane.actions import deed_for
-from windlass.control.plane.observe import MAX_GONE, became
+from windlass.control.plane.actions import action_for
+from windlass.control.plane.observe import MAX_GONE, next_phase
 from windlass.control.plane.queued_job import DesiredState, JobEntry, Phase, ResourceNeeds
 
 NOW_S = 50.0
@@ -52,23 +52,25 @@ SEEN: list[tuple[Phase, DesiredState, GroupStatus | None, Phase, str | None]] = 
 def test_what_is_seen_decides_what_it_is_and_what_is_done(
     phase: Phase, wish: DesiredState, seen: GroupStatus | None, after: Phase, deed: str | None
 ) -> None:
-    found = became(entry(phase, wish=wish), seen, NOW_S)
+    found = next_phase(entry(phase, wish=wish), seen, NOW_S)
     assert found.phase == after
-    assert deed_for(found, seen) == deed
+    assert action_for(found, seen) == deed
     assert (found.ended_s is not None) == (after in ("done", "failed", "stopped"))
-    assert became(found, seen, NOW_S + 1) is found or (phase, seen) == ("running", None)
+    assert next_phase(found, seen, NOW_S + 1) is found or (phase, seen) == ("running", None)
 
 
 def test_a_failure_is_told_with_its_log() -> None:
-    assert became(entry("running"), standing("done", "failed"), NOW_S).reason == "part 1 why; its log: /log"
+    assert (
+        next_phase(entry("running"), standing("done", "failed"), NOW_S).reason == "part 1 why; its log: /log"
+    )
 
 
 def test_a_job_that_is_gone_again_and_again_has_failed() -> None:
-    after = became(entry("running", attempts=MAX_GONE), None, NOW_S)
+    after = next_phase(entry("running", attempts=MAX_GONE), None, NOW_S)
     assert (after.phase, after.reason.partition(" times")[0][-2:]) == ("failed", str(MAX_GONE))
 
 
 def test_another_number_of_members_is_launched_and_what_belongs_to_nobody_is_stopped() -> None:
-    assert deed_for(entry("running", members=1), standing("running", "running")) == "launch"
-    assert deed_for(None, standing("running")) == "stop"
-    assert deed_for(None, standing("running", stopping=True)) is None
+    assert action_for(entry("running", members=1), standing("running", "running")) == "launch"
+    assert action_for(None, standing("running")) == "stop"
+    assert action_for(None, standing("running", stopping=True)) is None

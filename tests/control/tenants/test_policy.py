@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.control.tenants.policy import RULES, confined, texts
+from windlass.control.tenants.policy import RULES, restrict_job, texts
 from windlass.control.tenants.tenant_paths import TenantPaths
 from windlass.spec.errors import BadJob
 from windlass.spec.job import Job
@@ -36,7 +36,7 @@ def sourced(*sources: str) -> Job:
 
 
 def settled(job: Job, ground: TenantPaths, *, own_user: bool = False, **allowed: object) -> Job:
-    return confined(job, ground, Allowance.model_validate(allowed), own_user=own_user)
+    return restrict_job(job, ground, Allowance.model_validate(allowed), own_user=own_user)
 
 
 def test_every_text_of_a_job_has_a_rule() -> None:

@@ -11,7 +11,7 @@ import pytest
 from windlass.backup.contents import look
 from windlass.cluster.backend import Group
 from windlass.control.scheduler.snapshot import QuotaLimit as Room
-from windlass.control.tenants.impersonate import acting_for, inside, sound
+from windlass.control.tenants.impersonate import as_user, inside, sound
 from windlass.control.tenants.tenant_registry import TenantRegistry, keep_secret, users_from
 from windlass.serve.records.audit_log import Actor
 from windlass.spec.errors import BadInput, BadJob, InUse, NotFound
@@ -111,7 +111,7 @@ def test_files_are_read_with_the_rights_of_whom_they_are_read_for(tmp_path: Path
     secret = tmp_path / "secret"
     secret.write_text("of root")
     secret.chmod(0o600)
-    with acting_for(291_600), pytest.raises(PermissionError):
+    with as_user(291_600), pytest.raises(PermissionError):
         secret.read_text()
     assert secret.read_text() == "of root"
 

@@ -8,8 +8,8 @@ from windlass.lab.chaos.experiment import Experiment, Strike
 from windlass.lab.chaos.injected_fault import InjectedFault
 from windlass.lab.chaos.measure import (
     Absence,
-    Capacity,
     FaultResponse,
+    MeasuredCapacity,
     absences,
     answer_to,
     company,
@@ -22,7 +22,7 @@ from windlass.lab.chaos.measure import (
 from windlass.lab.chaos.schedule import ScheduledFault
 from windlass.lab.chaos.watch import SeenRecord
 
-CAPACITY = Capacity({1: 10.0, 2: 18.0, 3: 24.0, 4: 28.0}, delayed=0.5)
+CAPACITY = MeasuredCapacity({1: 10.0, 2: 18.0, 3: 24.0, 4: 28.0}, delayed=0.5)
 
 
 def strike(kind: str, at_s: float, *workers: str, healed_s: float | None = None, **wound: object) -> Strike:

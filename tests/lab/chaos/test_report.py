@@ -8,7 +8,7 @@ from safetensors.numpy import save_file
 from windlass.lab.chaos.compare_runs import RunComparison, likeness
 from windlass.lab.chaos.experiment import Experiment, Miss, Strike
 from windlass.lab.chaos.injected_fault import InjectedFault
-from windlass.lab.chaos.measure import Capacity
+from windlass.lab.chaos.measure import MeasuredCapacity
 from windlass.lab.chaos.report import ChaosReport, report_on
 from windlass.lab.chaos.schedule import ScheduledFault
 from windlass.lab.chaos.watch import SeenRecord
@@ -63,7 +63,7 @@ def a_report(
         seed=1,
         storm=storm,
         seen=seen,
-        capacity=Capacity({1: 10.0, 2: 20.0}),
+        capacity=MeasuredCapacity({1: 10.0, 2: 20.0}),
         unable={"clock": "no C compiler is installed"},
         audit=audit or LedgerAudit(samples_used=361),
         likeness=same,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windlass.lab.proofs.quota.quota_proof import (
-    Deed,
+    QuotaTake,
     ended,
     figures,
     max_at_once,
@@ -17,8 +17,8 @@ from windlass.spec.limits import Limits
 LIMITS = Limits(requests_per_second=10, burst=2, tokens_per_day=100, concurrent=2)
 
 
-def requests(*times: float) -> list[Deed]:
-    return [Deed(at, "requests", 1) for at in times]
+def requests(*times: float) -> list[QuotaTake]:
+    return [QuotaTake(at, "requests", 1) for at in times]
 
 
 def test_a_burst_that_is_allowed_is_no_overshoot() -> None:
@@ -34,12 +34,12 @@ def test_the_worst_window_counts_from_wherever_it_is_worst() -> None:
 
 
 def test_permits_given_back_at_the_same_moment_make_room() -> None:
-    deeds = [Deed(0, "permits", 1), Deed(1, "permits", 1), Deed(1, "permits", -1)]
+    deeds = [QuotaTake(0, "permits", 1), QuotaTake(1, "permits", 1), QuotaTake(1, "permits", -1)]
     assert max_at_once(deeds) == 1
 
 
 def test_a_killed_process_has_nothing_in_use_afterwards() -> None:
-    deeds = ended([Deed(0, "permits", 1), Deed(1, "permits", 1)], at=2.0)
+    deeds = ended([QuotaTake(0, "permits", 1), QuotaTake(1, "permits", 1)], at=2.0)
     assert sum(deed.amount for deed in deeds) == 0
 
 

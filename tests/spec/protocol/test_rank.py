@@ -29,8 +29,8 @@ def test_a_member_is_read_back_from_its_arguments(member: RankInfo) -> None:
 def test_a_settled_process_stays_on_its_cores_with_a_thread_for_each() -> None:
     core = min(os.sched_getaffinity(0))
     script = (
-        "import os; from windlass.spec.protocol.rank import RankInfo, settle\n"
-        f"settle(RankInfo(0, 1, '', ({core},)))\n"
+        "import os; from windlass.spec.protocol.rank import RankInfo, apply_affinity\n"
+        f"apply_affinity(RankInfo(0, 1, '', ({core},)))\n"
         "print(sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'])"
     )
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from windlass.spec.job import Job
-from windlass.spec.protocol.server_registry import read_seat, seat_file, take_seat
+from windlass.spec.protocol.server_registry import address_file, read_server_address, register_server
 
 SERVER = {"policy": "server"}
 
@@ -32,10 +32,10 @@ def test_what_does_not_go_with_servers_is_refused(tables: dict[str, Any], reason
 
 
 def test_a_seat_is_for_its_owner_alone_and_a_successor_has_another_key(tmp_path: Path) -> None:
-    first = take_seat(tmp_path, 1, "127.0.0.1", 20001)
-    assert stat.S_IMODE(seat_file(tmp_path, 1).stat().st_mode) == 0o600
-    assert read_seat(tmp_path, 1) == first
-    second = take_seat(tmp_path, 1, "127.0.0.1", 20002)
-    assert read_seat(tmp_path, 1) == second
+    first = register_server(tmp_path, 1, "127.0.0.1", 20001)
+    assert stat.S_IMODE(address_file(tmp_path, 1).stat().st_mode) == 0o600
+    assert read_server_address(tmp_path, 1) == first
+    second = register_server(tmp_path, 1, "127.0.0.1", 20002)
+    assert read_server_address(tmp_path, 1) == second
     assert first.key != second.key
-    assert read_seat(tmp_path, 2) is None
+    assert read_server_address(tmp_path, 2) is None

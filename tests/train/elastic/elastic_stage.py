@@ -27,8 +27,8 @@ from windlass.spec.protocol.elastic import (
     Shutdown,
     WaitingForAssignment,
     WorkerDone,
-    heard,
-    said,
+    decode,
+    encode,
 )
 from windlass.spec.protocol.link import Link, wait_for
 from windlass.spec.run import RUN_FILE, Run
@@ -54,7 +54,7 @@ class Actor:
 
     def send(self, word: Any) -> None:
         assert self.link is not None
-        self.link.send(**said(word))
+        self.link.send(**encode(word))
 
 
 class Stage:
@@ -190,7 +190,7 @@ class Stage:
         with contextlib.suppress(BlockingIOError):
             self._strangers.append(Link(self._server.accept()[0]))
         for link in list(self._strangers):
-            first, *others = [heard(message) for message in link.receive()] or [None]
+            first, *others = [decode(message) for message in link.receive()] or [None]
             if isinstance(first, ElasticHello):
                 actor = self.actors[first.worker]
                 actor.link, actor.store = link, first.store
@@ -200,7 +200,7 @@ class Stage:
                 self._hear(actor, others)
         for actor in self.actors.values():
             if actor.link is not None:
-                self._hear(actor, [heard(message) for message in actor.link.receive()])
+                self._hear(actor, [decode(message) for message in actor.link.receive()])
 
     def _hear(self, actor: Actor, words: Iterable[object]) -> None:
         for word in words:

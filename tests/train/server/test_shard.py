@@ -16,7 +16,7 @@ from windlass.spec.run import Run
 from windlass.train.checkpoint.async_save import State
 from windlass.train.optimize import build_optimizer, set_rate
 from windlass.train.server.network.network_shard import NetworkPart
-from windlass.train.server.peers import StarCrew
+from windlass.train.server.peers import StarGroup
 from windlass.train.server.shard import ServerShard
 from windlass.train.server.shard_state import ROWS
 from windlass.train.server.stages import open_shard, untold
@@ -94,7 +94,7 @@ def test_a_death_loses_nothing_that_was_staged_or_committed(make_run: MakeRun, t
     shard.restore()
     shard.stage("a", gradient(shard, 1))
     shard.commit(UPDATE)
-    shard.save(State(1, 4, 0.0), StarCrew([]))
+    shard.save(State(1, 4, 0.0), StarGroup([]))
     shard.stage("b", gradient(shard, 2))
     shard.commit(replace(UPDATE, number=2, batch=1, tasks=("b",)))
     shard.stage("c", gradient(shard, 3))

@@ -85,7 +85,7 @@ def refuse_without_fleet(args: argparse.Namespace) -> None:
 
 
 def plan_for_fleet(args: argparse.Namespace) -> int:
-    wish = wish_of(args)
+    wish = plan_request_of(args)
     line = ProgressLine(quiet=args.json)
     facts = planned(wish, datetime.now(UTC), line)
     line.close()
@@ -101,7 +101,7 @@ def plan_for_fleet(args: argparse.Namespace) -> int:
     return NO_SOLUTION
 
 
-def wish_of(args: argparse.Namespace) -> PlanRequest:
+def plan_request_of(args: argparse.Namespace) -> PlanRequest:
     """Read options and files; what they mean together is for the planner to say."""
     if args.workers is not None:
         raise AskedWrongly("--workers does not go with --fleet, whose machines say how many there are")

@@ -21,7 +21,7 @@ from windlass.cli.training.workers import (
     repeated,
 )
 from windlass.cluster.backends import backend_of
-from windlass.cluster.launch.rendezvous import Nodes, hosting
+from windlass.cluster.launch.rendezvous import Nodes, host_rendezvous
 from windlass.registry.versions import Registry, Version
 from windlass.runs.cluster_run import train_on
 from windlass.runs.elastic_run import address_towards_leader, attend_elastic, train_elastic
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     if nodes.count > 1:
         line.say(f"node 0: waiting for {nodes.count - 1} more at {nodes.rendezvous}")
     follower = Follower(line)
-    with hosting(nodes) as company:
+    with host_rendezvous(nodes) as company:
         folder = open_run(job, home, line, resume=args.resume)
         if args.elastic:
             workers = args.workers * args.nodes if args.workers is not None else None

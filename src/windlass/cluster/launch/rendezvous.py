@@ -65,7 +65,7 @@ class NodeGroup:
 
 
 @contextlib.contextmanager
-def hosting(nodes: Nodes) -> Iterator[NodeGroup]:
+def host_rendezvous(nodes: Nodes) -> Iterator[NodeGroup]:
     """Wait for all other nodes. An error in the block is told to all."""
     if nodes.count == 1:
         yield NodeGroup()
@@ -83,7 +83,7 @@ def hosting(nodes: Nodes) -> Iterator[NodeGroup]:
             link.close()
 
 
-def joining(nodes: Nodes) -> Link:
+def join_rendezvous(nodes: Nodes) -> Link:
     """Say hello to node 0, which may come later than we."""
     address, until = parse_address(nodes.rendezvous), time.monotonic() + nodes.patience_s
     while True:

@@ -30,7 +30,7 @@ from windlass.cluster.process.cgroup_limits import ResourceLimits, build_fence, 
 from windlass.cluster.process.disk_usage import bytes_of, trim
 from windlass.cluster.process.process_supervisor import MemberRecord, ProcessSupervisor
 from windlass.spec.errors import InUse
-from windlass.spec.protocol.entrypoint import KEPT, EntrypointParser, run_door
+from windlass.spec.protocol.entrypoint import KEPT, EntrypointParser, run_entrypoint
 from windlass.spec.units import format_bytes
 
 LOOK_EVERY_S = 0.1
@@ -50,11 +50,11 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     folder = GroupFolder(args.root, args.tenant, args.name)
     with contextlib.suppress(InUse), patient(folder.warden_lock, f"group {args.tenant}/{args.name}"):
-        Warden(folder).run()
+        GroupDaemon(folder).run()
     return 0
 
 
-class Warden:
+class GroupDaemon:
     """Keeps the members of a group until they are over or no longer wanted."""
 
     def __init__(self, folder: GroupFolder) -> None:
@@ -197,4 +197,4 @@ def node_name() -> str:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

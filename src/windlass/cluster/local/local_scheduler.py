@@ -26,7 +26,7 @@ class LocalMachine:
 
 
 @dataclass(frozen=True)
-class SeatAssignment:
+class CoreAssignment:
     """The seats that were found, by index, and what is missing for the others, in words."""
 
     seats: Mapping[int, AssignedCores]
@@ -56,7 +56,7 @@ def find_room(
     indices: Sequence[int],
     *,
     gang: bool,
-) -> SeatAssignment:
+) -> CoreAssignment:
     """Seat as many members as there is room for; of a gang, all or none.
 
     Who asks for no cores takes none from others. Cores that fewest have are given first, neighbours
@@ -68,10 +68,10 @@ def find_room(
         if missing:
             still = len(indices) - len(given)
             reason = f"no room for {still} of {len(indices)} here: {missing}"
-            return SeatAssignment({} if gang else given, reason)
+            return CoreAssignment({} if gang else given, reason)
         given[index] = _seat(machine, seats, need)
         seats.append(given[index])
-    return SeatAssignment(given)
+    return CoreAssignment(given)
 
 
 def _missing(free: Resources, need: Resources, machine: LocalMachine) -> str:

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 
 from windlass.control.api.control_errors import ControlError
-from windlass.control.tenants.impersonate import acting_for
+from windlass.control.tenants.impersonate import as_user
 from windlass.control.tenants.tenant_registry import TenantContext, TenantRegistry
 from windlass.http.json_body import parse as parse_json
 from windlass.spec.protocol.control import ControlBody
@@ -55,7 +55,7 @@ def lodging_of(request: Request) -> TenantContext | None:
 def with_rights(request: Request, work: Callable[[], T]) -> T:
     """Do something with files that the tenant of the key may do with them, and no more."""
     lodging = lodging_of(request)
-    with acting_for(None if lodging is None else lodging.uid):
+    with as_user(None if lodging is None else lodging.uid):
         return work()
 
 

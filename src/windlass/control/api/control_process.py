@@ -13,7 +13,7 @@ from pathlib import Path
 from windlass.control.api.control_keys import GatewayKey
 from windlass.control.api.control_server import serve_gateways
 from windlass.spec.processes import CONTROL_API
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 
 
 def main(argv: list[str]) -> int:
@@ -33,4 +33,4 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

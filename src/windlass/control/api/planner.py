@@ -42,13 +42,13 @@ def main(_argv: list[str]) -> int:
 def answer_to(asked: PlanBody, now: datetime) -> dict[str, Any]:
     """Return the plan, or what is wrong with what was asked for."""
     try:
-        return {"plan": planned(wish_of(asked), now)}
+        return {"plan": planned(plan_request_of(asked), now)}
     except AskedWrongly as error:
         told = error_event(error)
         return {"refused": {key: _in_fields(text) for key, text in told.items()}}
 
 
-def wish_of(asked: PlanBody) -> PlanRequest:
+def plan_request_of(asked: PlanBody) -> PlanRequest:
     """Read a question; names are looked up in tables, and never on this machine's disk."""
     if asked.fleet is None:
         raise BadInput("fleet: say for which machines", hint='for example "fleet": "64xH100-SXM5"')

@@ -34,7 +34,7 @@ from windlass.control.plane.job_to_group import submission_of
 from windlass.control.plane.leader_lease import leader
 from windlass.control.plane.queued_job import PLACED, JobEntry
 from windlass.control.scheduler.snapshot import QuotaLimit, TenantQuota
-from windlass.control.tenants.impersonate import acting_for, inside, small_json, sound
+from windlass.control.tenants.impersonate import as_user, inside, small_json, sound
 from windlass.control.tenants.policy import check_priority
 from windlass.control.tenants.tenant_registry import TenantContext
 from windlass.http.errors import plain
@@ -161,7 +161,7 @@ def show_run_journal(
     """Read what the run of a job told; nothing while it has none."""
     plane, entry = plane_of(request), _entry(request, name, tenant)
     lodging = plane.house.lodging(entry.tenant)
-    with acting_for(lodging.uid):
+    with as_user(lodging.uid):
         folder = _run_of(entry, lodging)
         records = [] if folder is None else read_records(folder, after, most)
     return JournalPart(records=records, next=after + len(records))

@@ -7,10 +7,10 @@ from typing import Literal
 from windlass.cluster.backend import GroupStatus
 from windlass.control.plane.queued_job import LEAVING, PLACED, JobEntry
 
-Deed = Literal["launch", "stop"]
+Action = Literal["launch", "stop"]
 
 
-def deed_for(entry: JobEntry | None, standing: GroupStatus | None) -> Deed | None:
+def action_for(entry: JobEntry | None, standing: GroupStatus | None) -> Action | None:
     """Return what brings the group nearer to its entry; a group without one is nobody's, and stopped.
 
     To launch a group that is there in another number scales it; one that lost members gets them back.
@@ -31,7 +31,7 @@ def is_settled(standing: GroupStatus) -> bool:
     return not standing.stopping and all(member.state != "pending" for member in standing.members)
 
 
-def repeat_for(entry: JobEntry | None, standing: GroupStatus) -> Deed:
+def retry_action(entry: JobEntry | None, standing: GroupStatus) -> Action:
     """Return what to do once more with a group that is not settled.
 
     Whoever died in the midst of a call has left word of what it wanted, and perhaps nobody who makes it so.

@@ -23,7 +23,7 @@ from windlass.cluster.backend import MAX_NAME, Group, Resources, Restart
 from windlass.cluster.training_group import HOME, JOB, TenantJob, at_home, divided, training_group
 from windlass.control.plane.job_store import Submission
 from windlass.control.plane.queued_job import JobEntry, ResourceNeeds
-from windlass.control.tenants.policy import check_priority, confined, confined_service
+from windlass.control.tenants.policy import check_priority, confined_service, restrict_job
 from windlass.control.tenants.tenant_registry import TenantContext
 from windlass.spec.cluster import Backend, Cluster
 from windlass.spec.errors import BadInput, BadJob
@@ -61,7 +61,7 @@ def submission_of(body: QueueBody, lodging: TenantContext, by: str, token: str =
     given = (lodging.ground, lodging.allowance)
     if body.job is not None:
         job = job_of(body.job, lodging.home)
-        job = confined(job, *given, own_user=lodging.uid is not None) if own else job
+        job = restrict_job(job, *given, own_user=lodging.uid is not None) if own else job
         name, text, need, kind = body.name or job.name, body.job, train_need(job), "train"
     else:
         service = parse(QueuedService, body.service, "service")

@@ -9,7 +9,7 @@ MAX_GONE = 20
 """How often the processes of a job may be gone without a word, before it counts as failed."""
 
 
-def became(entry: JobEntry, standing: GroupStatus | None, now_s: float) -> JobEntry:
+def next_phase(entry: JobEntry, standing: GroupStatus | None, now_s: float) -> JobEntry:
     """Return the entry as it is by what its owner wants and what is seen; itself if nothing changed."""
     if entry.over:
         return entry

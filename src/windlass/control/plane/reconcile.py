@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from windlass.cluster.backend import ClusterBackend, ClusterState, Group, GroupStatus, Node
-from windlass.control.plane.actions import Deed, deed_for, is_settled, repeat_for
+from windlass.control.plane.actions import Action, action_for, is_settled, retry_action
 from windlass.control.plane.job_cache import JobCache, NodeCache
 from windlass.control.plane.job_store import QueuePosition
 from windlass.control.plane.leader_store import LeaderStore, Transition
-from windlass.control.plane.observe import became
+from windlass.control.plane.observe import next_phase
 from windlass.control.plane.queued_job import JobEntry
 from windlass.control.scheduler.fair_share import dominant_shares, fade
 from windlass.control.scheduler.snapshot import MIN_RUN_S, JobDecision, Snapshot, TenantQuota
@@ -170,7 +170,7 @@ class Reconciler:
             if (refused := self._refused.pop(uid, None)) is not None and entry.phase == "admitted":
                 after = entry.now("failed", refused, now_s)
             else:
-                after = became(entry, self._seen.get(entry.group_key), now_s)
+                after = next_phase(entry, self._seen.get(entry.group_key), now_s)
             if after is not entry:
                 moves.append(Transition(after, now_s, _words(after)))
                 self.book.put(after)
@@ -206,12 +206,12 @@ class Reconciler:
 
     def _act(self, touched: Iterable[str], step: ReconcileResult, *, again: bool) -> None:
         until = time.monotonic() + MAX_DEEDS_S
-        self._todo, deeds = set(), list[tuple[Deed, JobEntry | None, str]]()
+        self._todo, deeds = set(), list[tuple[Action, JobEntry | None, str]]()
         for uid in touched:
             entry = self.book.entries.get(uid)
             if entry is None:
                 continue
-            deed = deed_for(entry, self._seen.get(entry.group_key))
+            deed = action_for(entry, self._seen.get(entry.group_key))
             if deed is not None:
                 self._todo.add(uid)
                 deeds.append((deed, entry, entry.group_key))
@@ -226,13 +226,13 @@ class Reconciler:
             if time.monotonic() > until or not self._leads() or not self._do(what, entry, key, step):
                 return
 
-    def _repeated(self, done: set[str]) -> Iterator[tuple[Deed, JobEntry | None, str]]:
+    def _repeated(self, done: set[str]) -> Iterator[tuple[Action, JobEntry | None, str]]:
         for key in self._unsettled - done:
             uid = self.book.by_group.get(key)
             entry = self.book.entries[uid] if uid is not None else None
-            yield repeat_for(entry, self._seen[key]), entry, key
+            yield retry_action(entry, self._seen[key]), entry, key
 
-    def _do(self, deed: Deed, entry: JobEntry | None, key: str, step: ReconcileResult) -> bool:
+    def _do(self, deed: Action, entry: JobEntry | None, key: str, step: ReconcileResult) -> bool:
         """Do one deed; return False when the backend does not answer, so that no other can be done."""
         try:
             if deed == "stop":

@@ -26,7 +26,7 @@ RECORDS = (".json", ".jsonl")
 
 
 @contextmanager
-def acting_for(uid: int | None) -> Iterator[None]:
+def as_user(uid: int | None) -> Iterator[None]:
     """Let this thread touch only the files that a user may; None: as it is."""
     if uid is None or sys.platform != "linux":
         yield

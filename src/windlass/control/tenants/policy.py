@@ -104,7 +104,7 @@ RULES: Mapping[str, Rule] = {
 judged by the names of its variables."""
 
 
-def confined(job: Job, ground: TenantPaths, allowance: Allowance, *, own_user: bool) -> Job:
+def restrict_job(job: Job, ground: TenantPaths, allowance: Allowance, *, own_user: bool) -> Job:
     """Return a tenant's job with all its places settled; refuse what is not the tenant's to say.
 
     With a user id of its own (`own_user`) a tenant's processes may be told to load what they like.

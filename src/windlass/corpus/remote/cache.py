@@ -25,7 +25,7 @@ from windlass.corpus.remote.published import Origin, fetch, is_shard
 from windlass.spec.errors import StoreFailed
 from windlass.store.lock import held
 from windlass.store.manifest import FileRecord
-from windlass.store.store_dir import told
+from windlass.store.store_dir import translate_os_errors
 
 MAX_TOUCHES = 4096
 KEY_LETTERS = 16
@@ -139,7 +139,7 @@ class ShardCache:
         """Fetch into a part that this process holds, and put it on the shelf."""
         record = self._files[name]
         try:
-            with told(part.name):
+            with translate_os_errors(part.name):
                 fetch(self.origin.url, name, record, part)
                 self._shelf.finish(self._key(name), part)
         except BaseException:

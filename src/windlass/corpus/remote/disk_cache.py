@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from windlass.corpus.remote.eviction import POLICIES, Policy, make_room
-from windlass.store.store_dir import told
+from windlass.store.store_dir import translate_os_errors
 
 INDEX = "index.json"
 FORMAT = "windlass-cache-1"
@@ -41,7 +41,7 @@ class DiskCache:
     @contextmanager
     def policy(self) -> Iterator[Policy]:
         """Hold the folder alone and its policy in hand, then save it; after an error it stays as it was."""
-        with told(str(self.folder)):
+        with translate_os_errors(str(self.folder)):
             self.folder.mkdir(parents=True, exist_ok=True)
             with (self.folder / "lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)

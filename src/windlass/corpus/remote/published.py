@@ -23,7 +23,7 @@ from windlass.spec.job import CacheSpec
 from windlass.spec.protocol.progress import Progress, Report
 from windlass.spec.units import format_bytes
 from windlass.store.manifest import MANIFEST, FileRecord, load_manifest, read_verified
-from windlass.store.store_dir import StoreDir, told
+from windlass.store.store_dir import StoreDir, translate_os_errors
 
 ORIGIN = "origin.json"
 FORMAT = "windlass-origin-1"
@@ -153,7 +153,7 @@ def copy_verified(place: StoreDir, name: str, record: FileRecord, file: IO[bytes
             while chunk := source.read(CHUNK_BYTES):
                 digest.update(chunk)
                 length += len(chunk)
-                with told(target):  # or a full disk here would be said of the store
+                with translate_os_errors(target):  # or a full disk here would be said of the store
                     file.write(chunk)
     except NotFound:
         raise Damaged(

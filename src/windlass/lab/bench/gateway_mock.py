@@ -17,7 +17,7 @@ from typing import cast
 import uvloop
 
 from windlass.spec.processes import MOCK_ENGINE
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 from windlass.spec.protocol.wire import (
     LENGTH,
     Cancel,
@@ -140,4 +140,4 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

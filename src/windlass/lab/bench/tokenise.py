@@ -24,7 +24,7 @@ from windlass.corpus.split import Pieces
 from windlass.corpus.tokenise import tokenise, write_part
 from windlass.corpus.tokenizer import Tokenizer
 from windlass.spec.job import Corpus
-from windlass.spec.protocol.entrypoint import emit, run_door
+from windlass.spec.protocol.entrypoint import emit, run_entrypoint
 from windlass.spec.protocol.progress import Progress, Report, silent
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
@@ -119,4 +119,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

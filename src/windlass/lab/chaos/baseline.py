@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from windlass.lab.chaos.environment import ChaosEnvironment, ChaosTrial
 from windlass.lab.chaos.experiment import LOOK_EVERY_S
-from windlass.lab.chaos.measure import Capacity, company, positions, span
+from windlass.lab.chaos.measure import MeasuredCapacity, company, positions, span
 from windlass.lab.chaos.schedule import KINDS
 from windlass.lab.chaos.watch import JournalWatch
 from windlass.runs.elastic_run import want
@@ -46,7 +46,9 @@ class ChaosRequest:
     """An undisturbed run that is finished; else one is made."""
 
 
-def calm_rates(stage: ChaosEnvironment, ask: ChaosRequest, progress: Progressing, tell: Tell) -> Capacity:
+def calm_rates(
+    stage: ChaosEnvironment, ask: ChaosRequest, progress: Progressing, tell: Tell
+) -> MeasuredCapacity:
     """Return the samples a second of every number of workers that nobody disturbs; the run is not kept.
 
     One run is asked for fewer and fewer workers and then for more and more, so that what else goes on on the
@@ -65,7 +67,7 @@ def calm_rates(stage: ChaosEnvironment, ask: ChaosRequest, progress: Progressing
     shutil.rmtree(play.run.path)
     rates = {workers: sum(both) / len(both) for workers, both in found.items()}
     tell("calm: " + ", ".join(f"{n} workers {rate:.1f} samples/s" for n, rate in rates.items()))
-    return Capacity(rates, 1.0 if delayed is None else min(1.0, delayed / rates[ask.workers]))
+    return MeasuredCapacity(rates, 1.0 if delayed is None else min(1.0, delayed / rates[ask.workers]))
 
 
 def _delayed_rate(stage: ChaosEnvironment, play: ChaosTrial, watch: JournalWatch) -> float | None:
@@ -81,8 +83,8 @@ def _delayed_rate(stage: ChaosEnvironment, play: ChaosTrial, watch: JournalWatch
 
 
 def undisturbed(
-    stage: ChaosEnvironment, ask: ChaosRequest, capacity: Capacity, progress: Progressing, tell: Tell
-) -> tuple[RunFolder, Capacity]:
+    stage: ChaosEnvironment, ask: ChaosRequest, capacity: MeasuredCapacity, progress: Progressing, tell: Tell
+) -> tuple[RunFolder, MeasuredCapacity]:
     """Train as long as the storm will last at full strength. Return the run, and the capacity by it.
 
     The whole of it says better than a short trial what all workers can do, evaluations and checkpoints

@@ -21,7 +21,7 @@ from windlass.lab.chaos.baseline import (
 from windlass.lab.chaos.compare_runs import likeness
 from windlass.lab.chaos.environment import ChaosEnvironment, why_not
 from windlass.lab.chaos.experiment import Experiment, pass_over
-from windlass.lab.chaos.measure import Capacity, company
+from windlass.lab.chaos.measure import MeasuredCapacity, company
 from windlass.lab.chaos.report import ChaosReport, report_on
 from windlass.lab.chaos.schedule import draw
 from windlass.lab.chaos.watch import JournalWatch
@@ -78,7 +78,7 @@ def _reported(
     reference: RunFolder,
     storm: Experiment,
     watch: JournalWatch,
-    capacity: Capacity,
+    capacity: MeasuredCapacity,
     unable: dict[str, str],
     failure: str | None,
 ) -> ChaosReport:

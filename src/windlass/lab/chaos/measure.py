@@ -82,7 +82,7 @@ def delays(storm: Experiment) -> list[Absence]:
 
 
 @dataclass(frozen=True)
-class Capacity:
+class MeasuredCapacity:
     """What workers can do that nobody disturbs."""
 
     rates: Mapping[int, float]
@@ -98,14 +98,16 @@ class Capacity:
         low, high = math.floor(workers), math.ceil(workers)
         return known[low] + (known[high] - known[low]) * (workers - low)
 
-    def scaled(self, factor: float) -> Capacity:
-        return Capacity({workers: rate * factor for workers, rate in self.rates.items()}, self.delayed)
+    def scaled(self, factor: float) -> MeasuredCapacity:
+        return MeasuredCapacity(
+            {workers: rate * factor for workers, rate in self.rates.items()}, self.delayed
+        )
 
 
 def possible(
     missing: Sequence[Absence],
     delays: Sequence[Absence],
-    capacity: Capacity,
+    capacity: MeasuredCapacity,
     *,
     workers: int,
     spares: int,

@@ -13,8 +13,8 @@ from typing import Any
 from windlass.lab.chaos.compare_runs import RunComparison
 from windlass.lab.chaos.experiment import Experiment, Strike
 from windlass.lab.chaos.measure import (
-    Capacity,
     FaultResponse,
+    MeasuredCapacity,
     absences,
     answer_to,
     delays,
@@ -63,7 +63,7 @@ def report_on(
     deterministic: bool,
     storm: Experiment,
     seen: Sequence[SeenRecord],
-    capacity: Capacity,
+    capacity: MeasuredCapacity,
     unable: Mapping[str, str],
     audit: LedgerAudit,
     likeness: RunComparison | None,
@@ -123,7 +123,7 @@ def _figures(
 
 
 def _kept(
-    storm: Experiment, seen: Sequence[SeenRecord], capacity: Capacity, workers: int, spares: int
+    storm: Experiment, seen: Sequence[SeenRecord], capacity: MeasuredCapacity, workers: int, spares: int
 ) -> Figures:
     """Compare what stayed with what those who were there could have done, and with full strength."""
     found = positions(seen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 
 BENCHES = ("peers", "layouts", "sync", "asynchronous", "elastic", "hmm", "ngram")
 
@@ -50,4 +50,4 @@ def _bench(args: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

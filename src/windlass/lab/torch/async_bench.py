@@ -24,15 +24,15 @@ from typing import Any
 
 from windlass.lab.torch.train_bench import bench_corpus, planned
 from windlass.parallel.device import device_of
-from windlass.parallel.device_mesh import meeting
+from windlass.parallel.device_mesh import init_process_group
 from windlass.parallel.schedule import bubble
 from windlass.plan.local.machine import usable_cores
 from windlass.spec.errors import BadInput, ProcessFailed
 from windlass.spec.job import Job, MachineSpec, ModelSpec, Train
 from windlass.spec.layout import Layout, Schedule
 from windlass.spec.processes import ASYNC_BENCH
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
-from windlass.spec.protocol.rank import RankInfo, add_member, member_of, settle
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
+from windlass.spec.protocol.rank import RankInfo, add_member, apply_affinity, member_of
 from windlass.spec.run import Run
 from windlass.train.async_pipeline.async_trainer import AsyncTrainer
 from windlass.train.event_log import EventLog
@@ -199,9 +199,9 @@ def main(argv: list[str]) -> None:
     add_member(parser)
     args = parser.parse_args(argv)
     member, run = member_of(args), load_run(args.folder)
-    settle(member)
+    apply_affinity(member)
     record = EventLog(args.folder, quiet=True, rank=member.rank)
-    with meeting(member, device_of(run.job.machine)):
+    with init_process_group(member, device_of(run.job.machine)):
         trainer = (AsyncTrainer if run.layout.asynchronous else Trainer)(run, args.folder, record, member)
         for line in sys.stdin:
             told = _round(trainer, run.evaluate_every)
@@ -220,4 +220,4 @@ def _round(trainer: Trainer, steps: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
-from windlass.spec.protocol.rank import RankInfo, add_member, member_of, settle
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
+from windlass.spec.protocol.rank import RankInfo, add_member, apply_affinity, member_of
 
 if TYPE_CHECKING:
     from windlass.train.trainer import Trainer
@@ -25,20 +25,20 @@ def main(argv: list[str]) -> int:
     add_member(parser)
     args = parser.parse_args(argv)
     member = member_of(args)
-    settle(member)
+    apply_affinity(member)
     return _compete(args.folder, member)
 
 
 def _compete(folder: Path, member: RankInfo) -> int:
     from windlass.parallel.device import device_of
-    from windlass.parallel.device_mesh import meeting
+    from windlass.parallel.device_mesh import init_process_group
     from windlass.train.event_log import EventLog
     from windlass.train.loop import load_run
     from windlass.train.trainer import Trainer
 
     run = load_run(folder)
     record = EventLog(folder, quiet=True, rank=member.rank)
-    with meeting(member, device_of(run.job.machine)):
+    with init_process_group(member, device_of(run.job.machine)):
         trainer = Trainer(run, folder, record, member)
         emit({"ready": True})
         for _line in sys.stdin:
@@ -77,4 +77,4 @@ def _stepped(trainer: Trainer) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -17,7 +17,7 @@ import transformers
 
 from windlass.corpus.batches import read_batch
 from windlass.corpus.corpus_dir import load_corpus
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 from windlass.spec.run import Run
 from windlass.train.loop import load_run
 
@@ -83,4 +83,4 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -34,8 +34,8 @@ from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.errors import WindlassError
 from windlass.spec.job import Job
 from windlass.spec.layout import parse_layout
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
-from windlass.spec.protocol.rank import RankInfo, add_member, member_of, settle
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
+from windlass.spec.protocol.rank import RankInfo, add_member, apply_affinity, member_of
 from windlass.spec.run import Run
 from windlass.train.checkpoint.reader import CheckpointReader
 from windlass.train.event_log import EventLog
@@ -176,7 +176,7 @@ def main(argv: list[str]) -> int:
     add_member(run)
     args = parser.parse_args(argv)
     member = member_of(args)
-    settle(member)
+    apply_affinity(member)
     torch.set_num_threads(1)
     proof = LayoutsProof.model_validate(json.loads((args.folder / PROOF).read_bytes()))
     prover = Prover(args.folder, proof, member)
@@ -189,4 +189,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

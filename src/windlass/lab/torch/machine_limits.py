@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from windlass.spec.protocol.entrypoint import emit, run_door
+from windlass.spec.protocol.entrypoint import emit, run_entrypoint
 from windlass.train.machine_flops import peak_flops
 
 READ_BYTES = 1 << 29
@@ -39,4 +39,4 @@ def read_bytes_per_s(size_bytes: int = READ_BYTES, tries: int = READ_TRIES) -> f
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -25,7 +25,7 @@ from torch import nn
 from windlass.parallel.param_shard import ParamShard, holdings_of
 from windlass.parallel.process_group import SingleProcess
 from windlass.spec.layout import Layout, Partition
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.async_save import AsyncSave, SaveOptions, State, committed, restore_newest
 
@@ -197,4 +197,4 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from windlass.models.word2vec import Sampler, Word2VecOptions, first_matrices, pass_key, run
 from windlass.plan.local.machine import usable_cores
 from windlass.spec.errors import BadInput
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 from windlass.train.word2vec.learner import BLOCK_TOKENS, MIN_RATE, RATE
 
 WIDTH, EPOCHS, MIN_COUNT, NEAREST = 100, 5, 5, 10
@@ -232,4 +232,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -19,7 +19,7 @@ from tokenizers import models, pre_tokenizers
 from windlass.models.ngram.arpa import Arpa, read_arpa, write_arpa
 from windlass.models.ngram.files import load, promised, save_model
 from windlass.spec.errors import InUse, NotFound
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 from windlass.spec.shape import NgramShape
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
@@ -102,4 +102,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from windlass.models.ngram.trie import MAX_ORDER, Level, Logs, ngrams_of, word_type
 from windlass.spec.errors import BadInput
-from windlass.store.store_dir import told
+from windlass.store.store_dir import translate_os_errors
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 NEVER = np.float32(-99)
@@ -59,7 +59,7 @@ def write_arpa(
         twice = Counter(spelled).most_common(1)[0][0]
         raise BadInput(f"two tokens are both spelled {twice!r}, so an ARPA file cannot tell them apart")
     extra = 1 if unknown is not None else 2
-    with told(str(path)), _writing(path) as file:
+    with translate_os_errors(str(path)), _writing(path) as file:
         file.write("\\data\\\n")
         for order, level in enumerate(levels, start=1):
             file.write(f"ngram {order}={len(level) + (extra if order == 1 else 0)}\n")
@@ -114,7 +114,7 @@ def read_arpa(path: Path, *, end_last: bool = False) -> Arpa:
 
     With `end_last`, </s> gets the last id, where the tokenizers library puts what is no word of a text.
     """
-    with told(str(path)), _reading(path) as file:
+    with translate_os_errors(str(path)), _reading(path) as file:
         lines = _Lines(path, file)
         counts = _counts(lines)
         words, unigrams, backoffs = _read_unigrams(lines, counts, end_last=end_last)

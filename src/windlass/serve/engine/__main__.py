@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windlass.spec.protocol.entrypoint import EntrypointParser, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, run_entrypoint
 
 if TYPE_CHECKING:
     from windlass.serve.engine.server import Server
@@ -71,4 +71,4 @@ def _positive(text: str) -> int:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -29,7 +29,7 @@ from windlass.models.names import NAMINGS
 from windlass.models.sizes import weight_sizes
 from windlass.spec.config import shape_from_config
 from windlass.spec.errors import BadInput, Damaged, NotFound
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
 from windlass.spec.shape import Shape as AnyShape
 from windlass.store.manifest import DirectoryWriter
@@ -194,4 +194,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -44,7 +44,7 @@ from windlass.serve.records.state import open_state
 from windlass.spec.errors import BadInput
 from windlass.spec.privacy import Privacy
 from windlass.spec.processes import GATEWAY
-from windlass.spec.protocol.entrypoint import EntrypointParser, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, run_entrypoint
 from windlass.spec.read import parse
 from windlass.spec.serve import Serve, is_loopback
 from windlass.store.database import Database
@@ -163,4 +163,4 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

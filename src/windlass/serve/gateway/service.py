@@ -110,7 +110,7 @@ class GatewayService:
         journey.prepare()
         if caller.shared_prefix:
             requests = sharing(requests)
-        wish = wish_of(requests, deadline)
+        wish = request_cost(requests, deadline)
         grant = await self._admit(caller, wish)
         try:
             ticket = self.fleet.ask(requests, self._fallbacks(requests[0]))
@@ -252,7 +252,7 @@ def sharing(requests: Sequence[Work]) -> Sequence[Work]:
     ]
 
 
-def wish_of(requests: Sequence[Work], deadline: Deadline | None = None) -> RequestCost:
+def request_cost(requests: Sequence[Work], deadline: Deadline | None = None) -> RequestCost:
     """Add up what requests for one model ask for; answers to the same prompt read it once."""
     first, deadline_s = requests[0], deadline.seconds if deadline else None
     if len(requests) == 1 and isinstance(first, Generate):

@@ -20,7 +20,7 @@ from windlass.serve.vllm.bridge import Bridge
 from windlass.serve.vllm.child import VllmCommand, VllmProcess, find_executable, split_options, start
 from windlass.spec.errors import BadInput, NotFound
 from windlass.spec.native_config import is_own
-from windlass.spec.protocol.entrypoint import EntrypointParser, named_path, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, named_path, run_entrypoint
 from windlass.spec.protocol.wire import Ready
 
 ENCODERS = {"bert"}
@@ -143,4 +143,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

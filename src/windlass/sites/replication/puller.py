@@ -32,7 +32,7 @@ from windlass.spec.protocol.progress import Report as Show
 from windlass.spec.sites import Replicate
 from windlass.store.lock import locked
 from windlass.store.manifest import MANIFEST
-from windlass.store.store_dir import StoreDir, sync_folder, told
+from windlass.store.store_dir import StoreDir, sync_folder, translate_os_errors
 
 COMING, BROUGHT, LOCK = ".coming", ".brought.json", ".coming.lock"
 TELL_EVERY_S = 10.0
@@ -132,7 +132,7 @@ class Puller:
                     return
             path.unlink()
         part = path.with_name(f"{path.name}.part")
-        with told(str(path)):
+        with translate_os_errors(str(path)):
             path.parent.mkdir(parents=True, exist_ok=True)
             with part.open("a+b") as target:
                 digest, held = self._arrived(file, piece_bytes, target)

@@ -52,7 +52,7 @@ class SiteClient(Protocol):
     def is_withdrawn(self) -> bool: ...
 
 
-class HttpDoor:
+class HttpSiteClient:
     """A site by its admin API. Draining goes by the folder of the DNS server of this home."""
 
     def __init__(

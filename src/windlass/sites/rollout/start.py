@@ -13,7 +13,7 @@ from windlass.sites.dns.site_probe import key_of
 from windlass.sites.replication.artifact_store import ArtifactStore, StoredVersion
 from windlass.sites.rollout.driver import SitesRolloutDriver
 from windlass.sites.rollout.rollout_record import SitesRolloutRecord, SiteState, all_names, load, save
-from windlass.sites.rollout.site_client import HttpDoor
+from windlass.sites.rollout.site_client import HttpSiteClient
 from windlass.sites.rollout.turns import resumed
 from windlass.spec.errors import AskedWrongly, InUse, NotFound, WindlassError, did_you_mean
 from windlass.spec.sites import Sites
@@ -31,11 +31,12 @@ def find_version(depot: ArtifactStore, reference: str) -> StoredVersion:
     return found
 
 
-def doors_of(
+def clients_of(
     sites: Sites, depot: ArtifactStore, stored: StoredVersion, folder: Path, known: MutableMapping[str, str]
-) -> dict[str, HttpDoor]:
+) -> dict[str, HttpSiteClient]:
     return {
-        site.name: HttpDoor(site, sites, depot, stored, folder, key_of(site), known) for site in sites.site
+        site.name: HttpSiteClient(site, sites, depot, stored, folder, key_of(site), known)
+        for site in sites.site
     }
 
 
@@ -59,7 +60,7 @@ def opened(
     with alone(depot.place, "rollout", f"the roll-out over the sites of {sites.zone}"):
         record = _begun(sites, depot, stored, clock(), back=back)
         known = dict(record.known)
-        doors = doors_of(sites, depot, stored, folder, known)
+        doors = clients_of(sites, depot, stored, folder, known)
 
         _check_keys(doors)
 
@@ -86,11 +87,11 @@ def give_up(depot: ArtifactStore, name: str, zone: str, clock: Callable[[], floa
 
 def preview(sites: Sites, depot: ArtifactStore, reference: str, folder: Path) -> list[dict[str, Any]]:
     """Say how each site stands before anything is done to it, in the order of the roll-out."""
-    doors = doors_of(sites, depot, find_version(depot, reference), folder, {})
+    doors = clients_of(sites, depot, find_version(depot, reference), folder, {})
     return [_looked_at(name, doors[name]) for name in sites.order]
 
 
-def _looked_at(name: str, door: HttpDoor) -> dict[str, Any]:
+def _looked_at(name: str, door: HttpSiteClient) -> dict[str, Any]:
     row: dict[str, Any] = {"site": name, "copy": door.has_copy(), "serves": None, "well": False, "why": ""}
     try:
         probe = door.ask()
@@ -99,7 +100,7 @@ def _looked_at(name: str, door: HttpDoor) -> dict[str, Any]:
         return {**row, "why": error.message}
 
 
-def _check_keys(doors: dict[str, HttpDoor]) -> None:
+def _check_keys(doors: dict[str, HttpSiteClient]) -> None:
     """Refuse at once what a site refuses: half-way, it could be drained and stay so."""
     for door in doors.values():
         try:

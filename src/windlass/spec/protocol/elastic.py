@@ -223,12 +223,12 @@ def holder_of(node: str, pid: int) -> str:
     return f"{node}/{pid}"
 
 
-def said(message: ToCoordinator | ToWorker | ToAgent) -> dict[str, Any]:
+def encode(message: ToCoordinator | ToWorker | ToAgent) -> dict[str, Any]:
     """Return a message as it goes over a link: `link.send(**said(Border(3, 7)))`."""
     return {message.NAME: asdict(message)}
 
 
-def heard(message: dict[str, Any]) -> ToCoordinator | ToWorker | ToAgent | None:
+def decode(message: dict[str, Any]) -> ToCoordinator | ToWorker | ToAgent | None:
     """Read what `said` wrote; None for what is none of ours. Unknown fields are passed over."""
     if len(message) != 1:
         return None

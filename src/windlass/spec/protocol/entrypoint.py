@@ -54,7 +54,7 @@ def emit(event: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def run_door(main: Callable[[list[str]], int | None]) -> NoReturn:
+def run_entrypoint(main: Callable[[list[str]], int | None]) -> NoReturn:
     """Run a process from its arguments to its exit code."""
     die_with_parent()
     left, code = os.environ.pop(EXIT, None), 1

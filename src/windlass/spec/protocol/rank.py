@@ -44,7 +44,7 @@ def member_of(args: argparse.Namespace) -> RankInfo:
     return RankInfo(args.rank, args.world, args.rendezvous, cores)
 
 
-def settle(member: RankInfo) -> None:
+def apply_affinity(member: RankInfo) -> None:
     """Take this process to its cores. To be called before torch is imported, which counts them once.
 
     One of several members also makes sure of its end: waiting for a peer it hears no signal, so a clock

@@ -24,7 +24,7 @@ class ServerAddress:
     pid: int
 
 
-def seat_file(folder: Path, number: int) -> Path:
+def address_file(folder: Path, number: int) -> Path:
     return folder / SERVERS / f"seat-{number}.json"
 
 
@@ -32,9 +32,9 @@ def log_file(folder: Path, number: int) -> Path:
     return folder / SERVERS / f"log-{number}"
 
 
-def take_seat(folder: Path, number: int, host: str, port: int) -> ServerAddress:
+def register_server(folder: Path, number: int, host: str, port: int) -> ServerAddress:
     """Write down where a server listens, for nobody but this user to read."""
-    seat, file = ServerAddress(host, port, secrets.token_hex(16), os.getpid()), seat_file(folder, number)
+    seat, file = ServerAddress(host, port, secrets.token_hex(16), os.getpid()), address_file(folder, number)
     file.parent.mkdir(exist_ok=True)
     draft = file.with_suffix(f".{seat.pid}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as target:
@@ -43,9 +43,9 @@ def take_seat(folder: Path, number: int, host: str, port: int) -> ServerAddress:
     return seat
 
 
-def read_seat(folder: Path, number: int) -> ServerAddress | None:
+def read_server_address(folder: Path, number: int) -> ServerAddress | None:
     """Return where a server listens, None where it never did; it may be gone since."""
     try:
-        return ServerAddress(**json.loads(seat_file(folder, number).read_bytes()))
+        return ServerAddress(**json.loads(address_file(folder, number).read_bytes()))
     except (FileNotFoundError, ValueError, TypeError):
         return None

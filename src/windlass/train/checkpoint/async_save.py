@@ -29,7 +29,7 @@ from windlass.spec.layout import Layout, Partition
 from windlass.store.checkpoint_retention import retained
 from windlass.store.manifest import MANIFEST, Digests, DirectoryWriter, FileRecord, load_manifest, verify
 from windlass.store.store_dir import StoreDir
-from windlass.store.thread_priority import step_back
+from windlass.store.thread_priority import lower_priority
 from windlass.train.checkpoint.reader import CheckpointReader
 from windlass.train.checkpoint.shard import (
     MOMENTS,
@@ -40,7 +40,7 @@ from windlass.train.checkpoint.shard import (
     divide,
     take_part,
 )
-from windlass.train.collective_errors import accord
+from windlass.train.collective_errors import raise_on_all_ranks
 
 STATE, LAYOUT = "state.json", "layout.json"
 NOTHING: Extra = MappingProxyType({})
@@ -139,7 +139,7 @@ class AsyncSave:
         `finish_copy` before it changes any of these tensors.
         """
         assert not MOMENTS.keys() & extra.keys(), "an extra kind has the name of a moment"
-        with accord(self._crew, self._trouble, HINT):
+        with raise_on_all_ranks(self._crew, self._trouble, HINT):
             _open(self._means.place(self._target), self._crew)
         keys = divide(self._crew.share(claims_of(holdings, replica)))[self._rank]
         part = take_part(holdings, optimizer, extra, keys=keys, replica=replica)
@@ -182,18 +182,18 @@ class AsyncSave:
         """
         self._thread.join()
         try:
-            with accord(self._crew, self._trouble, HINT):
+            with raise_on_all_ranks(self._crew, self._trouble, HINT):
                 if self._failure is not None:
                     raise self._failure
             _include(self._writer, self._crew)
             if done is None:
-                with accord(self._crew, self._trouble, HINT):
+                with raise_on_all_ranks(self._crew, self._trouble, HINT):
                     self._commit()
         except StoreFailed:
             self._discard()
             raise
         if done is None:
-            with accord(self._crew, f"{self._folder}: old checkpoints could not be removed"):
+            with raise_on_all_ranks(self._crew, f"{self._folder}: old checkpoints could not be removed"):
                 self._forget()
         elif self._rank == 0:
             threading.Thread(target=self._commit_beside, args=(done,), name="commit", daemon=True).start()
@@ -205,7 +205,7 @@ class AsyncSave:
                 part = part.copied(self._means.buffers)
             self._copied.set()
             if beside:
-                step_back()
+                lower_priority()
             known = self._known() if self._means.incremental else {}
             for name, file in part.files(self._rank).items():
                 if self._given_up.is_set():
@@ -296,13 +296,13 @@ def restore_newest(
     candidates = _candidates(folder, spare, passed_over) if crew.rank == 0 else iter(())
     while (name := crew.share(next(candidates, None))[0]) is not None:
         path = folder / name
-        with accord(crew, f"{path}: the checkpoint could not be read"):
+        with raise_on_all_ranks(crew, f"{path}: the checkpoint could not be read"):
             reason = _reason_against(path, holdings, extra_kinds, replica, crew)
         reasons = [said for said in crew.share(reason) if said is not None]
         if reasons:
             passed_over.append(reasons[0])
             continue
-        with accord(crew, f"{path}: the checkpoint could not be read"):
+        with raise_on_all_ranks(crew, f"{path}: the checkpoint could not be read"):
             state = State(**json.loads((path / STATE).read_bytes()))
             extra = _load(CheckpointReader(path), holdings, optimizer, state, extra_kinds, replica)
         return state, extra, passed_over

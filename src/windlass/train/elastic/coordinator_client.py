@@ -35,8 +35,8 @@ from windlass.spec.protocol.elastic import (
     Shutdown,
     WaitingForAssignment,
     WorkerDone,
-    heard,
-    said,
+    decode,
+    encode,
 )
 from windlass.spec.protocol.link import Link, parse_address, wait_for
 from windlass.store.lease import leader
@@ -120,11 +120,11 @@ class CoordinatorClient:
 
     def tell(self, event: dict[str, Any]) -> None:
         """Pass an event on to whoever follows the run."""
-        self._send(said(RunEvent(event)))
+        self._send(encode(RunEvent(event)))
 
     def done(self, outcome: str, error: dict[str, Any] | None = None) -> None:
         """Say the last word, and let it go out."""
-        self._send(said(WorkerDone(outcome, error)))
+        self._send(encode(WorkerDone(outcome, error)))
         self._ended.set()
         self._ring()
         self._thread.join(2 * CONNECT_S)
@@ -159,7 +159,7 @@ class CoordinatorClient:
         except (OSError, WindlassError):
             return None
         where = self._where
-        link.send(**said(replace(self._hello, generation=where.generation, step=where.step)))
+        link.send(**encode(replace(self._hello, generation=where.generation, step=where.step)))
         return link
 
     def _converse(self, link: Link) -> None:
@@ -179,11 +179,11 @@ class CoordinatorClient:
             lobby = self._lobby
             self._pass_on(link)
             if lobby is not None and lobby is not waited:
-                link.send(**said(lobby))
+                link.send(**encode(lobby))
                 waited = lobby
             if now_s - beat_s >= BEAT_S:
                 beat_s = now_s
-                link.send(**said(self._beat()))
+                link.send(**encode(self._beat()))
             if now_s - heard_s > SILENT_S:
                 return
 
@@ -207,7 +207,7 @@ class CoordinatorClient:
         )
 
     def _hear(self, message: dict[str, Any]) -> None:
-        word = heard(message)
+        word = decode(message)
         if word is None or getattr(word, "epoch", 0) < self._epoch:
             return
         self._epoch = getattr(word, "epoch", self._epoch)

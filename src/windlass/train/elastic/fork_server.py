@@ -27,7 +27,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 from windlass.spec.protocol.rank import ORPHAN_GRACE_S
 from windlass.spec.run import RUN_FILE, Run
 from windlass.store.store_dir import load_library
@@ -151,4 +151,4 @@ def _end_after_agent(lifeline: int) -> None:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

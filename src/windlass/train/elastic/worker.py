@@ -40,7 +40,7 @@ from windlass.train.elastic.coordinator_client import CoordinatorClient
 from windlass.train.elastic.error_summary import plain_reason
 from windlass.train.event_log import EventLog
 from windlass.train.ledger import Superseded
-from windlass.train.loop import Outcome, StopSignals, go_on, load_run, tell_start
+from windlass.train.loop import Outcome, StopSignals, load_run, run_loop, tell_start
 from windlass.train.trainer import Trainer
 from windlass.train.word2vec.start import prepare
 
@@ -150,7 +150,7 @@ class ElasticWorker:
             connections.settle()
             self._trainer = trainer
             state_sync.tell_settled(trainer, settled, began_s)
-            return go_on(trainer, StopSignals(self._stopped, self._leaving, self._departing))
+            return run_loop(trainer, StopSignals(self._stopped, self._leaving, self._departing))
 
     def _called_away(self) -> bool:
         """Whether this worker shall stop or leave; whoever asks is still learning the first vectors."""

@@ -20,13 +20,13 @@ import torch.distributed as dist
 
 from windlass.models.hmm.weights import HmmWeights
 from windlass.parallel.device import place_process
-from windlass.parallel.device_mesh import meeting
+from windlass.parallel.device_mesh import init_process_group
 from windlass.parallel.process_group import DistributedGroup, ProcessGroup, SingleProcess
 from windlass.spec.errors import BadInput, StoreFailed
 from windlass.spec.job import MachineSpec
 from windlass.spec.protocol.rank import RankInfo
 from windlass.spec.run import Run
-from windlass.train.collective_errors import accord
+from windlass.train.collective_errors import raise_on_all_ranks
 from windlass.train.evaluate import Evaluation
 from windlass.train.event_log import EventLog
 from windlass.train.hmm.checkpoints import Progressed, Saves
@@ -54,7 +54,7 @@ def train(folder: Path, stopped: Callable[[], bool], member: RankInfo | None = N
     device = place_process(MachineSpec(device="cpu"), threads=1)
     record = EventLog(folder, rank=member.rank)
     try:
-        with meeting(member, device):
+        with init_process_group(member, device):
             climb = Climb(run, folder, record, member)
             climb.begin()
             return climb.go_on(stopped)
@@ -77,7 +77,7 @@ class Climb:
         """Come to the newest checkpoint or, where there is none, to the first probabilities."""
         self.account.tell_start(self.crew.world)
         found: tuple[HmmWeights, Progressed] | None = None
-        with accord(self.crew, f"{self.folder}: the run could not begin"):
+        with raise_on_all_ranks(self.crew, f"{self.folder}: the run could not begin"):
             if self.crew.rank == 0:
                 found = self.saves.newest() or (self.account.first(), Progressed(0))
         told = self.crew.share(asdict(found[1]) if found else None)[0]
@@ -164,7 +164,7 @@ class Climb:
         return self.account.evaluate(self.weights, self.state.step, sequences)
 
     def _save(self) -> None:
-        with accord(self.crew, f"{self.folder}: the checkpoint could not be written"):
+        with raise_on_all_ranks(self.crew, f"{self.folder}: the checkpoint could not be written"):
             if self.crew.rank == 0:
                 self.saves.save(self.weights, self.state)
 
@@ -177,7 +177,7 @@ class Climb:
 
     def _finish(self) -> None:
         self._save()
-        with accord(self.crew, f"{self.folder}: the model could not be written"):
+        with raise_on_all_ranks(self.crew, f"{self.folder}: the model could not be written"):
             result = self._evaluate(self.run.final_sequences)
             if result is not None:
                 self.account.export(self.weights, self.state, result)

@@ -16,7 +16,7 @@ from windlass.spec.errors import WindlassError
 from windlass.spec.run import Run
 from windlass.spec.settings import AS_PLANNED, Settings, applied, difference
 from windlass.train.event_log import EventLog
-from windlass.train.settings_file import load_request, newest_request, told_before
+from windlass.train.settings_file import answered_before, load_request, newest_request
 
 LOOK_EVERY_S = 0.2
 FOREIGN = ("sync", "learning_rate", "micro_batch_sequences")
@@ -74,7 +74,7 @@ class HmmSettings:
             self._record.tell("warning", message=f"settings {settings.id} not taken: {reason}")
             self._record.tell("settings", changed={}, before={}, refused=reason, **facts)
             return
-        known, before = told_before(self._folder) if self._crew.rank == 0 else (settings.id, AS_PLANNED)
+        known, before = answered_before(self._folder) if self._crew.rank == 0 else (settings.id, AS_PLANNED)
         self._settings = settings
         if settings.id > known:
             changed, was = difference(before, settings.values)

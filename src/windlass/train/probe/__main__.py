@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from windlass.plan.local.profile import BlockTime, Division
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
-from windlass.spec.protocol.rank import RankInfo, add_member, member_of, settle
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
+from windlass.spec.protocol.rank import RankInfo, add_member, apply_affinity, member_of
 
 
 def main(argv: list[str]) -> int:
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     add_member(parser)
     args = parser.parse_args(argv)
     member = member_of(args)
-    settle(member)
+    apply_affinity(member)
     import torch
 
     # All that a training process imports, so that start-up and memory are those of one.
@@ -83,4 +83,4 @@ def _meetings(member: RankInfo) -> Callable[[str], AbstractContextManager[None]]
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -22,9 +22,9 @@ from windlass.spec.protocol.entrypoint import (
     emit,
     end_after_parent,
     error_event,
-    run_door,
+    run_entrypoint,
 )
-from windlass.spec.protocol.rank import ORPHAN_GRACE_S, RankInfo, add_member, member_of, settle
+from windlass.spec.protocol.rank import ORPHAN_GRACE_S, RankInfo, add_member, apply_affinity, member_of
 from windlass.spec.protocol.server_registry import CANNOT_FOLLOW
 
 STACK_BYTES = 1 << 20
@@ -64,7 +64,7 @@ class _Asked:
 
 
 def _work(folder: Path, member: RankInfo, asked: _Asked) -> int:
-    settle(RankInfo(cores=member.cores))
+    apply_affinity(RankInfo(cores=member.cores))
     from windlass.train.loop import load_run
     from windlass.train.server.employment import work
 
@@ -139,4 +139,4 @@ def _fail(error: BaseException) -> None:
 
 if __name__ == "__main__":
     threading.stack_size(STACK_BYTES)
-    run_door(main)
+    run_entrypoint(main)

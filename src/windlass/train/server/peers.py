@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.spec.errors import ProcessFailed
-from windlass.spec.protocol.server_registry import read_seat
+from windlass.spec.protocol.server_registry import read_server_address
 from windlass.train.checkpoint.async_save import State
 from windlass.train.server.frames import Arrays, Frame, FrameConnection
 from windlass.train.server.updates import ServerUpdate
@@ -38,7 +38,7 @@ class Elsewhere(ConnectionError):
 
 def connect(folder: Path, number: int, stage: str, **who: Any) -> tuple[FrameConnection, Frame]:
     """Open a line to a server and hear how it stands; ConnectionError where it is not there."""
-    seat = read_seat(folder, number)
+    seat = read_server_address(folder, number)
     if seat is None:
         raise ConnectionRefusedError(f"server {number} has not said where it is")
     line = FrameConnection(socket.create_connection((seat.host, seat.port), timeout=CONNECT_S))
@@ -85,11 +85,11 @@ class Peers:
         for number in self._lines:
             self._drop(number)
 
-    def crew(self, state: State) -> StarCrew:
+    def crew(self, state: State) -> StarGroup:
         """Let all save together; what they say to each other passes through here."""
         for number in self._lines:
             self._line(number).send(do="save", state=asdict(state))
-        return StarCrew([line for line in self._lines.values() if line is not None])
+        return StarGroup([line for line in self._lines.values() if line is not None])
 
     def _answer(self, number: int, head: dict[str, Any]) -> Frame:
         while True:
@@ -127,7 +127,7 @@ def check_followed(number: int, answer: dict[str, Any]) -> None:
         raise CannotFollow(f"server {number} has lost {', '.join(answer['missing'])}")
 
 
-class StarCrew:
+class StarGroup:
     """The servers as a crew: each says its word to the first, which says all words to each."""
 
     rank = 0
@@ -151,7 +151,7 @@ class StarCrew:
             line.receive()
 
 
-class BranchCrew:
+class BranchGroup:
     """The same crew, as another server sees it."""
 
     def __init__(self, line: FrameConnection, rank: int, world: int) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor
 from windlass.spec.errors import StoreFailed
 from windlass.train.checkpoint.async_save import State
 from windlass.train.event_log import EventLog
-from windlass.train.server.peers import CannotFollow, Peers, StarCrew, check_followed
+from windlass.train.server.peers import CannotFollow, Peers, StarGroup, check_followed
 from windlass.train.server.shard import ServerShard
 from windlass.train.server.staff import wanted_workers
 from windlass.train.server.task import ServerTask, TaskProgress
@@ -289,7 +289,7 @@ class PrimaryServer:
             raise CannotFollow(f"a server stands at update {version}, the run at {self.shard.version}")
         return [update for update in self._updates if update.number > version]
 
-    def _save_with(self, crew: StarCrew, state: State) -> Path:
+    def _save_with(self, crew: StarGroup, state: State) -> Path:
         try:
             path = self.shard.save(state, crew)
         except StoreFailed:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from windlass.spec.errors import StoreFailed, WindlassError
-from windlass.spec.protocol.server_registry import ServerAddress, take_seat
+from windlass.spec.protocol.server_registry import ServerAddress, register_server
 from windlass.train.checkpoint.async_save import State
 from windlass.train.server.frames import FIRST_HEAD_BYTES, Frame, FrameConnection
-from windlass.train.server.peers import BranchCrew
+from windlass.train.server.peers import BranchGroup
 from windlass.train.server.primary import PrimaryServer
 from windlass.train.server.shard import ServerShard
 from windlass.train.server.updates import ServerUpdate
@@ -32,7 +32,7 @@ def open_hall(
 ) -> RpcServer:
     """Listen for whoever has read this server's seat."""
     listener = socket.create_server((host, 0), backlog=BACKLOG)
-    seat = take_seat(folder, number, host, listener.getsockname()[1])
+    seat = register_server(folder, number, host, listener.getsockname()[1])
     return RpcServer(listener, seat, shard, number, servers, chief)
 
 
@@ -100,7 +100,7 @@ class RpcServer:
             frame = line.receive()
             if frame.head["do"] == "save":
                 with contextlib.suppress(StoreFailed):  # the first server has met the same failure, and tells
-                    self._shard.save(State(**frame.head["state"]), BranchCrew(line, self._rank, self._world))
+                    self._shard.save(State(**frame.head["state"]), BranchGroup(line, self._rank, self._world))
                 line.send(saved=self._shard.base.step)
             else:
                 arrays, answer = self._answer(frame)

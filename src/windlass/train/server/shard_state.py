@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from windlass.train.checkpoint.async_save import State
-from windlass.train.server.peers import BranchCrew, StarCrew
+from windlass.train.server.peers import BranchGroup, StarGroup
 from windlass.train.server.updates import ServerUpdate
 
 ROWS = "#rows"
@@ -21,7 +21,7 @@ ROWS = "#rows"
 
 Share = Mapping[str, Tensor]
 """Numbers by name: whole boxes, or rows of them."""
-ServerCrew = StarCrew | BranchCrew
+ServerCrew = StarGroup | BranchGroup
 
 
 class ShardState(Protocol):

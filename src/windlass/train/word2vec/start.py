@@ -20,7 +20,7 @@ from windlass.spec.shape import MlpShape
 from windlass.store.manifest import load_manifest
 from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.async_save import committed
-from windlass.train.collective_errors import accord
+from windlass.train.collective_errors import raise_on_all_ranks
 from windlass.train.event_log import EventLog
 from windlass.train.word2vec.learner import Word2VecLearner, Word2VecPlan
 
@@ -39,14 +39,14 @@ def prepare(
         return True
     stage = _Stage(run, folder, record) if crew.rank == 0 else None
     while True:
-        with accord(crew, f"{folder / VECTORS}: the vectors could not be learnt"):
+        with raise_on_all_ranks(crew, f"{folder / VECTORS}: the vectors could not be learnt"):
             if stage is not None:
                 stage.advance()
         told = crew.share([stage is not None and stage.finished, stopped()])
         if told[0][0]:
             return True
         if any(asked for _, asked in told):
-            with accord(crew, f"{folder / VECTORS}: the vectors could not be saved"):
+            with raise_on_all_ranks(crew, f"{folder / VECTORS}: the vectors could not be saved"):
                 if stage is not None:
                     stage.stop()
             return False

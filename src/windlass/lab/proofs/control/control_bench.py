@@ -27,7 +27,7 @@ from windlass.control.scheduler.decide import decide
 from windlass.control.scheduler.snapshot import JobDecision, Snapshot
 from windlass.lab.proofs.control.control_client import ControlClient
 from windlass.lab.proofs.control.memory_cluster import TableBackend
-from windlass.lab.proofs.control.pair import Controller
+from windlass.lab.proofs.control.pair import ControllerProcess
 from windlass.spec.protocol.progress import Progress, Report
 
 CORES = 8.0
@@ -104,7 +104,7 @@ def submit_jobs(home: Path, submits: int, report: Report) -> dict[str, float]:
     """Submit to a real control process, one after the other."""
     home.mkdir()
     key = ControlKeys(home).make("bench")
-    control = Controller(home, plane_url(home), 1)
+    control = ControllerProcess(home, plane_url(home), 1)
     try:
         waits = list[float]()
         asking = ControlClient([control.listen()], key)

@@ -25,7 +25,7 @@ from windlass.control.plane.job_store import JobStore, open_plane, plane_url
 from windlass.control.plane.leader_lease import STALE_S, leader
 from windlass.control.plane.queued_job import OVER, JobEntry
 from windlass.lab.proofs.control.control_client import ControlClient
-from windlass.lab.proofs.control.pair import Controller, pair, seconds_to_another
+from windlass.lab.proofs.control.pair import ControllerProcess, pair, seconds_to_another
 from windlass.lab.proofs.control.proof_process import FOLDER, SECONDS
 from windlass.lab.proofs.control.recording_job import TOLD
 
@@ -110,7 +110,12 @@ class SubmitLoad:
 
 
 def _strike(
-    both: Sequence[Controller], records: JobStore, rng: random.Random, number: int, kills: int, tell: Tell
+    both: Sequence[ControllerProcess],
+    records: JobStore,
+    rng: random.Random,
+    number: int,
+    kills: int,
+    tell: Tell,
 ) -> dict[str, Any]:
     """Kill one process at a random moment and start it again; every tenth is frozen and woken besides."""
     time.sleep(rng.uniform(0.0, PAUSE_S))
@@ -136,7 +141,7 @@ def _strike(
     return {"failover_s": failover_s, "froze": freezes, "frozen_s": frozen_s, "back_s": back_s}
 
 
-def _freeze(led: Controller, records: JobStore) -> float | None:
+def _freeze(led: ControllerProcess, records: JobStore) -> float | None:
     """Freeze whoever leads for longer than its lease; return how long it took until another led.
 
     None: one that is frozen within a write holds the file of SQLite, and nobody else writes until it wakes.

@@ -22,7 +22,7 @@ BEGIN_S = 120.0
 LOOK_S = 0.01
 
 
-class Controller:
+class ControllerProcess:
     """One control process, by whatever process it is at the moment."""
 
     def __init__(self, home: Path, state: str, number: int) -> None:
@@ -72,9 +72,9 @@ class Controller:
 
 
 @contextlib.contextmanager
-def pair(home: Path, state: str) -> Iterator[tuple[Controller, Controller]]:
+def pair(home: Path, state: str) -> Iterator[tuple[ControllerProcess, ControllerProcess]]:
     """Start two; end both."""
-    both = (Controller(home, state, 1), Controller(home, state, 2))
+    both = (ControllerProcess(home, state, 1), ControllerProcess(home, state, 2))
     try:
         for each in both:
             each.listen()

@@ -18,7 +18,7 @@ from windlass.control.plane.job_store import plane_url
 from windlass.control.plane.job_to_group import job_of
 from windlass.control.plane.queued_job import JobEntry
 from windlass.spec.processes import RECORDING_JOB
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 
 FOLDER = "witnesses"
 SECONDS = "WITNESS_SECONDS"
@@ -64,4 +64,4 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

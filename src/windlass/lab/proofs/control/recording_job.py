@@ -13,7 +13,7 @@ import os
 import time
 from pathlib import Path
 
-from windlass.spec.protocol.entrypoint import EntrypointParser, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, run_entrypoint
 
 TOLD, OVER, LOCK = "told", "over", "lock"
 
@@ -54,4 +54,4 @@ def _tell(folder: Path, what: str) -> None:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

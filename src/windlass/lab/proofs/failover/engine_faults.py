@@ -68,7 +68,7 @@ class FaultySocket:
         _hang_up(near, far)
 
 
-class Arsenal:
+class FaultCatalog:
     """Doors to all engines, and the faults that can be done to one."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windlass.lab.proofs.failover.engine_faults import KINDS, Arsenal, Kind
+from windlass.lab.proofs.failover.engine_faults import KINDS, FaultCatalog, Kind
 from windlass.lab.proofs.failover.requests import MODEL, WHOLE, StreamRequest, asks, write_model
 from windlass.lab.proofs.failover.stream_reader import StreamContent, listen
 from windlass.spec.errors import ProcessFailed
@@ -89,7 +89,7 @@ def prove_failover(
         folder = Path(made)
         serve = Serve(port=0, open=True, replicas=replicas, threads=1, slots=CLIENTS * 2)
         offer = ServiceSpec(MODEL, write_model(folder, family), serve)
-        arsenal = Arsenal()
+        arsenal = FaultCatalog()
         try:
             with watched(Supervisor(offer, logs or folder / "logs", door=arsenal.door)) as service:
                 say(f"{replicas} replicas answer at {service.url}")
@@ -100,7 +100,7 @@ def prove_failover(
 
 def _prove(
     service: Supervisor,
-    arsenal: Arsenal,
+    arsenal: FaultCatalog,
     times: int,
     kinds: Sequence[Kind],
     draw: random.Random,
@@ -232,7 +232,7 @@ def _ask_on(
         tally.add(ask, listen(url, ask))
 
 
-def _strike(service: Supervisor, arsenal: Arsenal, kind: Kind, draw: random.Random) -> Fault:
+def _strike(service: Supervisor, arsenal: FaultCatalog, kind: Kind, draw: random.Random) -> Fault:
     """Wait until the last fault is got over, and a random moment more; then strike an engine that writes."""
     _settle(service)
     time.sleep(draw.random() * MAX_PAUSE_S)

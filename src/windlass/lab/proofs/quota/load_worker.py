@@ -19,7 +19,7 @@ from windlass.serve.records.bucket import Kind, rules_of
 from windlass.serve.records.quotas import ALL, QUOTAS, Name
 from windlass.spec.limits import Limits
 from windlass.spec.processes import QUOTA_LOAD
-from windlass.spec.protocol.entrypoint import EntrypointParser, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, run_entrypoint
 from windlass.store.database import open_database
 
 MAX_TOKENS = 40
@@ -105,4 +105,4 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -37,7 +37,7 @@ SOON_S = 0.2
 
 
 @dataclass(frozen=True)
-class Deed:
+class QuotaTake:
     """Something that a process took, or permits that it gave back."""
 
     at: float
@@ -61,7 +61,9 @@ def prove_limits(
     return {"figures": found, "processes": processes, "seconds": seconds}
 
 
-def figures(deeds: Sequence[Deed], limits: Limits, seconds: float, *, frozen: int = 0) -> dict[str, float]:
+def figures(
+    deeds: Sequence[QuotaTake], limits: Limits, seconds: float, *, frozen: int = 0
+) -> dict[str, float]:
     """Hold what was taken, in order of time, against the limits; `frozen` permits may be exceeded by."""
     assert limits.requests_per_second is not None
     assert limits.tokens_per_day is not None
@@ -88,7 +90,7 @@ def figures(deeds: Sequence[Deed], limits: Limits, seconds: float, *, frozen: in
     }
 
 
-def worst_window(deeds: Sequence[Deed], per_s: float) -> float:
+def worst_window(deeds: Sequence[QuotaTake], per_s: float) -> float:
     """Return the most that any window of time has beyond its rate: what a bucket must have held."""
     level = worst = 0.0
     before = deeds[0].at if deeds else 0.0
@@ -98,7 +100,7 @@ def worst_window(deeds: Sequence[Deed], per_s: float) -> float:
     return worst
 
 
-def max_at_once(deeds: Sequence[Deed]) -> int:
+def max_at_once(deeds: Sequence[QuotaTake]) -> int:
     now = most = 0
     for deed in sorted(deeds, key=lambda deed: (deed.at, deed.amount)):
         now += deed.amount
@@ -106,7 +108,7 @@ def max_at_once(deeds: Sequence[Deed]) -> int:
     return most
 
 
-def _hammer(processes: int, seconds: float, limits: Limits, url: str) -> tuple[list[list[Deed]], int]:
+def _hammer(processes: int, seconds: float, limits: Limits, url: str) -> tuple[list[list[QuotaTake]], int]:
     """Run all processes; return what each did, and how many permits the frozen one had in use."""
     command = [sys.executable, "-m", QUOTA_LOAD, "--state", url]
     command += ["--limits", limits.model_dump_json(exclude_none=True)]
@@ -165,16 +167,16 @@ def _disturb(popens: Sequence[subprocess.Popen[bytes]], seconds: float) -> tuple
     return frozen_at, killed_at
 
 
-def in_use(deeds: Sequence[Deed]) -> int:
+def in_use(deeds: Sequence[QuotaTake]) -> int:
     return sum(deed.amount for deed in deeds if deed.what == "permits")
 
 
-def read_deeds(text: str) -> list[Deed]:
+def read_deeds(text: str) -> list[QuotaTake]:
     """Read what a process told; the last line of a killed one may be torn."""
     lines = [line.split() for line in text[: text.rfind("\n") + 1].splitlines()[1:]]
-    return [Deed(float(at), what, int(amount)) for at, what, amount in lines]
+    return [QuotaTake(float(at), what, int(amount)) for at, what, amount in lines]
 
 
-def ended(deeds: list[Deed], at: float) -> list[Deed]:
+def ended(deeds: list[QuotaTake], at: float) -> list[QuotaTake]:
     """Give back what a killed process had in use: its clients' connections died with it."""
-    return [*deeds, Deed(max([at, *(deed.at for deed in deeds)]), "permits", -in_use(deeds))]
+    return [*deeds, QuotaTake(max([at, *(deed.at for deed in deeds)]), "permits", -in_use(deeds))]

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windlass.spec.protocol.entrypoint import emit, run_door
+from windlass.spec.protocol.entrypoint import emit, run_entrypoint
 
 MAX_FORKS = 200
 LIFE_S = 15.0
@@ -148,4 +148,4 @@ DEEDS: dict[str, Callable[[list[str]], dict[str, Any]]] = {
 }  # fmt: skip
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -18,7 +18,7 @@ from windlass.control.plane.job_store import plane_url
 from windlass.control.plane.queued_job import JobEntry
 from windlass.control.tenants.tenant_registry import TenantRegistry, users_from
 from windlass.spec.processes import HOSTILE_JOB
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 
 MIN_RUN_S = 0.5
 
@@ -67,4 +67,4 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

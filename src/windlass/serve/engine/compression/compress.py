@@ -28,7 +28,7 @@ from windlass.serve.engine.compression.calibrate import Moments, sampled_windows
 from windlass.serve.engine.quantise import quantise
 from windlass.spec.config import config_from_shape, special_tokens_of
 from windlass.spec.errors import BadInput
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
 
@@ -175,4 +175,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

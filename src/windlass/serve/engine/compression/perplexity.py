@@ -24,7 +24,7 @@ from windlass.serve.engine.load import LoadOptions, open_runner, shape_in
 from windlass.serve.engine.runner import BLOCK_TOKENS, Runner, Span
 from windlass.serve.engine.step import EngineSettings
 from windlass.spec.errors import BadInput
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 
 MAX_ROWS = 256
 """Scores of so many tokens are in memory at once; a vocabulary may be large."""
@@ -98,4 +98,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

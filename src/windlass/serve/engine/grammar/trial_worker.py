@@ -23,7 +23,7 @@ from windlass.serve.engine.grammar.compile_grammar import (
     load_vocabulary,
     reason_of,
 )
-from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_door
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 from windlass.spec.protocol.wire import Grammar
 
 MAX_DATA_BYTES = 1 << 30
@@ -76,4 +76,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

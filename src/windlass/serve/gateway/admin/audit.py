@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windlass.http.openapi import QUERIES, gives, takes
-from windlass.serve.gateway.admin.replies import AuditList, AuditVerdict, RecordReply
-from windlass.serve.gateway.admin.shared import act, check_query, number_of, state_of, told
+from windlass.serve.gateway.admin.replies import AuditList, AuditVerdictReply, RecordReply
+from windlass.serve.gateway.admin.shared import act, check_query, json_reply, number_of, state_of
 from windlass.serve.records.audit_log import read_records
 from windlass.serve.records.audit_verify import verify
 
@@ -44,15 +44,15 @@ async def show_audit(request: Request) -> Response:
     most = number_of(request, "most", 100, 1, MAX_RECORDS)
     records = await act(lambda: read_records(state_of(request), after=after, most=most))
     data = [RecordReply.model_validate(asdict(record)) for record in records]
-    return told(AuditList(object="list", data=data))
+    return json_reply(AuditList(object="list", data=data))
 
 
-@router.get("/admin/audit/verify", responses=gives(AuditVerdict))
+@router.get("/admin/audit/verify", responses=gives(AuditVerdictReply))
 async def verify_audit(request: Request) -> Response:
     """Check every record against the one before it."""
     verdict = await act(lambda: verify(state_of(request)))
-    return told(
-        AuditVerdict(
+    return json_reply(
+        AuditVerdictReply(
             object="verdict",
             ok=verdict.ok,
             records=verdict.records,

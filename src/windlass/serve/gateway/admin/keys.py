@@ -12,7 +12,7 @@ from windlass.http.errors import ApiError, plain
 from windlass.http.openapi import BODIES, gives, takes
 from windlass.serve.gateway.admin.replies import KeyList, KeyReply, NewKeyReply
 from windlass.serve.gateway.admin.requests import KeyLimits, NewKey, Rotation
-from windlass.serve.gateway.admin.shared import act, actor_of, bound_of, state_of, told
+from windlass.serve.gateway.admin.shared import act, actor_of, bound_of, json_reply, state_of
 from windlass.serve.gateway.schemas.request_body import read
 from windlass.serve.records.keys import ApiKey, ApiKeys
 
@@ -23,7 +23,7 @@ router = APIRouter()
 async def list_keys(request: Request) -> Response:
     """List all keys, or those of the tenant whose key asks; those that were revoked too, without tokens."""
     keys = await act(lambda: ApiKeys(state_of(request)).list(bound_of(request)))
-    return told(KeyList(object="list", data=[_reply(key) for key in keys]))
+    return json_reply(KeyList(object="list", data=[_reply(key) for key in keys]))
 
 
 @router.post("/admin/keys", openapi_extra=takes(NewKey), responses=gives(NewKeyReply, *BODIES, "conflict"))
@@ -38,20 +38,20 @@ async def make_key(request: Request) -> Response:
             ask.name, by, tenant=ask.tenant, scopes=ask.scopes, expires_s=expires_s, limits=ask.limits
         )
     )
-    return told(NewKeyReply(key=_reply(key), token=token))
+    return json_reply(NewKeyReply(key=_reply(key), token=token))
 
 
 @router.get("/admin/keys/{name}", responses=gives(KeyReply))
 async def show_key(request: Request, name: str) -> Response:
     """Show a key, by its id or name."""
-    return told(_reply(await act(lambda: ApiKeys(state_of(request)).get(name, bound_of(request)))))
+    return json_reply(_reply(await act(lambda: ApiKeys(state_of(request)).get(name, bound_of(request)))))
 
 
 @router.post("/admin/keys/{name}/revoke", responses=gives(KeyReply))
 async def revoke_key(request: Request, name: str) -> Response:
     """Make a key useless at once; what was begun with it is ended."""
     keys, by = ApiKeys(state_of(request)), await actor_of(request)
-    return told(_reply(await act(lambda: keys.revoke(name, by, tenant=bound_of(request)))))
+    return json_reply(_reply(await act(lambda: keys.revoke(name, by, tenant=bound_of(request)))))
 
 
 @router.post(
@@ -62,7 +62,7 @@ async def rotate_key(request: Request, name: str) -> Response:
     ask = await read(request, Rotation)
     keys, by = ApiKeys(state_of(request)), await actor_of(request)
     key, token = await act(lambda: keys.rotate(name, by, grace_s=ask.grace_s, tenant=bound_of(request)))
-    return told(NewKeyReply(key=_reply(key), token=token))
+    return json_reply(NewKeyReply(key=_reply(key), token=token))
 
 
 @router.put("/admin/keys/{name}/limits", openapi_extra=takes(KeyLimits), responses=gives(KeyReply, *BODIES))
@@ -70,7 +70,7 @@ async def limit_key(request: Request, name: str) -> Response:
     """Give a key limits of its own, or those that every key has."""
     ask = await read(request, KeyLimits)
     keys, by = ApiKeys(state_of(request)), await actor_of(request)
-    return told(_reply(await act(lambda: keys.limit(name, ask.limits, by, tenant=bound_of(request)))))
+    return json_reply(_reply(await act(lambda: keys.limit(name, ask.limits, by, tenant=bound_of(request)))))
 
 
 def check_own(ask: NewKey, tenant: str | None) -> None:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from windlass.http.openapi import gives
 from windlass.serve.gateway.admin.replies import BudgetList, BudgetReply
-from windlass.serve.gateway.admin.shared import act, bound_of, state_of, told
+from windlass.serve.gateway.admin.shared import act, bound_of, json_reply, state_of
 from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.quotas import known_budgets, standings
 
@@ -43,4 +43,4 @@ async def list_limits(request: Request) -> Response:
             if own is None or each.name.scope in own
         ]
 
-    return told(BudgetList(object="list", data=await act(look)))
+    return json_reply(BudgetList(object="list", data=await act(look)))

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from windlass.http.openapi import gives
 from windlass.serve.gateway.admin.replies import ReplicaList, ReplicaReply, RouteReply
-from windlass.serve.gateway.admin.shared import service_of, told
+from windlass.serve.gateway.admin.shared import json_reply, service_of
 
 router = APIRouter()
 
@@ -35,4 +35,4 @@ async def list_replicas(request: Request) -> Response:
     reply = ReplicaList(
         object="list", revision=fleet.revision, brownout=service.brownout, data=replicas, routes=routes
     )
-    return told(reply)
+    return json_reply(reply)

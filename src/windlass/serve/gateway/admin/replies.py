@@ -147,7 +147,7 @@ class AuditList(BaseModel):
     data: list[RecordReply]
 
 
-class AuditVerdict(BaseModel):
+class AuditVerdictReply(BaseModel):
     """Whether the whole log is as it was written."""
 
     object: Literal["verdict"]

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from windlass.http.openapi import BODIES, gives, takes
 from windlass.serve.gateway.admin.replies import RolloutList, RolloutReply
 from windlass.serve.gateway.admin.requests import NewRollout
-from windlass.serve.gateway.admin.shared import act, actor_of, state_of, told
+from windlass.serve.gateway.admin.shared import act, actor_of, json_reply, state_of
 from windlass.serve.gateway.schemas.request_body import read
 from windlass.serve.records.rollouts import RolloutRecord, Rollouts, Wish
 
@@ -20,7 +20,7 @@ router = APIRouter()
 async def list_rollouts(request: Request) -> Response:
     """List roll-outs, the newest first."""
     found = await act(Rollouts(state_of(request)).list)
-    return told(RolloutList(object="list", data=[_reply(record) for record in found]))
+    return json_reply(RolloutList(object="list", data=[_reply(record) for record in found]))
 
 
 @router.post(
@@ -30,13 +30,13 @@ async def start_rollout(request: Request) -> Response:
     """Wish for a registered version to be rolled out; whether it can be loaded is found out then."""
     ask = await read(request, NewRollout)
     rollouts, by = Rollouts(state_of(request)), await actor_of(request)
-    return told(_reply(await act(lambda: rollouts.start(ask.candidate, ask.kind, ask.policy, by))))
+    return json_reply(_reply(await act(lambda: rollouts.start(ask.candidate, ask.kind, ask.policy, by))))
 
 
 @router.get("/admin/rollouts/{rollout}", responses=gives(RolloutReply))
 async def show_rollout(request: Request, rollout: str) -> Response:
     """Show a roll-out by its id, or the newest of a model by its name, and what was found."""
-    return told(_reply(await act(lambda: Rollouts(state_of(request)).find(rollout))))
+    return json_reply(_reply(await act(lambda: Rollouts(state_of(request)).find(rollout))))
 
 
 @router.post("/admin/rollouts/{rollout}/abort", responses=gives(RolloutReply, "invalid_value"))
@@ -53,7 +53,7 @@ async def promote_rollout(request: Request, rollout: str) -> Response:
 
 async def _wished(request: Request, rollout: str, wish: Wish) -> Response:
     rollouts, by = Rollouts(state_of(request)), await actor_of(request)
-    return told(_reply(await act(lambda: rollouts.wish(rollout, wish, by))))
+    return json_reply(_reply(await act(lambda: rollouts.wish(rollout, wish, by))))
 
 
 def _reply(record: RolloutRecord) -> RolloutReply:

@@ -90,7 +90,7 @@ def check_query(request: Request, names: list[str]) -> None:
             raise ApiError("unknown_parameter", message, param=name, allowed={"enum": names})
 
 
-def told(reply: BaseModel) -> Response:
+def json_reply(reply: BaseModel) -> Response:
     """Send a reply that no cache may keep."""
     return Response(reply.model_dump_json(), media_type="application/json", headers=NO_STORE)
 

@@ -10,7 +10,7 @@ from windlass.http.errors import ApiError, plain
 from windlass.http.openapi import BODIES, gives, takes
 from windlass.serve.gateway.admin.replies import ActionDone, TenantList, TenantReply
 from windlass.serve.gateway.admin.requests import NewTenant, TenantChange
-from windlass.serve.gateway.admin.shared import act, actor_of, bound_of, state_of, told
+from windlass.serve.gateway.admin.shared import act, actor_of, bound_of, json_reply, state_of
 from windlass.serve.gateway.schemas.request_body import read
 from windlass.serve.records.tenants import Tenant, Tenants
 
@@ -21,7 +21,7 @@ router = APIRouter()
 async def list_tenants(request: Request) -> Response:
     """List all tenants."""
     tenants = await act(Tenants(state_of(request)).list)
-    return told(TenantList(object="list", data=[_reply(tenant) for tenant in tenants]))
+    return json_reply(TenantList(object="list", data=[_reply(tenant) for tenant in tenants]))
 
 
 @router.post(
@@ -31,14 +31,14 @@ async def make_tenant(request: Request) -> Response:
     """Make a tenant."""
     ask = await read(request, NewTenant)
     tenants, by = Tenants(state_of(request)), await actor_of(request)
-    return told(_reply(await act(lambda: tenants.make(ask.name, by, limits=ask.limits))))
+    return json_reply(_reply(await act(lambda: tenants.make(ask.name, by, limits=ask.limits))))
 
 
 @router.get("/admin/tenants/{name}", responses=gives(TenantReply))
 async def show_tenant(request: Request, name: str) -> Response:
     """Show a tenant."""
     check_own(request, name)
-    return told(_reply(await act(lambda: Tenants(state_of(request)).get(name))))
+    return json_reply(_reply(await act(lambda: Tenants(state_of(request)).get(name))))
 
 
 @router.patch(
@@ -50,7 +50,7 @@ async def change_tenant(request: Request, name: str) -> Response:
     ask = await read(request, TenantChange)
     tenants, by = Tenants(state_of(request)), await actor_of(request)
     changed = await act(lambda: tenants.set(name, by, limits=ask.limits, suspended=ask.suspended))
-    return told(_reply(changed))
+    return json_reply(_reply(changed))
 
 
 @router.delete("/admin/tenants/{name}", responses=gives(ActionDone, "invalid_value", "conflict"))
@@ -59,7 +59,7 @@ async def remove_tenant(request: Request, name: str) -> Response:
     check_own(request, name, changes=True)
     tenants, by = Tenants(state_of(request)), await actor_of(request)
     await act(lambda: tenants.remove(name, by))
-    return told(ActionDone(object="done"))
+    return json_reply(ActionDone(object="done"))
 
 
 def check_own(request: Request, name: str, *, changes: bool = False) -> None:

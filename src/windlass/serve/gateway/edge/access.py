@@ -102,15 +102,15 @@ async def admit(raw_path: bytes, sent: RequestHeaders, keys: KeyLookup | None) -
     else:
         caller, token = await identify(sent, keys)
     if needed is None:
-        raise no_door(raw_path)
+        raise no_route(raw_path)
     if needed != OPEN and needed not in caller.scopes:
         raise ApiError("forbidden", f"this key may not do that: it lacks the scope '{needed}'")
-    if needed == ADMIN and caller.bound and not is_own_door(raw_path):
-        raise no_door(raw_path)
+    if needed == ADMIN and caller.bound and not is_own_route(raw_path):
+        raise no_route(raw_path)
     return caller, token
 
 
-def is_own_door(raw_path: bytes) -> bool:
+def is_own_route(raw_path: bytes) -> bool:
     """Tell whether a path of /admin/ is for administrators of one tenant, too."""
     return any(raw_path == door or (door.endswith(b"/") and raw_path.startswith(door)) for door in OWN_DOORS)
 
@@ -145,7 +145,7 @@ async def look_up(token: str, keys: KeyLookup) -> KnownKey | None:
         raise ApiError("state_unavailable", told, retry_after_s=1.0) from None
 
 
-def no_door(raw_path: bytes) -> ApiError:
+def no_route(raw_path: bytes) -> ApiError:
     """Return the refusal of a path that is in no table."""
     shown = plain(raw_path.decode("latin-1"), 100)
     if _DOUBTFUL.search(raw_path):

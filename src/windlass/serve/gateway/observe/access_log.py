@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.serve.gateway.observe.request_trace import RequestTrace
-from windlass.store.store_dir import told
+from windlass.store.store_dir import translate_os_errors
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class AccessLog:
     """
 
     def __init__(self, path: Path) -> None:
-        with told(str(path)):
+        with translate_os_errors(str(path)):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._lost = 0

@@ -23,7 +23,7 @@ from pathlib import Path
 from windlass.serve.gateway.caller import Caller
 from windlass.serve.records.redaction import hide_keys, redact
 from windlass.spec.protocol.wire import Embed, Work
-from windlass.store.store_dir import told
+from windlass.store.store_dir import translate_os_errors
 
 QUEUE = 1024
 LAST_WRITE_S = 2.0
@@ -47,7 +47,7 @@ class PromptLog:
     """The prompts that one gateway was asked; several may share a directory."""
 
     def __init__(self, folder: Path, *, redacted: bool, keep_s: float) -> None:
-        with told(str(folder)):
+        with translate_os_errors(str(folder)):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._folder, self._keep_s = folder, keep_s
         self._safe = redact if redacted else hide_keys

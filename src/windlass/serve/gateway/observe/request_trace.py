@@ -150,7 +150,7 @@ class RequestTrace:
         return b"prepare;dur=%.3f, admit;dur=%.3f, engine;dur=%.3f" % (own_ms, admit_ms, engine_ms)
 
 
-def journey_of(request: Request) -> RequestTrace:
+def request_trace_of(request: Request) -> RequestTrace:
     """Return the journey that the guard began."""
     journey: RequestTrace = request.scope["state"]["journey"]
     return journey

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from windlass.http.streaming import CLIENT_LEFT, DONE, KEEP_ALIVE, EventStream, event, while_connected
 from windlass.serve.gateway.caller import caller_of
-from windlass.serve.gateway.observe.request_trace import journey_of
+from windlass.serve.gateway.observe.request_trace import request_trace_of
 from windlass.serve.gateway.routes.generation import (
     Answer,
     Pieces,
@@ -78,7 +78,7 @@ class ChatTask(msgspec.Struct, frozen=True):
 async def converse(request: Request, ask: ChatRequest, service: GatewayService) -> Response:
     """Answer a conversation, whole or as a stream."""
     caller = caller_of(request)
-    journey = journey_of(request)
+    journey = request_trace_of(request)
     desk = service.desk(ask.model, conversation_of(caller.tenant, ask.user, opening_of(ask)))
     if not desk.is_ready:
         await desk.meet()

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from windlass.http.streaming import CLIENT_LEFT, DONE, KEEP_ALIVE, EventStream, event, while_connected
 from windlass.serve.gateway.caller import caller_of
-from windlass.serve.gateway.observe.request_trace import journey_of
+from windlass.serve.gateway.observe.request_trace import request_trace_of
 from windlass.serve.gateway.routes.generation import (
     Answer,
     Pieces,
@@ -81,7 +81,7 @@ class CompletionTask(msgspec.Struct, frozen=True):
 async def complete(request: Request, ask: CompletionRequest, service: GatewayService) -> Response:
     """Answer a request, whole or as a stream."""
     caller = caller_of(request)
-    journey, opening = journey_of(request), ask.prompt[0]
+    journey, opening = request_trace_of(request), ask.prompt[0]
     desk = service.desk(ask.model, conversation_of(caller.tenant, ask.user, opening))
     if not desk.is_ready:
         await desk.meet()

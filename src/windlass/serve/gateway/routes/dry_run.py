@@ -26,7 +26,7 @@ from windlass.serve.gateway.schemas.requests import (
     EmbeddingRequest,
     RequestBody,
 )
-from windlass.serve.gateway.service import GatewayService, ModelEndpoint, wish_of
+from windlass.serve.gateway.service import GatewayService, ModelEndpoint, request_cost
 from windlass.spec.protocol.wire import Embed
 
 Route = Literal["/v1/completions", "/v1/chat/completions", "/v1/embeddings"]
@@ -101,16 +101,18 @@ async def _made_ready(
         case "/v1/completions":
             completion = check(CompletionRequest, ask.body)
             desk = service.desk(completion.model)
-            return desk, wish_of((await completions.prepare(completion, desk, "dry", caller.tenant)).requests)
+            return desk, request_cost(
+                (await completions.prepare(completion, desk, "dry", caller.tenant)).requests
+            )
         case "/v1/chat/completions":
             talk = check(ChatRequest, ask.body)
             desk = service.desk(talk.model)
-            return desk, wish_of((await chat.prepare(talk, desk, "dry", caller.tenant)).requests)
+            return desk, request_cost((await chat.prepare(talk, desk, "dry", caller.tenant)).requests)
         case "/v1/embeddings":
             embedding = check(EmbeddingRequest, ask.body)
             desk = service.desk(embedding.model)
             inputs = await embeddings.prepare(embedding, desk)
-            return desk, wish_of([Embed(id="dry", inputs=inputs, model=desk.model)])
+            return desk, request_cost([Embed(id="dry", inputs=inputs, model=desk.model)])
 
 
 async def _foreseen(

@@ -16,7 +16,7 @@ from windlass.http.errors import ApiError
 from windlass.http.streaming import CLIENT_LEFT, while_connected
 from windlass.serve.gateway.caller import caller_of
 from windlass.serve.gateway.fleet.request_handle import RequestHandle
-from windlass.serve.gateway.observe.request_trace import journey_of
+from windlass.serve.gateway.observe.request_trace import request_trace_of
 from windlass.serve.gateway.schemas.replies import EmbeddingItem, EmbeddingReply, EmbeddingUsage
 from windlass.serve.gateway.schemas.requests import EmbeddingRequest
 from windlass.serve.gateway.service import GatewayService, ModelEndpoint, conversation_of
@@ -32,7 +32,7 @@ async def embed(request: Request, ask: EmbeddingRequest, service: GatewayService
     desk = service.desk(ask.model, conversation_of(tenant, ask.user, "embeddings"))
     if not desk.is_ready:
         await desk.meet()
-    journey_of(request).standby = desk.standby
+    request_trace_of(request).standby = desk.standby
     inputs = await prepare(ask, desk)
     read = sum(map(len, inputs))
     vectors = await while_connected(request, _vectors(desk, ask, inputs, request))
@@ -88,7 +88,7 @@ async def _vectors(
     desk: ModelEndpoint, ask: EmbeddingRequest, inputs: list[list[int]], request: Request
 ) -> list[list[float]]:
     """Ask the engine for a few inputs at a time, so that one big request does not hold up the others."""
-    caller, work_id, journey = caller_of(request), request.state.work_id, journey_of(request)
+    caller, work_id, journey = caller_of(request), request.state.work_id, request_trace_of(request)
     vectors: list[list[float]] = []
     for start in range(0, len(inputs), INPUTS_PER_MESSAGE):
         message = Embed(

@@ -27,7 +27,7 @@ from windlass.spec.errors import BadInput
 from windlass.spec.run import CHECKPOINTS, Run
 from windlass.spec.shape import HmmShape
 from windlass.train.checkpoint.async_save import State
-from windlass.train.collective_errors import accord
+from windlass.train.collective_errors import raise_on_all_ranks
 from windlass.train.event_log import EventLog
 from windlass.train.hmm.checkpoints import Progressed, Saves
 from windlass.train.hmm.exact_sum import fraction_bits, real
@@ -155,7 +155,7 @@ class HiddenPart:
 
     def save(self, state: State, crew: ServerCrew) -> Path:
         path = self._folder / CHECKPOINTS
-        with accord(crew, f"{path}: the checkpoint could not be written"):
+        with raise_on_all_ranks(crew, f"{path}: the checkpoint could not be written"):
             shares = crew.gather(self._tables)
             if shares is not None:
                 assert self.write is not None

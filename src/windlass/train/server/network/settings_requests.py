@@ -13,7 +13,7 @@ from windlass.spec.run import Run
 from windlass.spec.settings import Settings, applied, difference, server_refusal
 from windlass.train.event_log import EventLog
 from windlass.train.server.network.task_context import Lead
-from windlass.train.settings_file import load_request, newest_request, told_before
+from windlass.train.settings_file import answered_before, load_request, newest_request
 
 LOOK_EVERY_S = 0.1
 
@@ -68,7 +68,7 @@ class ServerSettings:
             return
         refused = server_refusal(lead.planned, settings.sync)
         known, before = (
-            (self._settings.id, self._settings.values) if self._settings else told_before(self._folder)
+            (self._settings.id, self._settings.values) if self._settings else answered_before(self._folder)
         )
         if refused is not None:
             self._tell(lead, settings, {}, refused=refused)

@@ -18,7 +18,7 @@ from windlass.models.word2vec import first_matrices
 from windlass.spec.errors import BadInput
 from windlass.spec.run import Run
 from windlass.train.checkpoint.async_save import State
-from windlass.train.collective_errors import accord
+from windlass.train.collective_errors import raise_on_all_ranks
 from windlass.train.server.shard_state import ROWS, ServerCrew, Share
 from windlass.train.server.updates import ServerUpdate
 from windlass.train.server.word2vec.pair_batches import SIZE, PairBatches
@@ -105,7 +105,7 @@ class VectorPart:
         return []
 
     def save(self, state: State, crew: ServerCrew) -> Path:
-        with accord(crew, f"{self._folder / PASSES}: the vectors could not be saved"):
+        with raise_on_all_ranks(crew, f"{self._folder / PASSES}: the vectors could not be saved"):
             shares = crew.gather(self._tables)
             if shares is not None:
                 assert self.write is not None

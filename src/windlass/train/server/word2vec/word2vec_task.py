@@ -25,7 +25,7 @@ from windlass.train.server.updates import ServerUpdate
 from windlass.train.server.word2vec.pair_batches import BATCHES, SIZE, PairBatches
 from windlass.train.server.word2vec.word2vec_shard import VectorPart
 from windlass.train.server.work_queue import Facts, FinishedWork, WorkerTask
-from windlass.train.settings_file import StopAsked
+from windlass.train.settings_file import StopRequested
 from windlass.train.word2vec.learner import Word2VecLearner
 from windlass.train.word2vec.start import THREADS, plan_of
 
@@ -45,7 +45,7 @@ class VectorCourse:
         part = chief.shard.part
         assert isinstance(part, VectorPart)
         part.write = self._write
-        self._stop_asked = StopAsked(folder)
+        self._stop_asked = StopRequested(folder)
         self._saved_at = self._stands_at = 0
         self._stale: Counter[int] = Counter()
         self._told = (0, 0)
